@@ -49,10 +49,13 @@ class CountingCluster(EmbeddedCluster):
         self.asked["get", kind.kind] += 1
         return await super().get(kind, namespace, name)
 
-    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
         is_news = kind is kinds.EVENTS and b'"reason":"Scheduled"' in body
-        self.asked["create", SCHEDULED if is_news else kind.kind] += 1
-        return await super().create(kind, namespace, body)
+        verb = "dry run" if dry_run else "create"
+        self.asked[verb, SCHEDULED if is_news else kind.kind] += 1
+        return await super().create(kind, namespace, body, dry_run=dry_run)
 
     async def patch(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> bytes:
         self.asked["patch", kind.kind] += 1
@@ -68,7 +71,9 @@ class CountingCluster(EmbeddedCluster):
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, nodes: int, cpu: str) -> AsyncIterator[CountingCluster]:
+async def running(
+    folder: Path, nodes: int, cpu: str, *, bound_pods: bool = False
+) -> AsyncIterator[CountingCluster]:
     """Monitor, scheduler and controller on one cluster without nodes that run pods."""
     async with (
         EmbeddedBus(folder / "log.db") as bus,
@@ -82,7 +87,9 @@ async def running(folder: Path, nodes: int, cpu: str) -> AsyncIterator[CountingC
         work = (
             monitor.serve(MonitorSettings(), bus, cluster, healths[0], clock),
             scheduler.serve(SchedulerSettings(), bus, healths[1], clock),
-            controller.serve(ControllerSettings(), bus, cluster, healths[2], clock),
+            controller.serve(
+                ControllerSettings(bound_pods=bound_pods), bus, cluster, healths[2], clock
+            ),
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
@@ -220,3 +227,26 @@ async def test_binding_a_gang_costs_two_requests_per_pod(tmp_path: Path) -> None
         assert asked["patch", "Pod"] == asked["get", "Pod"] == 0
         assert asked["create", SCHEDULED] <= gangs * pods + gangs
         assert asked.total() - asked["create", SCHEDULED] <= 2 * gangs * pods + 12 * gangs
+
+
+@pytest.mark.timeout(180)
+async def test_a_gang_that_fits_costs_one_request_per_pod_if_pods_are_created_bound(
+    tmp_path: Path,
+) -> None:
+    """No Binding is written; the plan of a gang costs one dry run."""
+    gangs, pods = 5, 40
+    async with running(tmp_path, nodes=10, cpu="32", bound_pods=True) as cluster:
+        before = cluster.asked.copy()
+        for index in range(gangs):
+            await cluster.create(kinds.JOBS, "default", gang(f"g{index}", pods))
+
+        async def all_bound() -> bool:
+            found = (await cluster.list(kinds.PODS)).items
+            return sum(bool(kinds.PODS.decode(raw).spec.node_name) for raw in found) == gangs * pods
+
+        await until(all_bound)
+        asked = cluster.asked - before
+        assert asked["create", "Pod"] == gangs * pods
+        assert asked["bind", "Pod"] == asked["patch", "Pod"] == asked["get", "Pod"] == 0
+        assert asked["dry run", "Pod"] == gangs
+        assert asked.total() - asked["create", SCHEDULED] <= gangs * pods + 13 * gangs

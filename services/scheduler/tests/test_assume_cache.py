@@ -16,7 +16,7 @@ from stromboli.scheduler.core.cache import (
     republication,
 )
 from stromboli.scheduler.core.cache.assumption_states import Event, IllegalTransitionError, State
-from stromboli.shared import envelope, keys, snapshot, topics
+from stromboli.shared import envelope, snapshot, topics
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
@@ -279,31 +279,6 @@ def test_evictions_under_notice_keep_no_pod_waiting_for_a_place(harness: Schedul
     )
     decide(harness, statement("g2", 0, evictions=(eviction,)))
     assert harness.cache.unanswered() == 0
-
-
-def test_a_pod_without_a_uid_is_known_by_its_task(harness: SchedulerHarness) -> None:
-    (bind,) = statement("g1", 1).binds
-    planned = msgspec.structs.replace(bind, uid="", version=1, task="w", index=0)
-    job = builders.make_job("g1")
-    decide(harness, statement("g1", 1, binds=(planned,), job_uid=job.metadata.uid))
-
-    def made_for(job_version: int) -> core.Pod:
-        return builders.make_pod(
-            "g1-w-0",
-            "g1",
-            cpu="1m",
-            task="w",
-            index=0,
-            annotations={keys.JOB_VERSION: str(job_version)},
-            owner=job,
-            version=1 + job_version,
-            generation=1 + job_version,
-        )
-
-    harness.see(builders.make_pod_group("g1", 1), made_for(0))
-    assert harness.used_cpu() == 0, "a pod of the job's version before"
-    harness.see(made_for(1))
-    assert harness.used_cpu() == 1
 
 
 # Any interleaving

@@ -3,7 +3,8 @@ late, twice or not at all, nodes and pods are deleted. After each step no node h
 has. At the end three caches are equal: the one that lived through it, one that read the topics in
 another order, and one that a restart builds from compacted topics and from the offsets in the last
 session's record. Every session, replayed from its record and the log, decides the same byte for
-byte.
+byte. Gangs with a plan have no pods until a decision creates them with their nodes, or their job
+creates them without.
 """
 
 from datetime import timedelta
@@ -15,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from services.scheduler.tests.support.harness import POLICY, SchedulerHarness, draft, fold
 from stromboli.scheduler.core import schedule
-from stromboli.scheduler.core.cache import cluster_cache, unschedulable
+from stromboli.scheduler.core.cache import cluster_cache, pod_plans, unschedulable
 from stromboli.scheduler.core.model import resource_vectors
 from stromboli.scheduler.core.replay import session_replay
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, scheduling
+from stromboli.shared.messages import plans
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 from stromboli.testkit.oracle import scheduler
@@ -38,6 +40,9 @@ class Life(RuleBasedStateMachine):
         self.version = 1
         self.pods: dict[str, core.Pod] = {}
         self.groups: dict[str, scheduling.PodGroup] = {}
+        self.plans: dict[str, plans.PodsPlanned] = {}
+        self.had: set[str] = set()
+        """Names of planned pods that were used."""
         self.has: dict[str, core.Node] = {}
         self.unseen: list[str] = []
         self.answered: set[int] = set()
@@ -96,6 +101,67 @@ class Life(RuleBasedStateMachine):
         self.pods |= {pod.metadata.key: pod for pod in members}
         self.harness.see(group, *members)
 
+    @rule(
+        minimum=st.integers(1, 3),
+        more=st.integers(0, 1),
+        cpu=st.sampled_from(CPUS),
+        is_late=st.booleans(),
+    )
+    def planned_gang_comes(self, minimum: int, more: int, cpu: str, is_late: bool) -> None:
+        """Its plan is published before its PodGroup, and may be read after it."""
+        name = f"g{self.next_version()}"
+        job = builders.make_job(name)
+        marks = {keys.JOB_VERSION: "0"}
+        group = builders.make_pod_group(
+            name, minimum, phase="Pending", version=self.version, owner=job, annotations=marks
+        )
+        template = builders.make_pod(
+            "", name, cpu=cpu, task="w", index=0, owner=job, annotations=marks
+        )
+        unborn = msgspec.structs.replace(template.metadata, uid="", creation_timestamp=None)
+        template = msgspec.structs.replace(template, metadata=unborn)
+        task = plans.PlannedTask(
+            task="w", prefix=f"{name}-w", replicas=minimum + more, template=template
+        )
+        plan = plans.PodsPlanned(
+            pod_group=group.metadata.key,
+            job=job.metadata.key,
+            job_uid=job.metadata.uid,
+            version=0,
+            digest=plans.digest_of(job.metadata.uid, 0, (task,)),
+            tasks=(task,),
+        )
+        self.groups[group.metadata.key] = group
+        self.plans[group.metadata.key] = plan
+        published = self.harness.log.append(draft(topics.BATCH_PLANS, plan.pod_group, plan))
+        observed = self.harness.log.see(group)
+        self.harness.apply(*([*observed, published] if is_late else [published, *observed]))
+
+    @precondition(lambda self: self.entered_plans())
+    @rule(at=st.integers(0, 2))
+    def job_creates_its_missing_pods_without_nodes(self, at: int) -> None:
+        """Also while a decision creates them: a new leader reads the decision after it acts."""
+        entered = self.entered_plans()
+        plan = self.plans[entered[min(at, len(entered) - 1)]]
+        for _, _, pod in pod_plans.pods_of(plan):
+            if pod.metadata.key not in self.pods:
+                self.create(pod, "", "")
+
+    @precondition(lambda self: self.plans)
+    @rule(at=st.integers(0, 2))
+    def plan_is_withdrawn(self, at: int) -> None:
+        """Once no decision about its pods is open."""
+        key = sorted(self.plans)[min(at, len(self.plans) - 1)]
+        members = [pod.metadata.key for _, _, pod in pod_plans.pods_of(self.plans[key])]
+        if not any(self.harness.cache.assumed.bind_of(member) for member in members):
+            gone = msgspec.structs.replace(
+                draft(topics.BATCH_PLANS, key, self.plans.pop(key)),
+                message=None,
+                object_uid="job",
+                object_version="0",
+            )
+            self.harness.apply(self.harness.log.append(gone))
+
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), comes_back=st.booleans())
     def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
@@ -118,6 +184,9 @@ class Life(RuleBasedStateMachine):
     def session(self, twice: bool) -> None:
         expected = schedule.run_session(fold(self.harness.log.records), builders.NOON, POLICY)
         decided = self.harness.session()
+        event(
+            f"planned pods bound: {sum(b.is_planned for it in decided.decisions for b in it.binds)}"
+        )
         event(f"gangs parked: {min(len(self.harness.cache.unschedulable_gangs.jobs), 2)}")
         assert by_content(decided) == by_content(expected)
         for statement in decided.decisions:
@@ -161,7 +230,11 @@ class Life(RuleBasedStateMachine):
             pod = self.pods.get(key)
             is_there = pod is not None and pod.metadata.uid == bind.uid
             result: messages.Result = "refused"
-            if is_there and pod is not None and pod.spec.node_name:
+            created_version = 0
+            if bind.is_planned:
+                created_version = self.create_planned(bind, statement, decision, number in refuse)
+                result = "executed" if created_version else "refused"
+            elif is_there and pod is not None and pod.spec.node_name:
                 result = "executed" if self.bound_by.get(key) == decision else "refused"
             elif is_there and pod is not None and number not in refuse:
                 result = "executed"
@@ -169,7 +242,11 @@ class Life(RuleBasedStateMachine):
                 self.bound_by[key] = decision
             outcomes.append(
                 messages.TaskOutcome(
-                    namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result=result
+                    namespace=bind.namespace,
+                    pod=bind.pod,
+                    uid=bind.uid,
+                    result=result,
+                    created_version=created_version,
                 )
             )
         entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
@@ -230,6 +307,44 @@ class Life(RuleBasedStateMachine):
         self.pods[key] = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
         self.unseen.append(key)
 
+    def create_planned(
+        self,
+        bind: messages.Bind,
+        statement: messages.StatementDecided,
+        decision: str,
+        is_refused: bool,
+    ) -> int:
+        """The version of the pod that the decision has created, now or before; 0 if it has not."""
+        key = f"{bind.namespace}/{bind.pod}"
+        pod = self.pods.get(key)
+        if pod is not None:
+            return pod.metadata.version if self.bound_by.get(key) == decision else 0
+        plan = self.plans.get(statement.pod_group)
+        if is_refused or plan is None or key in self.had:
+            return 0  # a name is used once
+        planned = {it.metadata.key: it for _, _, it in pod_plans.pods_of(plan)}[key]
+        self.create(planned, bind.node, decision)
+        return self.version
+
+    def create(self, pod: core.Pod, node: str, decision: str) -> None:
+        key, version = pod.metadata.key, self.next_version()
+        marks = {
+            **(pod.metadata.annotations or {}),
+            **({keys.DECISION: decision} if decision else {}),
+        }
+        metadata = msgspec.structs.replace(
+            pod.metadata, uid=f"{key}-{version}", resource_version=str(version), annotations=marks
+        )
+        self.had.add(key)
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        self.pods[key] = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+        self.unseen.append(key)
+        if decision:
+            self.bound_by[key] = decision
+
+    def entered_plans(self) -> list[str]:
+        return [key for key in self.entered() if key in self.plans]
+
     def enter(self, key: str) -> int:
         """The version in which it has entered the queue."""
         return self.show(key, "Inqueue")
@@ -270,23 +385,28 @@ class Life(RuleBasedStateMachine):
                 pod = self.pods.get(key)
                 if pod and pod.metadata.uid == bind.uid and not pod.spec.node_name:
                     flights[key] = bind.node
+                if bind.is_planned and key not in self.had and statement.pod_group in self.plans:
+                    flights[key] = bind.node
         return flights
 
     def used(self, name: str) -> int:
         flights = self.in_flight()
+        planned = {
+            pod.metadata.key: pod
+            for plan in self.plans.values()
+            for _, _, pod in pod_plans.pods_of(plan)
+        }
         return sum(
             scheduler.request(pod)["cpu"]
-            for key, pod in self.pods.items()
+            for key, pod in (planned | self.pods).items()
             if name in (pod.spec.node_name, flights.get(key))
         )
 
     def members_with_place(self, group: scheduling.PodGroup) -> int:
         flights = self.in_flight()
         prefix = f"{group.metadata.key}-w-"
-        return sum(
-            key.startswith(prefix) and bool(pod.spec.node_name or flights.get(key))
-            for key, pod in self.pods.items()
-        )
+        placed = {key for key, pod in self.pods.items() if pod.spec.node_name} | flights.keys()
+        return sum(key.startswith(prefix) for key in placed)
 
 
 def remembered(records: list[envelope.Record]) -> list[envelope.Record]:

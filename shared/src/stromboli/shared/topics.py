@@ -17,7 +17,7 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
-from stromboli.shared.messages import admission, batch, cluster, log, node_topology
+from stromboli.shared.messages import admission, batch, cluster, log, node_topology, plans
 from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
@@ -223,6 +223,7 @@ BATCH_STATE = Topic(
     _COMPACTED,
     "controller",
 )
+BATCH_PLANS = Topic("batch.plans", "PodGroup", (plans.PodsPlanned,), _COMPACTED, "controller")
 SUBMISSIONS = Topic(
     "admission.submissions",
     "any; records of one key are processed in order",
@@ -269,6 +270,7 @@ ALL: tuple[Topic, ...] = (
     OUTCOMES,
     BATCH_EVENTS,
     BATCH_STATE,
+    BATCH_PLANS,
     SUBMISSIONS,
     REVIEWS,
     ANSWERS,

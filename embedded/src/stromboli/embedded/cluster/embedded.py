@@ -244,7 +244,9 @@ class EmbeddedCluster:
 
     # --- creating --------------------------------------------------------------------------
 
-    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
         """Create an object: mutating hooks, defaults, validation, validating hooks."""
         what = _what("create", kind, namespace, kinds.name_of(body))
         kind = _served_kind(kind, what)
@@ -260,6 +262,9 @@ class EmbeddedCluster:
         storage_rules.prepare_for_create(kind, document, self._ids(), self._clock())
         self._admit(kind, document, what)
         await self._reviews.validate(kind, "CREATE", document, None, what)
+        if dry_run:
+            await self._check_addable(kind, document, what)
+            return msgspec.json.encode(document)
         return (await self._add(kind, document, what)).raw
 
     def _admit(self, kind: port.AnyKind, document: Document, what: str) -> None:
@@ -273,7 +278,7 @@ class EmbeddedCluster:
             except ValueError as error:
                 raise errors.InvalidError(what, str(error)) from None
 
-    async def _add(self, kind: port.AnyKind, document: Document, what: str) -> Stored:
+    async def _check_addable(self, kind: port.AnyKind, document: Document, what: str) -> None:
         metadata = document["metadata"]
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
@@ -281,6 +286,11 @@ class EmbeddedCluster:
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
         if kind is kinds.PODS:
             self._quotas.check(document, what)
+
+    async def _add(self, kind: port.AnyKind, document: Document, what: str) -> Stored:
+        await self._check_addable(kind, document, what)
+        metadata = document["metadata"]
+        key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         return await self._state.change(key, "ADDED", document, what)
 
     def _check_namespace(self, namespace: str, what: str) -> None:

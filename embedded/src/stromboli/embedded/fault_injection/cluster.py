@@ -97,10 +97,14 @@ class FaultyCluster:
         finally:
             await inner.aclose()
 
-    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
         """Create an object; the response may be lost."""
         what = f"create {kind.kind} {namespace}"
-        return await self._dice.call(what, lambda: self._cluster.create(kind, namespace, body))
+        return await self._dice.call(
+            what, lambda: self._cluster.create(kind, namespace, body, dry_run=dry_run)
+        )
 
     async def patch(
         self,

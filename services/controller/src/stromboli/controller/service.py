@@ -123,6 +123,7 @@ class Controller:
             settings.tools_domain,
             settings.max_queue_depth,
         )
+        self._cache.plans.is_on = settings.bound_pods
         self._event_history = EventHistoryReader(bus, health, self._cache, self._batch_state, clock)
         self._work_queue = WorkQueue(self._step, self._isolate, settings.max_inflight_reconciles)
         self._network_file = topology_file.TopologyFile(settings.network_file)

@@ -30,6 +30,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_inflight_reconciles: int = 128
     """Concurrent reconciles: twice the requests, so that some can wait for the log while others
     write."""
+    bound_pods: bool = False
+    """Create the pods of a gang with their nodes if it fits idle room when it is admitted: one
+    write for each pod instead of two. Off, every pod is created pending and bound later."""
     scheduled_events_per_s: float = 50.0
     """Rate limit of ``Scheduled`` Events of pods. They have the lowest priority, and the oldest are
     dropped when too many wait. 0 writes none."""

@@ -111,8 +111,13 @@ class Cluster(Protocol):
         ExpiredError when the version is no longer kept (list again).
         """
 
-    async def create(self, kind: AnyKind, namespace: str, body: bytes) -> bytes:
-        """Create; returns the object as stored. Raises AlreadyExistsError, InvalidError."""
+    async def create(
+        self, kind: AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
+        """Create; returns the object as stored. Raises AlreadyExistsError, InvalidError.
+
+        ``dry_run``: defaults, webhooks and validation as for a create, and nothing is stored.
+        """
 
     async def patch(
         self,

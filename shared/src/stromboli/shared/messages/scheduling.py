@@ -31,6 +31,9 @@ class Bind(Message, frozen=True, kw_only=True):
     """Bind one pod to one node. ``version`` (of the job), ``task`` and ``index`` identify the task
     in the job of the statement's ``job_uid``; the uid identifies the pod.
 
+    Without a uid the pod is *planned*: it does not exist, and is created with this node. ``plan``:
+    digest of the plan (``batch.plans``) by which it was placed; ``node_uid``: uid of the node.
+
     ``annotations`` are set on the pod with the bind: the CPUs or devices that are assigned to it.
     ``volumes`` and ``devices`` are written before any pod of the statement is bound.
     """
@@ -45,6 +48,13 @@ class Bind(Message, frozen=True, kw_only=True):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     volumes: tuple[ClaimedVolume, ...] = ()
     devices: tuple[ClaimedDevices, ...] = ()
+    plan: str = ""
+    node_uid: str = ""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the pod is created by this decision."""
+        return not self.uid
 
 
 class Eviction(Message, frozen=True, kw_only=True):
@@ -117,7 +127,8 @@ Result = Literal["executed", "refused", "expired"]
 
 
 class TaskOutcome(Message, frozen=True, kw_only=True):
-    """The outcome of one bind or eviction."""
+    """The outcome of one bind or eviction. ``created_version``: resourceVersion of the pod that was
+    created for a planned bind."""
 
     namespace: str
     pod: str
@@ -125,6 +136,7 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
     result: Result
     reason: str = ""
     message: str = ""
+    created_version: int = 0
 
 
 @register("stromboli.scheduling.decision_answered.v1")

@@ -145,6 +145,36 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
 
 
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The complete body of the first pod of a task, with a node."""
+
+    task: str
+    prefix: str
+    replicas: int
+    body: bytes
+
+
+class PlanPods(msgspec.Struct, frozen=True, kw_only=True):
+    """Send the bodies as dry runs, and publish the responses as the plan of the job. ``node``: the
+    node that the bodies name."""
+
+    job: str
+    job_uid: str
+    version: int
+    pod_group: str
+    namespace: str
+    node: str
+    dry_runs: tuple[DryRun, ...]
+
+
+class WithdrawPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Withdraw the plan of a PodGroup."""
+
+    pod_group: str
+    job_uid: str
+    version: int
+
+
 class ProbeRequest(msgspec.Struct, frozen=True):
     """A probe: whether a port accepts a connection or, with a path, answers an HTTP GET."""
 
@@ -210,6 +240,8 @@ Command = (
     | Delete
     | RecordEvent
     | Publish
+    | PlanPods
+    | WithdrawPlan
     | RunProbe
 )
 Stage = tuple[Command, ...]

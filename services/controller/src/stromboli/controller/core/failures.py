@@ -140,6 +140,8 @@ def _what(command: commands.Command) -> str:
             return "tell"
         case commands.RunProbe():
             return "ask a pod"
+        case commands.PlanPods() | commands.WithdrawPlan():
+            return "plan pods"
         case _:
             verb = type(command).__name__.lower()
             return f"{verb} {command.kind.kind} {command.name}"

@@ -16,6 +16,7 @@ from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.store import batch_state, controller_cache
 from stromboli.controller.execution import event_recorder, probe_client, secret_data
 from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.pod_planner import PodPlanner
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import batch, kinds, meta
@@ -65,6 +66,7 @@ class CommandExecutor:
         self._add_key = add_key
         self._clock = clock
         self._events = events
+        self._planner = PodPlanner(cache, cluster, writer, limiter, clock)
 
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
         """Execute all commands of a stage. ``group``: the key by which the request limiter is fair.
@@ -193,6 +195,12 @@ class CommandExecutor:
                         found = await self.read(command.kind, command.namespace, command.name)
                     is_there = found is not None and found.metadata.uid == command.uid
                     self._take_in(self._cache.note_caught_up(command, is_there=is_there))
+                case commands.PlanPods():
+                    await self._planner.plan(command, group, cause)
+                    job = controller_cache.ReconcileKey("job", command.job)
+                    self._take_in((job,))
+                case commands.WithdrawPlan():
+                    await self._planner.withdraw(command, cause)
                 case commands.RunProbe():
                     passed = await probe_client.ask(command)
                     answer = controller_cache.ProbeResult(passed, self._clock())
@@ -202,18 +210,23 @@ class CommandExecutor:
         except errors.PermanentError as error:
             raise RefusedError(command, error) from error
 
-    async def _create(self, command: commands.Create, group: str) -> None:
+    async def create(self, command: commands.Create, group: str) -> meta.Object | None:
+        """Create an object and cache it. Returns it, None if it is unreadable. Raises
+        ExternalError."""
         body = await secret_data.completed(command) if command.secret else command.body
+        async with self._limiter.hold(group):
+            _requests.add(1, {"verb": "create", "kind": command.kind.kind})
+            raw = await self._cluster.create(command.kind, command.namespace, body)
+        written = self._observe(command.kind, raw)
+        if written is not None:
+            controller_metrics.OWN.created(self._cache, written, self._clock())
+        return written
+
+    async def _create(self, command: commands.Create, group: str) -> None:
         try:
-            async with self._limiter.hold(group):
-                _requests.add(1, {"verb": "create", "kind": command.kind.kind})
-                raw = await self._cluster.create(command.kind, command.namespace, body)
+            await self.create(command, group)
         except errors.AlreadyExistsError as error:
             await self._accept_existing(command, group, error)
-        else:
-            written = self._observe(command.kind, raw)
-            if written is not None:
-                controller_metrics.OWN.created(self._cache, written, self._clock())
 
     async def _accept_existing(
         self, command: commands.Create, group: str, error: errors.AlreadyExistsError

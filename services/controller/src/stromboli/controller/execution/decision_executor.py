@@ -24,6 +24,7 @@ from stromboli.controller.execution.claim_preparation import ClaimPreparation
 from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier
+from stromboli.controller.execution.pod_creation import PodCreation
 from stromboli.controller.execution.publications import Publications
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.controller.isolation import StoppingError
@@ -82,6 +83,7 @@ class DecisionExecutor:
         self._retrier = Retrier()
         self._backoff = runtime.Backoff()
         self._preparing = ClaimPreparation(cluster, limiter, self._retrier, preparation_s)
+        self._creating = PodCreation(cache, executor, self._retrier, events, add_key, clock)
 
     def stop(self) -> None:
         """Take no more decisions; ``run`` returns when those in flight have outcomes."""
@@ -199,6 +201,12 @@ class DecisionExecutor:
     async def _execute(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> messages.DecisionAnswered:
+        with self._creating.reserving(decided):
+            return await self._execute_parts(decided, decision, permit)
+
+    async def _execute_parts(
+        self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
+    ) -> messages.DecisionAnswered:
         async with asyncio.TaskGroup() as tasks:
             enqueued = (
                 tasks.create_task(self._enqueue_isolated(decided, decision))
@@ -209,6 +217,10 @@ class DecisionExecutor:
                 tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions
             ]
             bound = tasks.create_task(self._bind_all(decided, decision, permit))
+            turns = self._turns_of(decided.pod_group)
+            created = tasks.create_task(
+                self._creating.create_all(decided, decision, turns, enqueued)
+            )
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
@@ -216,7 +228,7 @@ class DecisionExecutor:
             pod_group=decided.pod_group,
             enqueue=enqueue,
             enqueued_version=entered_version,
-            tasks=(*bound.result(), *(task.result() for task in evicted)),
+            tasks=(*bound.result(), *created.result(), *(task.result() for task in evicted)),
         )
 
     async def _tell(
@@ -312,26 +324,23 @@ class DecisionExecutor:
     async def _bind_all(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Execute all binds, or none of the remaining ones if one of them cannot be prepared."""
-        known = {
-            bind.uid: decisions.before_bind(self._cache, bind, decision) for bind in decided.binds
-        }
+        """Execute all binds of existing pods, or none of those left if one cannot be prepared."""
+        binds = [bind for bind in decided.binds if not bind.is_planned]
+        known = {bind.uid: decisions.before_bind(self._cache, bind, decision) for bind in binds}
         group = self._turns_of(decided.pod_group)
         claiming = [
-            bind
-            for bind in decided.binds
-            if known[bind.uid] is None and (bind.volumes or bind.devices)
+            bind for bind in binds if known[bind.uid] is None and (bind.volumes or bind.devices)
         ]
         if claiming:
-            open_ = [bind for bind in decided.binds if known[bind.uid] is None]
+            open_ = [bind for bind in binds if known[bind.uid] is None]
             known |= await self._preparing.prepare(open_, group, permit)
         async with asyncio.TaskGroup() as tasks:
             bound = [
                 tasks.create_task(self._bind(bind, known[bind.uid], group, decision))
-                for bind in decided.binds
+                for bind in binds
             ]
         outcomes = tuple(task.result() for task in bound)
-        for bind, outcome in zip(decided.binds, outcomes, strict=True):
+        for bind, outcome in zip(binds, outcomes, strict=True):
             if outcome.result == "executed" and known[bind.uid] is None:
                 self._events.record_scheduled(decisions.scheduled(bind, self._clock()))
         return outcomes

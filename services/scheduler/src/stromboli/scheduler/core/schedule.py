@@ -14,7 +14,7 @@ Contract
 
 What a session changes
     1. *The cluster model* in the cache is worked on in place, because a copy of 10,000 nodes costs
-       more than most sessions. Every change is kept in a list and rolled back in step 8, so that
+       more than most sessions. Every change is kept in a list and rolled back in step 7, so that
        the model is as before. If a step raises, the model may be in any state: ``isolate`` then
        builds it again from the snapshots, without the objects that the step failed on.
     2. *Unschedulable gangs*: which gangs later sessions may skip. They cost time and change no
@@ -45,6 +45,7 @@ from stromboli.scheduler.core.cache import (
     assumptions,
     cluster_cache,
     partial_gangs,
+    planned_placement,
     refusal_backoff,
     unschedulable,
 )
@@ -60,7 +61,7 @@ from stromboli.scheduler.core.framework import (
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.shared import topics
+from stromboli.shared import errors, topics
 from stromboli.shared.messages import scheduling as messages
 
 CREATION_GRACE = timedelta(seconds=10)
@@ -189,11 +190,13 @@ class SessionRun:
             closed.request_session_at(self._measured.at + MEASUREMENT_MAX_AGE)
         # 6. Note which gangs the next sessions may skip.
         cache.unschedulable_gangs.note(closed, self._skippable)
-        # 7. Collect statements, explanations and the record of the session.
-        result = self._result(closed)
-        # 8. Roll the model back: the decisions count once they are published.
+        # 7. Collect statements, and roll the model back: they count once they are published.
+        statements = tuple(_statements(closed, self._cache.sessions + 1))
         closed.rollback()
-        return result
+        # 8. Place the planned pods of gangs that were admitted, in a second pass.
+        statements = self._with_planned_pods(closed, statements)
+        # 9. Collect explanations and the record of the session.
+        return self._result(closed, statements)
 
     # 1. Limit
 
@@ -209,6 +212,11 @@ class SessionRun:
     def _open(
         self, configured: configuration.Configuration, find: opening.FindPlugin
     ) -> framework.Session:
+        return self._open_with(configured, find, self._limit)
+
+    def _open_with(
+        self, configured: configuration.Configuration, find: opening.FindPlugin, limit: int
+    ) -> framework.Session:
         usage = {} if self._measured is None else self._measured.nodes
         around = cluster_objects.Cluster(now=self._now, memory=self._cache.memory, usage=usage)
         return opening.open_on_model(
@@ -217,7 +225,7 @@ class SessionRun:
             around,
             find,
             seed=self._seed,
-            decision_limit=self._limit,
+            decision_limit=limit,
             calls=external_calls.ExternalCalls(self._inputs.ask),
             timed=self._timed,
         )
@@ -234,11 +242,55 @@ class SessionRun:
         self._gauges = opened.gauges() if self._with_gauges else None
         self._skippable = unschedulable.find_skippable(opened)
 
-    # 7. Result
+    # 8. Planned pods
 
-    def _result(self, closed: framework.Session) -> SessionResult:
+    def _with_planned_pods(
+        self, first: framework.Session, decided: tuple[messages.StatementDecided, ...]
+    ) -> tuple[messages.StatementDecided, ...]:
+        """The statements with binds of planned pods. A bug there costs only these: the gangs wait
+        for pending pods."""
+        plans = planned_placement.plans_of(self._cache, self._configured, decided)
+        count = sum(len(each.binds) + len(each.evictions) for each in decided)
+        if not plans or count >= self._limit:
+            return decided
+        try:
+            return self._place_planned_pods(first, decided, plans, self._limit - count)
+        except errors.InvariantError:
+            raise
+        except Exception as error:  # the model may be in any state
+            first.complaints.append(f"planned pods: {type(error).__name__}: {error}")
+            self._cache.rebuild()
+            return decided
+
+    def _place_planned_pods(
+        self,
+        first: framework.Session,
+        decided: tuple[messages.StatementDecided, ...],
+        plans: planned_placement.Plans,
+        limit: int,
+    ) -> tuple[messages.StatementDecided, ...]:
+        planned_placement.apply_decisions(self._cache, decided, plans)
+        placed = plugin_isolation.run_isolated(
+            self._configured,
+            lambda configured, find: self._open_with(configured, find, limit),
+            lambda opened: planned_placement.place(opened, first, plans),
+            self._find,
+            self._now,
+            self._failures,
+            self._watched,
+        )
+        binds = planned_placement.bound(self._cache, placed, plans)
+        found = tuple(_with_binds(placed, each, binds.get(each.pod_group, ())) for each in decided)
+        placed.rollback()
+        planned_placement.undo(self._cache, decided, plans)
+        return found
+
+    # 9. Result
+
+    def _result(
+        self, closed: framework.Session, decisions: tuple[messages.StatementDecided, ...]
+    ) -> SessionResult:
         number = self._cache.sessions + 1
-        decisions = tuple(_statements(closed, number))
         times = (at for at in (closed.wake_at, self._failures.until) if at is not None)
         return SessionResult(
             decisions=decisions,
@@ -334,6 +386,22 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
             evictions=tuple(evictions.get(key, ())),
             reason=next(iter(reasons), "allocate" if key in binds else "enqueue"),
         )
+
+
+def _with_binds(
+    placed: framework.Session,
+    statement: messages.StatementDecided,
+    binds: tuple[messages.Bind, ...],
+) -> messages.StatementDecided:
+    """The statement of a gang with the binds of its planned pods."""
+    if not binds:
+        return statement
+    return msgspec.structs.replace(
+        statement,
+        binds=binds,
+        starts_gang=_starts_gang(placed.jobs[statement.pod_group], len(binds)),
+        reason="allocate",
+    )
 
 
 def _starts_gang(job: entities.Job, binds: int) -> bool:

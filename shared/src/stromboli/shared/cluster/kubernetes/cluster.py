@@ -136,11 +136,14 @@ class KubernetesCluster:
                 for line in lines.feed(chunk):
                     yield read_event(what, line)
 
-    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
         """Create an object; ``body`` has apiVersion and kind."""
         what = _what("create", kind, namespace, kinds.name_of(body))
+        path = kind.path(namespace) + ("?dryRun=All" if dry_run else "")
         return await self._connection.write(
-            "POST", kind.path(namespace), what, body, _JSON, at_once=kind in _AT_ONCE
+            "POST", path, what, body, _JSON, at_once=kind in _AT_ONCE
         )
 
     async def patch(

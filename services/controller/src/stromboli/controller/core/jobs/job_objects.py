@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.jobs import job_dependencies
 from stromboli.controller.core.pod_groups import pod_groups
-from stromboli.controller.core.pods import debug_tool_pods, plugin_objects, pods, volumes
+from stromboli.controller.core.pods import (
+    debug_tool_pods,
+    planned_pods,
+    plugin_objects,
+    pods,
+    volumes,
+)
 from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
@@ -27,12 +33,24 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
     state = cache.state(kinds.POD_GROUPS, group_key(job))
     group = cache.pod_group(group_key(job))
     if state is None:
-        return (pod_groups.create(cache, job),)
+        return _group_creation(cache, job)
     if group is None or cache.is_going(group):
         return ()
     if manifests.version_of(group) < job.status.version:
         return delete_group(cache, job)
     return pod_groups.adjust(cache, job, group)
+
+
+def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
+    """Create the PodGroup, after the plan that a session needs with it. The plan waits until the
+    objects exist that the pods need."""
+    if planned_pods.is_wanted(cache, job):
+        if controlled(cache, job) != job.status.controlled_resources:
+            return ()
+        request = planned_pods.request(cache, job)
+        if request is not None:
+            return (request,)
+    return (pod_groups.create(cache, job),)
 
 
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:

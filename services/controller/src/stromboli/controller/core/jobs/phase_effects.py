@@ -104,9 +104,12 @@ def _pod_commands(
     if manifests.version_of(group) < job.status.version:
         return
     most = min(MOST_PODS, tasks.room(cache, job, lambda: observed.pods))
+    reserved = cache.plans.reserved_names(job.metadata.uid)
     started = pod_groups.started(cache, job, group)
     for task in (it for it in tasks.specs(job) if it.name in started):
-        for member, found in _missing(cache, job, observed, task.name, most):
+        for member, found in _missing(cache, job, observed, task.name, most + len(reserved)):
+            if member.name in reserved:
+                continue
             if found is None and most > 0:
                 most -= 1
                 attempt = cache.published.attempts(job, task.name, member.index) + 1

@@ -56,6 +56,7 @@ from stromboli.controller.core.jobs import (
     policies,
     policy_events,
 )
+from stromboli.controller.core.pods import planned_pods
 from stromboli.controller.core.store import complete_specs, controller_cache, event_history
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
@@ -76,9 +77,10 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     reads = catch_up.reads_needed(cache, key)
     if reads:
         return (reads,)
-    # 3. Publish the deletion of the job that had this name before.
+    # 3. Publish the deletion of the job that had this name before. Withdraw outdated plans.
     uid = job.metadata.uid if job else ""
     deleted = event_history.due_departure(cache.published, key, uid, now)
+    deleted = (*deleted, *planned_pods.outdated(cache, key, job))
     if job is None:
         return (deleted,)
     # 4. Leave jobs of other schedulers alone.
@@ -126,7 +128,7 @@ def _needs_values(plan: commands.Plan) -> bool:
     PodGroup, or an Event about what prevents one. A status write needs nothing, and its response
     completes the job."""
     return any(
-        isinstance(command, commands.RecordEvent)
+        isinstance(command, commands.RecordEvent | commands.PlanPods)
         or (isinstance(command, commands.Create) and command.kind is not kinds.POD_GROUPS)
         for stage in plan
         for command in stage

@@ -16,6 +16,7 @@ from stromboli.controller.core.store import (
     event_history,
     explanations,
     hardware_index,
+    job_plans,
     job_relations,
     pod_group_members,
     queue_accounting,
@@ -93,6 +94,7 @@ class ControllerCache:
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
         self._recorded = recorded_events.RecordedEvents()
+        self.plans = job_plans.JobPlans()
 
     # Reads
 
@@ -220,13 +222,10 @@ class ControllerCache:
             if self.state(kinds.JOBS, key) is None
         )
         groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
-        yield from (
-            ReconcileKey("podgroup", key)
-            for key in sorted(groups | set(self.group_members.groups()))
-        )
-        yield from (
-            ReconcileKey("unmanaged pods", key) for key in sorted(self.unmanaged_pods.groups())
-        )
+        groups |= set(self.group_members.groups())
+        yield from (ReconcileKey("podgroup", key) for key in sorted(groups))
+        unmanaged = sorted(self.unmanaged_pods.groups())
+        yield from (ReconcileKey("unmanaged pods", key) for key in unmanaged)
         yield from (ReconcileKey("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in job_relations.MAKERS.items():
             yield from (ReconcileKey(item, it.metadata.key) for it in self.objects(kind))
@@ -240,11 +239,12 @@ class ControllerCache:
         """Apply a record of a topic in ``FOLDED``. ``after_s``: see ``snapshot.Sync``."""
         if record.topic == topics.EXPLANATIONS:
             is_any, undecodable = self._explanations.apply(record)
-            return ApplyResult(
-                (ReconcileKey("podgroup", record.key),) if is_any else (), undecodable
-            )
+            item = ReconcileKey("podgroup", record.key)
+            return ApplyResult((item,) if is_any else (), undecodable)
         if record.topic == topics.TOPOLOGY:
             return ApplyResult(*self.hardware.apply(record))
+        if record.topic == topics.BATCH_PLANS:
+            return ApplyResult(undecodable=self.plans.apply(record))
         if record.topic == topics.SYNC:
             claimed = self.sync.claimed
             self.sync.apply(record, after_s)
@@ -253,11 +253,10 @@ class ControllerCache:
         if change is None:
             return ApplyResult()
         unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
-        garbled = unreadable is not None and record.type != _UNREADABLE
+        is_garbled = unreadable is not None and record.type != _UNREADABLE
+        reason = unreadable.reason if unreadable and is_garbled else ""
         try:
-            return ApplyResult(
-                self._follow(change), unreadable.reason if unreadable and garbled else ""
-            )
+            return ApplyResult(self._follow(change), reason)
         except errors.InvariantError:
             raise
         except Exception as error:  # one object must not stop all others
@@ -356,6 +355,7 @@ class ControllerCache:
                 self._specs.forget(before.metadata.uid)
                 self._recorded.forget(before.metadata.uid)
                 self._enqueuing.discard(before.metadata.uid)
+                self.plans.forget(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
                 self.derived.pop(before.metadata.uid, None)
                 self._changed.pop(before.metadata.uid, None)
@@ -376,9 +376,8 @@ class ControllerCache:
         items |= dict.fromkeys(self._touched(change.kind, change.key, after))
         group = group_of(after) if isinstance(after, core.Pod) else None
         items |= dict.fromkeys(_items(self.queue_usage.follow(change, group)))
-        items |= dict.fromkeys(
-            ReconcileKey("unmanaged pods", key) for key in self.unmanaged_pods.follow(change)
-        )
+        unmanaged = self.unmanaged_pods.follow(change)
+        items |= dict.fromkeys(ReconcileKey("unmanaged pods", key) for key in unmanaged)
         items |= dict.fromkeys((*self.topology_index.follow(change), *self.hardware.follow(change)))
         return tuple(items)
 

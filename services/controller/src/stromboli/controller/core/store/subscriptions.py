@@ -20,10 +20,12 @@ jobs run where their CRDs are missing."""
 FOLDED: tuple[topics.Topic, ...] = (
     *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *job_relations.MAKERS)),
     topics.NODES,
+    topics.RESOURCE_QUOTAS,
     topics.HYPER_NODES,
     topics.NUMA_TOPOLOGIES,
     topics.TOPOLOGY,
     topics.EXPLANATIONS,
+    topics.BATCH_PLANS,
     topics.SYNC,
 )
 """Every topic the cache is built from."""

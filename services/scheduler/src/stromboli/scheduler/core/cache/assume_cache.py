@@ -9,6 +9,7 @@ of them is open.
 """
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -73,6 +74,9 @@ class AssumeCache:
         self._last: Rank = (-1, -1)
         self._refusals: dict[str, Refusal] = {}
         self._recorded_outcomes = 0
+        self._newest_pod = 0
+        self._created: list[tuple[int, int, Assumption]] = []
+        self._numbers = itertools.count()
 
     def __len__(self) -> int:
         """How many decisions are open."""
@@ -144,12 +148,25 @@ class AssumeCache:
         self._observe_all(self._by_claim.get((what, key), ()))
 
     def settle(self, before: float = math.inf) -> None:
-        """Treat absent objects as deleted, in decisions below the offset ``before``.
+        """Treat absent objects as deleted, in decisions below the offset ``before``, except planned
+        pods, which may not exist yet.
 
         Call it only when all topics are caught up: until then, a snapshot may still be read.
         """
         for assumption in [each for each in self._absent if each.decision.offset < before]:
-            self._apply(assumption, Event.OBSERVED)
+            if not assumption.is_planned:
+                self._apply(assumption, Event.OBSERVED)
+
+    def close_vanished(self) -> list[str]:
+        """Close binds of planned pods that were created and are gone. Returns the keys of pods that
+        hold no room any more. O(log created pods) for each."""
+        found = []
+        while self._created and self._created[0][0] <= self._newest_pod:
+            _, _, assumption = heapq.heappop(self._created)
+            if assumption.is_created:
+                self._apply(assumption, Event.OBSERVED)
+                found.append(assumption.key)
+        return found
 
     # Lookups
 
@@ -158,7 +175,8 @@ class AssumeCache:
         first, then the last of those without an outcome."""
         found = None
         for each in self._by_object.get((Effect.BIND, key), ()):
-            if uid in ("", each.uid):
+            # Another pod may have the name of a planned one, which is held until it is answered.
+            if each.is_planned or uid in ("", each.uid):
                 found = each.bind
                 if each.state is State.EXECUTED:
                     break
@@ -203,11 +221,9 @@ class AssumeCache:
                     return each.allocation
         return None
 
-    def add_uid(self, pod: core.Pod) -> None:
-        """Add the pod's uid to assumptions that were made before the pod existed."""
-        for each in self._by_object.get((Effect.BIND, pod.metadata.key), ()):
-            if not each.uid and each.is_of(pod):
-                each.uid = pod.metadata.uid
+    def note_version(self, pod: core.Pod) -> None:
+        """Note that this version of a pod has been read."""
+        self._newest_pod = max(self._newest_pod, pod.metadata.version)
 
     @property
     def unanswered(self) -> int:
@@ -266,13 +282,22 @@ class AssumeCache:
     def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered, offset: int) -> None:
         decision.is_answered = True
         decision.enqueued_version = answer.enqueued_version
-        executed = {(pod_key(it), it.uid) for it in answer.tasks if it.result == "executed"}
+        executed = {
+            (pod_key(it), it.uid): it.created_version
+            for it in answer.tasks
+            if it.result == "executed"
+        }
         refused: list[Assumption] = []
         for each in list(decision.open.values()):
             if each.effect is Effect.ENTRY:
                 is_executed = answer.enqueue == "executed"
             else:
-                is_executed = (each.key, each.uid) in executed
+                at = each.key, each.uid
+                is_executed = at in executed
+                each.created_version = executed.get(at, 0)
+                if each.is_planned and each.created_version:
+                    place = each.created_version, next(self._numbers), each
+                    heapq.heappush(self._created, place)
             # An outcome answers the whole publication: a task that it lacks was not executed.
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
             if not is_executed:
@@ -280,6 +305,7 @@ class AssumeCache:
         if refused and offset >= self._recorded_outcomes:
             self._note_refusal(decision.statement, refused, answer, offset)
         self._observe_all(list(decision.open.values()))
+        self.close_vanished()
         self._close_if_over(decision)
 
     def _note_refusal(

@@ -35,12 +35,15 @@ Rules:
    is kept until it has been read; one of an earlier publication changes nothing. Therefore every
    interleaving of decisions, outcomes and snapshots that keeps the order within a topic leads to
    the same state.
-6. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
+6. A planned pod does not exist when its bind is decided. It counts as gone only after its bind was
+   executed and its version, or a later one of any pod, has been read: the monitor publishes pods
+   in the order of their versions. The decision's id on a pod shows that it is the planned one.
+7. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
    of another: neither its room nor its memory nor, once it has been published again, the offset
    from which a restart reads.
 
-Identity: a task is named by its job's uid, the job's version, the task's name and its index, and by
-the pod's uid from the moment that there is a pod.
+Identity: an assumption names a pod by its uid, and a planned pod by the decision's id, which the
+controller writes to the pod.
 
 The states and events as data, with a transition that is not in the table being an error, follow
 h11 (``h11/_state.py``) and dask (``distributed/worker_state_machine.py``).

@@ -28,7 +28,7 @@ class Effect(enum.Enum):
 
 
 class TaskIdentity(msgspec.Struct, frozen=True):
-    """Identifies a task before it has a pod. For a pod without a job, ``job`` is the pod's uid."""
+    """The task that a pod was created for. For a pod without a job, ``job`` is the pod's uid."""
 
     job: str
     version: int = 0
@@ -39,19 +39,20 @@ class TaskIdentity(msgspec.Struct, frozen=True):
 class Assumption(msgspec.Struct, eq=False):
     """What one decision assumes about one task or PodGroup.
 
-    ``key``: of the pod or PodGroup. ``uid``: of it; empty while a task has no pod. ``is_absent``:
-    no snapshot of the pod or PodGroup has been read.
+    ``key``: of the pod or PodGroup. ``uid``: of it; empty for a planned pod. ``is_absent``:
+    no snapshot of the pod or PodGroup has been read. ``created_version``: resourceVersion of the
+    pod that was created for a planned bind, once that is answered.
     """
 
     decision: "Decision"
     effect: Effect
     key: str
     uid: str
-    identity: TaskIdentity | None = None
     bind: scheduling.Bind | None = None
     eviction: scheduling.Eviction | None = None
     state: states.State = states.State.ASSUMED
     is_absent: bool = True
+    created_version: int = 0
     history: tuple[states.Event, ...] = ()
 
     @property
@@ -65,17 +66,28 @@ class Assumption(msgspec.Struct, eq=False):
 
         Waiting for a volume or for the end of a notice costs the controller nothing.
         """
-        if self.state is not states.State.ASSUMED or self.is_absent:
+        if self.state is not states.State.ASSUMED or (self.is_absent and not self.is_planned):
             return False
         if self.eviction is not None:
             return self.eviction.notice_s <= 0
         return self.bind is not None and not self.decision.awaits_volumes
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether this is a bind of a planned pod."""
+        return self.bind is not None and self.bind.is_planned
+
+    @property
+    def is_created(self) -> bool:
+        """Whether a planned pod was created, in a known version, and no snapshot shows it."""
+        is_executed = self.state is states.State.EXECUTED and self.is_absent
+        return self.is_planned and is_executed and self.created_version > 0
+
     def is_of(self, pod: core.Pod) -> bool:
         """Whether this is about this pod, and not about another one of the same name."""
-        if self.uid:
-            return self.uid == pod.metadata.uid
-        return self.identity == identity_of(pod)
+        if self.is_planned:
+            return pod.metadata.annotation(keys.DECISION) == self.decision.id
+        return self.uid == pod.metadata.uid
 
     def apply(self, event: states.Event) -> None:
         """Change the state. Raises IllegalTransitionError."""
@@ -132,9 +144,7 @@ def _assumptions(decision: Decision) -> Iterator[Assumption]:
     if of.enqueue:
         yield Assumption(decision, Effect.ENTRY, of.pod_group, of.pod_group_uid)
     for bind in of.binds:
-        job = of.job_uid or bind.uid
-        identity = TaskIdentity(job, bind.version, bind.task, bind.index)
-        yield Assumption(decision, Effect.BIND, pod_key(bind), bind.uid, identity, bind=bind)
+        yield Assumption(decision, Effect.BIND, pod_key(bind), bind.uid, bind=bind)
     for each in of.evictions:
         yield Assumption(decision, Effect.EVICTION, pod_key(each), each.uid, eviction=each)
 

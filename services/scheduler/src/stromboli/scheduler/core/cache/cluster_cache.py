@@ -27,6 +27,7 @@ from stromboli.scheduler.core.cache import (
     claim_cache,
     inflight_limit,
     observations,
+    pod_plans,
     quarantine,
     triggers,
     unschedulable,
@@ -43,7 +44,13 @@ from stromboli.shared.messages import scheduling as messages
 KINDS = api_seen.SCHEDULING_KINDS
 """Kinds that the monitor must have listed before a session may decide anything."""
 
-_MESSAGE_TOPICS = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
+_MESSAGE_TOPICS = (
+    topics.DECISIONS,
+    topics.OUTCOMES,
+    topics.EXPLANATIONS,
+    topics.TOPOLOGY,
+    topics.BATCH_PLANS,
+)
 """Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNREADABLE = base.type_name(cluster.Unreadable)
@@ -68,6 +75,7 @@ class ClusterCache:
             functools.partial(observations.observe, self.snapshot)
         )
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
+        self.plans = pod_plans.PodPlans()
         self.in_flight_limit = inflight_limit.InFlightLimit()
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         self.explained: dict[str, messages.PodGroupExplained] = {}
@@ -99,12 +107,13 @@ class ClusterCache:
         """
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
-        self._cause = record.id or record.topic.name
+        self._cause = record.id or name
         if record.topic in _MESSAGE_TOPICS:
             try:
                 self._apply_message(record, envelope.decode(record))
             except errors.UndecodableError as error:
                 self._observe_hardware(record, None)
+                self._apply_plan(record, None)
                 if record.topic == topics.DECISIONS:
                     reason = f"the log cannot be read: a decision of ours: {error.reason}"
                     self.world.freeze(record.key, reason)
@@ -113,8 +122,7 @@ class ClusterCache:
             finally:
                 self._note_read()
             return ""
-        change = self.snapshot.apply(record)
-        if change is None:
+        if (change := self.snapshot.apply(record)) is None:
             return ""
         self._apply_isolated(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
@@ -145,7 +153,7 @@ class ClusterCache:
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
         for changed in self.assumed.put(id_, offset, statement):
-            self._refresh_statement(changed)
+            self.refresh_statement(changed)
 
     def record_explanation(self, key: str, message: msgspec.Struct | None) -> None:
         """Note the newest message of a key on the explanations topic."""
@@ -219,36 +227,39 @@ class ClusterCache:
             case messages.SessionRecorded():
                 if message.session >= self.sessions:
                     self.memory = dict(message.memory)
-                    self.measured_at = (
-                        session_inputs.measured_at(message.answers) or self.measured_at
-                    )
+                    measured_at = session_inputs.measured_at(message.answers)
+                    self.measured_at = measured_at or self.measured_at
                 self.sessions = max(self.sessions, message.session)
                 self.assumed.record_session(message.offsets.get(topics.OUTCOMES.name, 0))
             case messages.DecisionAnswered():
                 self.in_flight_limit.record_outcome(record.time, len(message.tasks))
                 statement = self.assumed.answer(message, record.offset)
                 if statement is not None:
-                    self._refresh_statement(statement)
+                    self.refresh_statement(statement)
                 if self._is_throttled:
                     self._request_session()
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)
-            case _ if record.topic == topics.TOPOLOGY:
-                self._observe_hardware(record, message)
             case _:
-                pass
+                self._observe_hardware(record, message)
+                self._apply_plan(record, message)
 
     def _observe_hardware(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         """Keep a node agent's report; an unreadable report removes the previous one."""
         if record.topic != topics.TOPOLOGY:
             return
-        hardware = self.world.auxiliary.hardware
-        hardware.pop(record.key, None)
+        self.world.auxiliary.hardware.pop(record.key, None)
         if isinstance(message, node_topology.TopologyObserved):
-            hardware[record.key] = message
+            self.world.auxiliary.hardware[record.key] = message
         self._request_session_if_waiting()
 
-    def _refresh_statement(self, statement: messages.StatementDecided) -> None:
+    def _apply_plan(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+        if record.topic == topics.BATCH_PLANS:
+            for key in self.plans.put(record.key, message):
+                self._refresh_pod(key)
+
+    def refresh_statement(self, statement: messages.StatementDecided) -> None:
+        """Update the model after a change of this statement."""
         for bind in statement.binds:
             self._refresh_pod(f"{bind.namespace}/{bind.pod}")
             self.claims.refresh(bind)
@@ -271,7 +282,7 @@ class ClusterCache:
         ]
         if not any(isolated):
             raise self.quarantine.broken("a session failed", error) from error
-        self._rebuild()
+        self.rebuild()
 
     def _apply_isolated(self, change: snapshot.Change) -> None:
         released = self.quarantine.follow(change)
@@ -287,9 +298,9 @@ class ClusterCache:
             is_ours = isinstance(error, errors.InvariantError)
             if is_ours or not self.quarantine.isolate(at, error, by_session=False):
                 raise self.quarantine.broken(doing, error) from error
-            self._rebuild()
+            self.rebuild()
 
-    def _rebuild(self) -> None:
+    def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
@@ -362,16 +373,15 @@ class ClusterCache:
             case _:
                 pass
         for owner, key in self.world.resources.take_retriable():
-            if owner == "pod":
-                self._refresh_pod(key)
-            else:
-                self._refresh_group(key)
+            (self._refresh_pod if owner == "pod" else self._refresh_group)(key)
 
     def _observe_pod(self, change: snapshot.Change) -> None:
         before = self.unanswered()
         if isinstance(change.after, core.Pod):
-            self.assumed.add_uid(change.after)
+            self.assumed.note_version(change.after)
         self.assumed.observe_pod(change.key)
+        for key in self.assumed.close_vanished():
+            self._refresh_pod(key)
         if self._is_throttled and self.unanswered() < before:
             self._request_session()
 
@@ -402,8 +412,7 @@ class ClusterCache:
         before = triggers.job_fingerprint(self.world.job(key))
         match found:
             case scheduling.PodGroup():
-                at = found.metadata
-                is_enqueued = self.assumed.is_enqueued(key, at.uid)
+                is_enqueued = self.assumed.is_enqueued(key, found.metadata.uid)
                 self.world.put_pod_group(found, is_enqueued=is_enqueued)
                 reason = self.quarantine.frozen(key)
                 if reason and key not in self.world.frozen:
@@ -448,7 +457,7 @@ class ClusterCache:
                 job = job_builder.job_key_of(pod) if pod is not None and is_ours else ""
                 self.world.put_unreadable_pod(key, reason, node, job)
             case _:
-                self.world.remove_pod(key)
+                self.plans.show(self.world, key, self.assumed.bind_of(key))
         if before is not None and before != self._placement_of(key):
             self._request_session_if_waiting()
         if known != triggers.task_fingerprint(self.world, key):

@@ -20,5 +20,6 @@ TOPICS: tuple[topics.Topic, ...] = (
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
+    topics.BATCH_PLANS,
 )
 """The topics that the cache is built from."""

@@ -353,6 +353,10 @@ class Session(extensions.Extensions):
             return ""
         return first[1]
 
+    def keep_reservations(self, first: "Session") -> None:
+        """Reserve the queues that an earlier session over the same model has reserved."""
+        self._blocked.update(first._blocked)
+
     # Change ---------------------------------------------------------------------------------
 
     def statement(self) -> statement.Statement:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.model import node_attributes, requirements
-from stromboli.shared.api import core
+from stromboli.shared.api import core, taints
 
 NOT_READY = "node(s) were not ready"
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -24,9 +24,6 @@ MAX_CACHED_BYTES = 2**25
 CHECKS = 6
 """Masks per answer, one byte per node each."""
 MIN_CACHED_ENTRIES = 16
-_UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_NOT_READY_TAINT = core.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
-_REPELLING = ("NoSchedule", "NoExecute")
 
 ConstraintMask: TypeAlias = tuple[str, node_attributes.Mask]
 """(reason, nodes that pass)."""
@@ -72,36 +69,21 @@ def _check(
     nodes: node_attributes.NodeAttributes, wanted: requirements.Constraints, version: int
 ) -> ConstraintMasks:
     checks: list[ConstraintMask] = [(node_attributes.UNREADABLE, nodes.usable)]
-    if not tolerates(wanted.tolerations, _NOT_READY_TAINT):
+    if not taints.tolerates(wanted.tolerations, taints.NOT_READY):
         checks.append((NOT_READY, ~nodes.not_ready))
-    if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
+    if not taints.tolerates(wanted.tolerations, taints.UNSCHEDULABLE):
         checks.append((UNSCHEDULABLE, ~nodes.unschedulable))
     checks.append((AFFINITY, matches(nodes, wanted)))
     welcome = np.array(
         [
-            all(tolerates(wanted.tolerations, taint) for taint in taints)
-            for taints in nodes.taint_sets
+            all(taints.tolerates(wanted.tolerations, taint) for taint in of_node)
+            for of_node in nodes.taint_sets
         ],
         np.bool_,
     )
     checks.append((TAINTED, welcome[nodes.taints_of]))
     passed = np.logical_and.reduce([mask for _, mask in checks])
     return ConstraintMasks(version, tuple(checks), passed)
-
-
-def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool:
-    """Whether the taint does not repel the pod: it is tolerated, or its effect is only a
-    preference.
-    """
-    return taint.effect not in _REPELLING or any(
-        (not toleration.effect or toleration.effect == taint.effect)
-        and (not toleration.key or toleration.key == taint.key)
-        and (
-            toleration.operator == "Exists"
-            or (bool(toleration.key) and toleration.value == taint.value)
-        )
-        for toleration in tolerations
-    )
 
 
 def matches(

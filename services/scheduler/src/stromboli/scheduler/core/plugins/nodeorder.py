@@ -14,7 +14,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import array_cache, entities, node_constraints, node_views
 from stromboli.scheduler.core.placement import affinity, extension_points, scoring, spread
-from stromboli.shared.api import core
+from stromboli.shared.api import core, taints
 
 _MOST = 100
 _PREFER = "PreferNoSchedule"
@@ -210,7 +210,7 @@ class _RelativeScores:
 def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:
     """Return whether it is a ``PreferNoSchedule`` taint that no toleration matches."""
     hard = msgspec.structs.replace(taint, effect="NoSchedule")
-    return taint.effect == _PREFER and not node_constraints.tolerates(accepted, hard)
+    return taint.effect == _PREFER and not taints.tolerates(accepted, hard)
 
 
 def _scaled(raw: extension_points.Scores) -> extension_points.Scores:

@@ -21,6 +21,21 @@ from stromboli.testkit.contracts.cluster.scopes import (
 class Changing(ClusterScope):
     """What changes and what does not."""
 
+    async def test_a_dry_run_returns_what_a_create_would_and_stores_nothing(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        body = objects.pod("p", nodeName="n1")
+        answer = kinds.PODS.decode(
+            await open_cluster.create(kinds.PODS, namespace, body, dry_run=True)
+        )
+        assert (answer.metadata.name, answer.spec.node_name) == ("p", "n1")
+        with pytest.raises(errors.NotFoundError):
+            await open_cluster.get(kinds.PODS, namespace, "p")
+        stored = kinds.PODS.decode(await open_cluster.create(kinds.PODS, namespace, body))
+        assert stored.spec == answer.spec
+        with pytest.raises(errors.AlreadyExistsError):
+            await open_cluster.create(kinds.PODS, namespace, body, dry_run=True)
+
     async def test_a_json_patch_adds_replaces_and_removes(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:

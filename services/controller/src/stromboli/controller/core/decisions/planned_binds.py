@@ -1,0 +1,92 @@
+"""Planned binds: whether the controller creates the pod with its node, and how.
+
+The scheduler placed the pod by its plan; what may have changed since is checked here, immediately
+before the create. A refused pod is created without a node by the next reconcile of its job.
+"""
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle, manifests
+from stromboli.controller.core.decisions.decisions import EXECUTED, ExecutionResult
+from stromboli.controller.core.pods import planned_pods, pods
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds, taints
+from stromboli.shared.api.batch import Job
+from stromboli.shared.messages import plans, scheduling
+
+NOT_ADMITTED = ExecutionResult("refused", "NotAdmitted", "the PodGroup was not admitted")
+
+
+def job_of(
+    cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
+) -> Job | None:
+    """The job that the statement is about, if it exists and may have pods."""
+    group = cache.pod_group(decided.pod_group)
+    key = None if group is None else controller_cache.job_of(group)
+    job = None if key is None else cache.job(key)
+    if job is None or job.metadata.uid != decided.job_uid or cache.is_going(job):
+        return None
+    return None if job.status.state.phase in lifecycle.STOPPING else job
+
+
+def refusal(
+    cache: controller_cache.ControllerCache,
+    job: Job | None,
+    decided: scheduling.StatementDecided,
+    bind: scheduling.Bind,
+) -> ExecutionResult | None:
+    """Why the pod may not be created with this node; None if it may. O(taints)."""
+    if job is None:
+        return ExecutionResult("refused", "JobGone", "the pod's job is deleted or ends")
+    plan = cache.plans.of(decided.pod_group)
+    if plan is None or plan.digest != bind.plan or bind.version != job.status.version:
+        return ExecutionResult("refused", "PlanReplaced", "the pod was placed by another plan")
+    task = task_of(plan, bind)
+    member = tasks.Members(job).of(bind.pod)
+    if task is None or member is None or member.task.name != bind.task:
+        return ExecutionResult("refused", "JobScaled", "the job does not require the pod")
+    node = cache.get(kinds.NODES, bind.node)
+    if node is None or cache.is_going(node) or node.metadata.uid != bind.node_uid:
+        return ExecutionResult("refused", "NodeGone", f"node {bind.node} does not exist")
+    reason = taints.rejection(node, task.template.spec.tolerations)
+    return ExecutionResult("refused", "NodeChanged", reason) if reason else None
+
+
+def task_of(plan: plans.PodsPlanned, bind: scheduling.Bind) -> plans.PlannedTask | None:
+    """The task of the plan that the bind is about."""
+    return next((task for task in plan.tasks if task.task == bind.task), None)
+
+
+def has_had_pod(cache: controller_cache.ControllerCache, job: Job, bind: scheduling.Bind) -> bool:
+    """Whether a pod of this task and index was published before. Its room may be in use by now, so
+    the bind creates no other one."""
+    return cache.published.attempts(job, bind.task, bind.index) > 0
+
+
+def creation(
+    cache: controller_cache.ControllerCache, job: Job, bind: scheduling.Bind, decision: str
+) -> commands.Create:
+    """The command that creates the pod with its node. Raises PluginFailedError."""
+    member = tasks.Members(job).member(bind.task, bind.index)
+    command = pods.create(job, member, cache.plugins)
+    annotations = {**bind.annotations, keys.DECISION: decision}
+    body = planned_pods.with_node(command.body, bind.node, annotations)
+    return msgspec.structs.replace(command, body=body)
+
+
+def found_result(
+    found: core.Pod | None, job: Job, bind: scheduling.Bind, decision: str
+) -> ExecutionResult:
+    """The result if a pod of this name exists: created by this decision before, or another one."""
+    is_it = (
+        found is not None
+        and manifests.is_owned(found, job.metadata.uid)
+        and manifests.version_of(found) == bind.version
+        and found.metadata.annotation(keys.DECISION) == decision
+        and found.spec.node_name == bind.node
+    )
+    if is_it:
+        return EXECUTED
+    return ExecutionResult("refused", "NameTaken", f"there is a pod {bind.pod} already")

@@ -1,0 +1,182 @@
+"""Plans of jobs whose pods may be created with their nodes: which jobs have one, and its content.
+
+Before the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
+with a node. The responses are the plan: requests, tolerations, priority and all else as defaults,
+webhooks and policies leave them. docs/decisions has the rules.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core.pods import plugin_objects, pods
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.tasks import dependencies, tasks
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.batch import Job
+from stromboli.shared.messages import base, plans
+
+MOST_PODS = 1_000
+"""Pods of a job that is planned. A session places them at once, and a decision lists them."""
+
+
+def group_key(job: Job) -> str:
+    """Key of the job's PodGroup."""
+    return f"{job.metadata.namespace}/{pods.group_name(job)}"
+
+
+def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
+    """Whether a plan is to be published before the job's PodGroup is created. O(tasks)."""
+    known = cache.plans.of(group_key(job))
+    if known is not None and known.version == job.status.version:
+        return False
+    uid, version = job.metadata.uid, job.status.version
+    if not cache.plans.is_on or version > 0 or cache.plans.is_excluded(uid, version):
+        return False
+    return _is_plain(job) and not _has_quota(cache, job) and not cache.pods_of(uid)
+
+
+def _is_plain(job: Job) -> bool:
+    """Whether the pods of a task differ in the index only, and wait for nothing but a node."""
+    specs = tasks.specs(job)
+    if job.spec.array is not None or job.spec.volumes or dependencies.has_any(job):
+        return False
+    if not 0 < sum(task.replicas for task in specs) <= MOST_PODS:
+        return False
+    return all(
+        task.partition_policy is None and is_placeable(pods.template_of(task)) for task in specs
+    )
+
+
+def is_placeable(spec: core.PodSpec) -> bool:
+    """Whether such a pod needs only a node: no claim, no gate, and no node yet."""
+    has_claims = any(it.persistent_volume_claim or it.ephemeral for it in spec.volumes)
+    return not (has_claims or spec.resource_claims or spec.scheduling_gates or spec.node_name)
+
+
+def _has_quota(cache: controller_cache.ControllerCache, job: Job) -> bool:
+    namespace = job.metadata.namespace
+    unreadable = (key.partition("/")[0] for key in cache.unreadable(kinds.RESOURCE_QUOTAS))
+    readable = (it.metadata.namespace for it in cache.objects(kinds.RESOURCE_QUOTAS))
+    return namespace in unreadable or namespace in readable
+
+
+def request(cache: controller_cache.ControllerCache, job: Job) -> commands.PlanPods | None:
+    """The command that publishes the job's plan; None if its pods cannot be planned."""
+    node = min((it.metadata.name for it in cache.objects(kinds.NODES)), default="")
+    try:
+        dry_runs = tuple(_dry_runs(cache, job, node))
+    except plugin_objects.PluginFailedError:
+        return None  # reported with the pods
+    if not node or len(dry_runs) < sum(task.replicas > 0 for task in job.spec.tasks):
+        return None
+    return commands.PlanPods(
+        job=job.metadata.key,
+        job_uid=job.metadata.uid,
+        version=job.status.version,
+        pod_group=group_key(job),
+        namespace=job.metadata.namespace,
+        node=node,
+        dry_runs=dry_runs,
+    )
+
+
+def _dry_runs(
+    cache: controller_cache.ControllerCache, job: Job, node: str
+) -> Iterator[commands.DryRun]:
+    members = tasks.Members(job)
+    for task in tasks.specs(job):
+        if not task.replicas:
+            continue
+        first = pods.create(job, members.member(task.name, 0), cache.plugins)
+        last = pods.create(job, members.member(task.name, task.replicas - 1), cache.plugins)
+        if _spec_of(first.body) != _spec_of(last.body):
+            return  # a job plugin gives them different requirements
+        yield commands.DryRun(
+            task=task.name,
+            prefix=f"{job.metadata.name}-{task.name}",
+            replicas=task.replicas,
+            body=with_node(first.body, node, {}),
+        )
+
+
+def _spec_of(body: bytes) -> core.PodSpec:
+    return kinds.PODS.decode(body).spec
+
+
+def with_node(body: bytes, node: str, annotations: dict[str, str]) -> bytes:
+    """The body of a pod with its node and more annotations."""
+    document = msgspec.json.decode(body)
+    document["spec"]["nodeName"] = node
+    document["metadata"]["annotations"] |= annotations
+    return msgspec.json.encode(document)
+
+
+def plan(
+    cache: controller_cache.ControllerCache,
+    asked: commands.PlanPods,
+    responses: Sequence[core.Pod],
+) -> plans.PodsPlanned | None:
+    """The plan by the responses to the dry runs; None if these pods are not to be planned."""
+    found = []
+    for run, pod in zip(asked.dry_runs, responses, strict=True):
+        template = _template(pod)
+        if pod.spec.node_name != asked.node or not is_placeable(template.spec):
+            return None
+        if cache.plans.is_rejected(spec_digest(template)):
+            return None
+        found.append(
+            plans.PlannedTask(
+                task=run.task, prefix=run.prefix, replicas=run.replicas, template=template
+            )
+        )
+    content = tuple(found)
+    return plans.PodsPlanned(
+        pod_group=asked.pod_group,
+        job=asked.job,
+        job_uid=asked.job_uid,
+        version=asked.version,
+        digest=plans.digest_of(asked.job_uid, asked.version, content),
+        tasks=content,
+    )
+
+
+def _template(pod: core.Pod) -> core.Pod:
+    metadata = msgspec.structs.replace(
+        pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
+    )
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return core.Pod(metadata=metadata, spec=spec)
+
+
+def spec_digest(template: core.Pod) -> str:
+    """A digest of what a namespace's pods of this template require."""
+    content = template.metadata.namespace.encode() + b"/" + base.encode(template.spec)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def is_as_planned(pod: core.Pod, of: plans.PlannedTask) -> bool:
+    """Whether a created pod requires what its plan says."""
+    return _template(pod).spec == of.template.spec
+
+
+def outdated(
+    cache: controller_cache.ControllerCache, key: str, job: Job | None
+) -> Iterator[commands.WithdrawPlan]:
+    """Withdraw plans that no session will use: the job is over or of another version, or its gang
+    has left its queue."""
+    for known in cache.plans.of_job(key):
+        is_current = job is not None and known.job_uid == job.metadata.uid
+        if is_current and job is not None and not cache.is_going(job):
+            group = cache.pod_group(known.pod_group)
+            is_waiting = group is None or not cache.is_enqueued(group)
+            is_waiting = is_waiting and job.status.state.phase not in lifecycle.STOPPING
+            if known.version == job.status.version and is_waiting:
+                continue
+            if cache.plans.reserved_names(known.job_uid):
+                continue
+        yield commands.WithdrawPlan(
+            pod_group=known.pod_group, job_uid=known.job_uid, version=known.version
+        )

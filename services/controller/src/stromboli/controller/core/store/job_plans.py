@@ -1,0 +1,98 @@
+"""Plans of jobs: pods that a session may place before they exist.
+
+Materialized from ``batch.plans``, so that a new leader withdraws what the previous one published.
+What else is here concerns decisions in flight and lasts for one term.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterator, Set
+
+from stromboli.shared import envelope, errors
+from stromboli.shared.messages import plans
+
+MOST_REJECTED = 10_000
+"""Pod specs that are remembered as not to be planned. Beyond it no job is planned in this term."""
+
+
+class JobPlans:
+    """The newest plan of each PodGroup. ``is_on``: whether new jobs are planned."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._found: dict[str, plans.PodsPlanned] = {}
+        self._of_job: dict[str, set[str]] = {}
+        self._unplannable: dict[str, int] = {}
+        self._rejected: set[str] = set()
+        self._reserved: dict[str, frozenset[str]] = {}
+
+    def of(self, pod_group: str) -> plans.PodsPlanned | None:
+        """The plan of a PodGroup."""
+        return self._found.get(pod_group)
+
+    def of_job(self, job: str) -> list[plans.PodsPlanned]:
+        """All plans of jobs of this key, also of a deleted one."""
+        return [self._found[key] for key in sorted(self._of_job.get(job, ()))]
+
+    def apply(self, record: envelope.Record) -> str:
+        """Apply a record of the topic. Returns why it could not be decoded, or empty."""
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            self.put(record.key, None)
+            return error.reason
+        self.put(record.key, message if isinstance(message, plans.PodsPlanned) else None)
+        return ""
+
+    def put(self, pod_group: str, plan: plans.PodsPlanned | None) -> None:
+        """Note the newest plan of a PodGroup, None if it was withdrawn."""
+        before = self._found.pop(pod_group, None)
+        if before is not None:
+            self._of_job[before.job].discard(pod_group)
+            if not self._of_job[before.job]:
+                del self._of_job[before.job]
+        if plan is not None:
+            self._found[pod_group] = plan
+            self._of_job.setdefault(plan.job, set()).add(pod_group)
+
+    # Jobs and pods that are not planned
+
+    def exclude(self, job_uid: str, version: int) -> None:
+        """Do not plan this version of a job."""
+        self._unplannable[job_uid] = version
+
+    def is_excluded(self, job_uid: str, version: int) -> bool:
+        """Whether this version of the job is not to be planned."""
+        return self._unplannable.get(job_uid) == version
+
+    def reject(self, spec_digest: str) -> None:
+        """Do not plan pods of this spec: what the API server makes of them differs."""
+        if len(self._rejected) < MOST_REJECTED:
+            self._rejected.add(spec_digest)
+        else:
+            self.is_on = False
+
+    def is_rejected(self, spec_digest: str) -> bool:
+        """Whether pods of this spec are not to be planned."""
+        return spec_digest in self._rejected
+
+    def forget(self, job_uid: str) -> None:
+        """The job is deleted."""
+        self._unplannable.pop(job_uid, None)
+
+    # Decisions in flight
+
+    @contextlib.contextmanager
+    def reserved(self, job_uid: str, pods: Collection[str]) -> Iterator[None]:
+        """Reserve the names of planned pods while a decision creates them."""
+        if not pods:
+            yield
+            return
+        self._reserved[job_uid] = frozenset(pods)
+        try:
+            yield
+        finally:
+            self._reserved.pop(job_uid, None)
+
+    def reserved_names(self, job_uid: str) -> Set[str]:
+        """Names of pods of the job that a decision is creating."""
+        return self._reserved.get(job_uid, frozenset())

@@ -1,0 +1,79 @@
+"""Publishes and withdraws plans of jobs in ``batch.plans``, from dry runs of their pods."""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.pods import planned_pods
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import core, kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import plans
+from stromboli.shared.runtime import runtime
+
+_log = structlog.get_logger(__name__)
+
+
+class PodPlanner:
+    """The only writer of ``batch.plans``."""
+
+    def __init__(
+        self,
+        cache: controller_cache.ControllerCache,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        limiter: RequestLimiter,
+        clock: runtime.Clock,
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._writer = writer
+        self._limiter = limiter
+        self._clock = clock
+
+    async def plan(self, asked: commands.PlanPods, group: str, cause: str) -> None:
+        """Publish the plan of a job. If the API server rejects a dry run, or answers it in a way
+        that cannot be planned, this version of the job has no plan. Raises TransientError."""
+        try:
+            responses = await asyncio.gather(
+                *(self._dry_run(it, asked, group) for it in asked.dry_runs)
+            )
+            found = planned_pods.plan(self._cache, asked, responses)
+        except (errors.PermanentError, msgspec.DecodeError) as error:
+            _log.info("pods not planned", job=asked.job, reason=str(error))
+            found = None
+        if found is None:
+            self._cache.plans.exclude(asked.job_uid, asked.version)
+            return
+        await self._append(asked.pod_group, found, asked.job_uid, asked.version, cause)
+
+    async def withdraw(self, asked: commands.WithdrawPlan, cause: str) -> None:
+        """Withdraw the plan of a PodGroup."""
+        await self._append(asked.pod_group, None, asked.job_uid, asked.version, cause)
+
+    async def _dry_run(
+        self, run: commands.DryRun, asked: commands.PlanPods, group: str
+    ) -> core.Pod:
+        async with self._limiter.hold(group):
+            raw = await self._cluster.create(kinds.PODS, asked.namespace, run.body, dry_run=True)
+        return kinds.PODS.decode(raw)
+
+    async def _append(
+        self, key: str, plan: plans.PodsPlanned | None, uid: str, version: int, cause: str
+    ) -> None:
+        draft = envelope.Draft(
+            topic=topics.BATCH_PLANS,
+            key=key,
+            message=plan,
+            time=self._clock(),
+            cause=cause,
+            object_uid=uid if plan is None else "",
+            object_version=str(version) if plan is None else "",
+        )
+        await self._writer.append(draft)
+        self._cache.plans.put(key, plan)

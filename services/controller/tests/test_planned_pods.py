@@ -1,0 +1,320 @@
+"""Which jobs have a plan, and when the controller creates a pod with its node."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.decisions import planned_binds
+from stromboli.controller.core.jobs import job_objects
+from stromboli.controller.core.pods import planned_pods
+from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.messages import plans, scheduling
+from stromboli.testkit import builders
+
+DECISION = "scheduler/3/7"
+NODE = builders.make_node("n1", cpu="8")
+
+
+def task(replicas: int = 2, **spec: Any) -> batch.TaskSpec:
+    made = builders.make_task("w", replicas)
+    template = {**msgspec.json.decode(made.template.spec), **spec}
+    return msgspec.structs.replace(
+        made,
+        template=msgspec.structs.replace(
+            made.template, spec=msgspec.Raw(msgspec.json.encode(template))
+        ),
+    )
+
+
+def job(*tasks: batch.TaskSpec, **more: Any) -> batch.Job:
+    status = batch.JobStatus(state=batch.JobState(phase="Pending"), version=more.pop("at", 0))
+    return builders.make_job(tasks=list(tasks) or [task()], status=status, **more)
+
+
+def cache(*objects: meta.Object) -> controller_cache.ControllerCache:
+    made = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
+    made.plans.is_on = True
+    for each in objects:
+        made.apply(builders.make_record(builders.snapshot_of(each)))
+    return made
+
+
+def answered(asked: commands.PlanPods) -> list[core.Pod]:
+    """The dry runs' responses of an API server that changes nothing."""
+    return [kinds.PODS.decode(run.body) for run in asked.dry_runs]
+
+
+def planned(of: controller_cache.ControllerCache, made: batch.Job) -> plans.PodsPlanned:
+    """The job's plan, published."""
+    asked = planned_pods.request(of, made)
+    assert asked is not None
+    plan = planned_pods.plan(of, asked, answered(asked))
+    assert plan is not None
+    of.plans.put(plan.pod_group, plan)
+    return plan
+
+
+# Which jobs
+
+
+def test_the_plan_comes_before_the_pod_group() -> None:
+    made = job()
+    known = cache(NODE, made)
+    (asked,) = job_objects.group_commands(known, made)
+    assert isinstance(asked, commands.PlanPods)
+    (run,) = asked.dry_runs
+    assert (run.task, run.prefix, run.replicas) == ("w", "j1-w", 2)
+    assert kinds.PODS.decode(run.body).spec.node_name == "n1"
+    planned(known, made)
+    (create,) = job_objects.group_commands(known, made)
+    assert isinstance(create, commands.Create)
+
+
+def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:
+    """A pod that is created with a node starts immediately, and needs them."""
+    made = job(plugins={"svc": ()})
+    known = cache(NODE, made)
+    assert job_objects.group_commands(known, made) == ()
+    status = msgspec.structs.replace(
+        made.status, controlled_resources=job_objects.controlled(known, made)
+    )
+    ready = msgspec.structs.replace(made, status=status)
+    (asked,) = job_objects.group_commands(known, ready)
+    assert isinstance(asked, commands.PlanPods)
+
+
+CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        job(task(volumes=[CLAIM])),
+        job(task(volumes=[{"name": "v", "ephemeral": {}}])),
+        job(task(resourceClaims=[{"name": "r", "resourceClaimName": "c"}])),
+        job(task(schedulingGates=[{"name": "g"}])),
+        job(task(nodeName="n1")),
+        job(task(planned_pods.MOST_PODS + 1)),
+        job(task(0)),
+        job(at=1),
+        job(volumes=(batch.VolumeSpec(mount_path="/data", volume_claim_name="c"),)),
+        job(msgspec.structs.replace(task(), partition_policy=batch.PartitionPolicy())),
+        job(msgspec.structs.replace(task(), depends_on=batch.DependsOn(name=("other",)))),
+    ],
+    ids=[
+        "claim",
+        "ephemeral volume",
+        "resource claim",
+        "scheduling gate",
+        "node",
+        "too many pods",
+        "no pods",
+        "restarted",
+        "volume of the job",
+        "partitions",
+        "dependencies",
+    ],
+)
+def test_a_job_that_waits_for_more_than_a_node_has_no_plan(made: batch.Job) -> None:
+    known = cache(NODE, made)
+    (create,) = job_objects.group_commands(known, made)
+    assert isinstance(create, commands.Create)
+
+
+def test_without_the_setting_no_job_has_a_plan() -> None:
+    made = job()
+    known = cache(NODE, made)
+    known.plans.is_on = False
+    (create,) = job_objects.group_commands(known, made)
+    assert isinstance(create, commands.Create)
+
+
+def test_a_quota_in_its_namespace_keeps_a_job_from_having_a_plan() -> None:
+    made = job()
+    quota = core.ResourceQuota(metadata=meta.ObjectMeta(name="q", namespace="default"))
+    (create,) = job_objects.group_commands(cache(NODE, made, quota), made)
+    assert isinstance(create, commands.Create)
+
+
+def test_without_nodes_a_job_has_no_plan() -> None:
+    made = job()
+    (create,) = job_objects.group_commands(cache(made), made)
+    assert isinstance(create, commands.Create)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node_name": "n2"},
+        {"scheduling_gates": (core.SchedulingGate(name="g"),)},
+    ],
+    ids=["another node", "a gate"],
+)
+def test_an_answer_to_a_dry_run_that_cannot_be_placed_is_no_plan(change: dict[str, Any]) -> None:
+    made = job()
+    known = cache(NODE, made)
+    asked = planned_pods.request(known, made)
+    assert asked is not None
+    changed = [
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **change))
+        for pod in answered(asked)
+    ]
+    assert planned_pods.plan(known, asked, changed) is None
+
+
+def test_a_template_that_the_api_server_changed_after_its_plan_is_not_planned_again() -> None:
+    made = job()
+    known = cache(NODE, made)
+    plan = planned(known, made)
+    known.plans.reject(planned_pods.spec_digest(plan.tasks[0].template))
+    asked = planned_pods.request(known, made)
+    assert asked is not None
+    assert planned_pods.plan(known, asked, answered(asked)) is None
+
+
+def test_a_plan_is_withdrawn_when_its_gang_has_left_the_queue() -> None:
+    made = job()
+    known = cache(NODE, made)
+    plan = planned(known, made)
+    assert list(planned_pods.outdated(known, "default/j1", made)) == []
+    name = plan.pod_group.partition("/")[2]
+    entered = builders.make_pod_group(name, 2, phase="Inqueue", owner=made)
+    known.apply(builders.make_record(builders.snapshot_of(entered)))
+    with known.plans.reserved(made.metadata.uid, ["j1-w-0"]):
+        assert list(planned_pods.outdated(known, "default/j1", made)) == []
+    withdrawal = commands.WithdrawPlan(
+        pod_group=plan.pod_group, job_uid=made.metadata.uid, version=0
+    )
+    assert list(planned_pods.outdated(known, "default/j1", made)) == [withdrawal]
+    assert list(planned_pods.outdated(known, "default/j1", None)) == [withdrawal]
+
+
+# Just before each create
+
+
+def decided(of: plans.PodsPlanned, **bind: Any) -> scheduling.StatementDecided:
+    fields = {
+        "namespace": "default",
+        "pod": "j1-w-0",
+        "uid": "",
+        "node": "n1",
+        "task": "w",
+        "plan": of.digest,
+        "node_uid": NODE.metadata.uid,
+    }
+    made = scheduling.Bind(**{**fields, **bind})
+    return scheduling.StatementDecided(
+        pod_group=of.pod_group, pod_group_uid="g", job_uid=of.job_uid, session=1, binds=(made,)
+    )
+
+
+def refusal(
+    known: controller_cache.ControllerCache, statement: scheduling.StatementDecided
+) -> str | None:
+    found = planned_binds.job_of(known, statement)
+    answer = planned_binds.refusal(known, found, statement, statement.binds[0])
+    return None if answer is None else answer.reason
+
+
+def started(*nodes: core.Node) -> tuple[controller_cache.ControllerCache, plans.PodsPlanned]:
+    """A cache with a planned job whose gang was admitted."""
+    made = job()
+    known = cache(NODE, made)
+    plan = planned(known, made)
+    group = builders.make_pod_group(plan.pod_group.partition("/")[2], 2, owner=made)
+    for each in (group, *nodes):
+        known.apply(builders.make_record(builders.snapshot_of(each)))
+    return known, plan
+
+
+def changed_node(**spec: Any) -> core.Node:
+    metadata = msgspec.structs.replace(NODE.metadata, resource_version="9")
+    return msgspec.structs.replace(NODE, metadata=metadata, spec=core.NodeSpec(**spec))
+
+
+def test_a_planned_pod_is_created_with_its_node_and_the_id_of_the_decision() -> None:
+    known, plan = started()
+    statement = decided(plan, annotations={"a": "b"})
+    assert refusal(known, statement) is None
+    made = planned_binds.job_of(known, statement)
+    assert made is not None
+    create = planned_binds.creation(known, made, statement.binds[0], DECISION)
+    pod = kinds.PODS.decode(create.body)
+    assert pod.spec.node_name == "n1"
+    assert pod.metadata.annotation(keys.DECISION) == DECISION
+    assert pod.metadata.annotation("a") == "b"
+    assert planned_pods.is_as_planned(pod, plan.tasks[0])
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (changed_node(unschedulable=True), "NodeChanged"),
+        (changed_node(taints=(core.Taint(key="k", effect="NoExecute"),)), "NodeChanged"),
+        (changed_node(taints=(core.Taint(key="k", effect="PreferNoSchedule"),)), None),
+    ],
+    ids=["cordoned", "tainted", "tainted by preference"],
+)
+def test_a_planned_pod_is_refused_if_its_node_repels_it_now(
+    node: core.Node, reason: str | None
+) -> None:
+    known, plan = started(node)
+    assert refusal(known, decided(plan)) == reason
+
+
+@pytest.mark.parametrize(
+    ("bind", "reason"),
+    [
+        ({"node": "n2"}, "NodeGone"),
+        ({"node_uid": "another"}, "NodeGone"),
+        ({"plan": "another"}, "PlanReplaced"),
+        ({"version": 1}, "PlanReplaced"),
+        ({"pod": "j1-w-7", "index": 7}, "JobScaled"),
+    ],
+    ids=["no node", "another node of the name", "another plan", "another version", "scaled down"],
+)
+def test_a_planned_pod_is_refused_if_it_was_placed_for_something_else(
+    bind: dict[str, Any], reason: str
+) -> None:
+    known, plan = started()
+    assert refusal(known, decided(plan, **bind)) == reason
+
+
+@pytest.mark.parametrize("phase", ["Aborting", "Restarting", "Completing"])
+def test_a_planned_pod_is_refused_if_its_job_stops(phase: str) -> None:
+    known, plan = started()
+    stopping = batch.JobStatus(state=batch.JobState(phase=phase))
+    later = builders.make_job(tasks=[task()], status=stopping, version=9)
+    known.apply(builders.make_record(builders.snapshot_of(later)))
+    assert refusal(known, decided(plan)) == "JobGone"
+
+
+def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
+    known, plan = started()
+    statement = decided(plan)
+    made = planned_binds.job_of(known, statement)
+    assert made is not None
+    bind = statement.binds[0]
+    create = planned_binds.creation(known, made, bind, DECISION)
+    pod = kinds.PODS.decode(create.body)
+    result = planned_binds.found_result(pod, made, bind, DECISION)
+    assert result.result == "executed"
+    for other in (
+        None,
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n2")),
+        kinds.PODS.decode(planned_binds.creation(known, made, bind, "scheduler/3/8").body),
+        builders.make_pod("j1-w-0", node="n1", decision=DECISION),
+    ):
+        assert planned_binds.found_result(other, made, bind, DECISION).result == "refused"
+
+
+def test_a_pod_that_requires_more_than_planned_differs_from_its_plan() -> None:
+    known, plan = started()
+    template = plan.tasks[0].template
+    spec = msgspec.structs.replace(template.spec, node_selector={"disk": "ssd"}, node_name="n1")
+    assert not planned_pods.is_as_planned(core.Pod(spec=spec), plan.tasks[0])
+    assert known.plans.of(plan.pod_group) == plan

@@ -1,0 +1,40 @@
+"""The pods that a job will create, for sessions that place them before they exist."""
+
+import hashlib
+
+from stromboli.shared.api import core
+from stromboli.shared.messages import base
+from stromboli.shared.messages.base import Message, register
+
+
+class PlannedTask(Message, frozen=True, kw_only=True):
+    """The pods ``<prefix>-0`` to ``<prefix>-<replicas - 1>`` of a task.
+
+    ``template``: the response of the API server to a dry run of the first one, without its node.
+    """
+
+    task: str
+    prefix: str
+    replicas: int
+    template: core.Pod
+
+
+@register("stromboli.batch.pods_planned.v1")
+class PodsPlanned(Message, frozen=True, kw_only=True):
+    """The pods of one version of a job (key: its PodGroup), published before the PodGroup exists; a
+    tombstone once the gang has left its queue. ``digest`` identifies the content."""
+
+    pod_group: str
+    job: str
+    job_uid: str
+    version: int
+    digest: str
+    tasks: tuple[PlannedTask, ...]
+
+
+def digest_of(job_uid: str, version: int, tasks: tuple[PlannedTask, ...]) -> str:
+    """The digest of a plan's content: equal plans of one job version are the same plan."""
+    found = hashlib.sha256(f"{job_uid}/{version}".encode())
+    for task in tasks:
+        found.update(base.encode(task))
+    return found.hexdigest()[:16]
