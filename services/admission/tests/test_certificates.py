@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -190,6 +191,40 @@ async def test_a_foreign_certificate_is_kept_and_never_served(
     await own.look()
     assert change["data"].items() <= (await setup.secret())["data"].items()
     assert (await shown_by(own)).startswith(b"-----BEGIN")
+
+
+def test_a_client_that_trusts_two_certificates_accepts_either(tmp_path: Path) -> None:
+    """The CA bundle has both during a renewal, for weeks. OpenSSL finds a trusted certificate by
+    its subject, and takes the first one."""
+    now = datetime.now(UTC)
+    pairs = [key_pairs.make(NAMES, now - age, certificates.VALIDITY) for age in (WEEKS, NO_TIME)]
+    trusting = ssl.create_default_context(cadata=b"".join(map(_certificate, pairs)).decode())
+    for number, pair in enumerate(pairs):
+        file = tmp_path / f"{number}.pem"
+        file.write_bytes(pair.certificate + pair.key)
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(file)
+        shake_hands(trusting, serving)
+
+
+WEEKS, NO_TIME = timedelta(weeks=8), timedelta()
+
+
+def _certificate(pair: key_pairs.KeyPair) -> bytes:
+    return pair.certificate
+
+
+def shake_hands(trusting: ssl.SSLContext, serving: ssl.SSLContext) -> None:
+    """A TLS handshake in memory. Raises SSLCertVerificationError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=NAMES[0])
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [client, server]
+    while waiting:
+        for end in list(waiting):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                waiting.remove(end)
 
 
 async def test_a_changed_file_is_shown_to_the_next_connection(tmp_path: Path) -> None:

@@ -29,8 +29,14 @@ class KeyPair(msgspec.Struct, frozen=True):
 def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
     """A new self-signed key pair for hosts or addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
+    number = x509.random_serial_number()
+    # Clients look up a trusted certificate by its subject: of two with the same one in a CA bundle,
+    # OpenSSL takes the first and rejects the other.
     subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH])]
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH]),
+            x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{number:x}"),
+        ]
     )
     made_at = now.replace(microsecond=0)  # certificates have times in whole seconds
     signed = (
@@ -38,7 +44,7 @@ def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(number)
         .not_valid_before(made_at - BACKDATED_BY)
         .not_valid_after(made_at + valid)
         .add_extension(
