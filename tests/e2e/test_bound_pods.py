@@ -1,0 +1,213 @@
+"""Pods created with their nodes, on the embedded parts: every failure leads to pending pods that
+are bound later, and never to two pods, a lost pod or a retry of the job."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.controller import service as controller
+from stromboli.controller.settings import ControllerSettings
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.embedded.nodes import simulated
+from stromboli.monitor import service as monitor
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.scheduler import service as scheduler
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import errors
+from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
+
+PODS = 6
+WITHIN_S, LOOK_EVERY_S = 60.0, 0.02
+BeforeCreate = Callable[["WatchedCluster", core.Pod], Awaitable[None]]
+
+
+class WatchedCluster(EmbeddedCluster):
+    """Calls ``before_create`` before a pod is created, and keeps all created pods and binds."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.before_create: BeforeCreate | None = None
+        self.created: list[core.Pod] = []
+        self.bound: list[str] = []
+
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
+        is_pod = kind is kinds.PODS and not dry_run
+        if is_pod and self.before_create is not None:
+            await self.before_create(self, kinds.PODS.decode(body))
+        raw = await super().create(kind, namespace, body, dry_run=dry_run)
+        if is_pod:
+            self.created.append(kinds.PODS.decode(raw))
+        return raw
+
+    async def bind(self, namespace: str, pod: str, **named: Any) -> None:
+        await super().bind(namespace, pod, **named)
+        self.bound.append(pod)
+
+
+class System:
+    """Monitor, scheduler and a controller that can be killed, on three nodes of four cores."""
+
+    def __init__(self, bus: EmbeddedBus, cluster: WatchedCluster) -> None:
+        self.bus, self.cluster = bus, cluster
+        self._controller: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the controller."""
+        health = runtime.Health("controller")
+        settings = ControllerSettings(bound_pods=True, stop_within_s=0)
+        serving = controller.serve(settings, self.bus, self.cluster, health, runtime.utc_now)
+        self._controller = asyncio.create_task(serving)
+        await health.ready()
+
+    async def kill(self) -> None:
+        """End the controller with what it has in flight."""
+        if self._controller is not None:
+            self._controller.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ExceptionGroup):
+                await self._controller
+
+    async def pods(self) -> list[core.Pod]:
+        """All pods."""
+        return [kinds.PODS.decode(raw) for raw in (await self.cluster.list(kinds.PODS)).items]
+
+    async def all_bound(self) -> list[core.Pod]:
+        """All pods, once the whole gang has nodes."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                found = await self.pods()
+                if len(found) == PODS and all(pod.spec.node_name for pod in found):
+                    return found
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def job(self) -> batch.Job:
+        """The job."""
+        return kinds.JOBS.decode(await self.cluster.get(kinds.JOBS, "default", "g"))
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[System]:
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        WatchedCluster(tmp_path / "cluster.db") as cluster,
+    ):
+        nodes = simulated.node_documents(3, cpu="4", memory="1Ti")
+        await simulated.create_nodes(cluster, nodes)
+        made = System(bus, cluster)
+        healths = [runtime.Health(name) for name in ("monitor", "scheduler")]
+        async with asyncio.TaskGroup() as group:
+            work = (
+                monitor.serve(MonitorSettings(), bus, cluster, healths[0], runtime.utc_now),
+                scheduler.serve(SchedulerSettings(), bus, healths[1], runtime.utc_now),
+            )
+            tasks = [group.create_task(each) for each in work]
+            await made.start()
+            for health in healths:
+                await health.ready()
+            try:
+                yield made
+            finally:
+                await made.kill()
+                for task in tasks:
+                    task.cancel()
+
+
+async def submit(system: System) -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    task = {"name": "t", "replicas": PODS, "template": template}
+    spec = {"schedulerName": "volcano", "minAvailable": PODS, "queue": "default", "tasks": [task]}
+    body = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": "g"},
+        "spec": spec,
+    }
+    await system.cluster.create(kinds.JOBS, "default", msgspec.json.encode(body))
+
+
+async def check(system: System) -> None:
+    """Each pod was created once, no node is overcommitted, and no retry was spent."""
+    found = await system.all_bound()
+    names = [pod.metadata.name for pod in system.cluster.created]
+    assert sorted(names) == sorted({pod.metadata.name for pod in found})
+    nodes = [pod.spec.node_name for pod in found]
+    assert max(nodes.count(node) for node in nodes) <= 4
+    assert (await system.job()).status.retry_count == 0
+
+
+async def test_a_gang_that_fits_is_created_with_its_nodes(system: System) -> None:
+    await submit(system)
+    await check(system)
+    assert all(pod.spec.node_name for pod in system.cluster.created)
+    assert system.cluster.bound == []
+
+
+async def test_a_gang_whose_pods_may_not_name_a_node_is_created_pending(system: System) -> None:
+    """Such as by a policy that rejects nodeName, and that exempts dry runs."""
+
+    async def reject(_: WatchedCluster, pod: core.Pod) -> None:
+        if pod.spec.node_name:
+            raise errors.ForbiddenError("create Pod", "policy: nodeName is not allowed")
+
+    system.cluster.before_create = reject
+    await submit(system)
+    await check(system)
+    assert len(system.cluster.bound) == PODS
+
+
+async def test_pods_of_a_node_that_is_cordoned_meanwhile_go_elsewhere(system: System) -> None:
+    cordoned: list[str] = []
+    seen = asyncio.Event()
+
+    async def cordon(cluster: WatchedCluster, pod: core.Pod) -> None:
+        """Cordon the node of the first pod, and reject all that name it."""
+        if pod.spec.node_name and not cordoned:
+            cordoned.append(pod.spec.node_name)
+            patch = msgspec.json.encode({"spec": {"unschedulable": True}})
+            await cluster.patch(kinds.NODES, "", pod.spec.node_name, patch, patch_type="merge")
+            seen.set()
+        if pod.spec.node_name in cordoned:
+            await seen.wait()
+            raise errors.InvalidError("create Pod", "the node is cordoned")
+
+    system.cluster.before_create = cordon
+    await submit(system)
+    await check(system)
+    assert cordoned[0] not in {pod.spec.node_name for pod in await system.pods()}
+
+
+@pytest.mark.parametrize("after", range(PODS + 1))
+async def test_a_controller_killed_between_creates_leaves_neither_doubles_nor_losses(
+    system: System, after: int
+) -> None:
+    killed = asyncio.Event()
+    begun: list[str] = []
+
+    async def hold(_: WatchedCluster, pod: core.Pod) -> None:
+        """Let the first creates pass; the others never end in this process."""
+        begun.append(pod.metadata.name)
+        if len(begun) > after:
+            killed.set()
+            await asyncio.Event().wait()
+
+    system.cluster.before_create = hold
+    await submit(system)
+    if after < PODS:
+        async with asyncio.timeout(WITHIN_S):
+            await killed.wait()
+    else:
+        await system.all_bound()
+    await system.kill()
+    system.cluster.before_create = None
+    await system.start()
+    await check(system)
