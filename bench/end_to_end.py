@@ -12,6 +12,8 @@ watches, requests of the simulated kubelets (status of pods, leases), and Kubern
 are in ``event_requests_per_pod``. ``cpu_s_per_1000_pods`` is the CPU time of each process until all
 pods run; ``ours`` is that of the services and Kafka.
 
+With ``--bound-pods`` the controller creates pods with their nodes (its setting of that name).
+
 The raw numbers go to ``bench/end_to_end.json``; the last line of stdout is the result as one JSON
 object. Five rounds take five minutes on an idle machine; ``--rounds 1 --gangs 3`` takes one.
 """
@@ -65,8 +67,11 @@ class Round(NamedTuple):
 class Rounds:
     """Rounds on one running system."""
 
-    def __init__(self, system: real_system.RealSystem, client: Client) -> None:
+    def __init__(
+        self, system: real_system.RealSystem, client: Client, *, bound_pods: bool = False
+    ) -> None:
         self._system = system
+        self._unbound = ("created_bound", "ours") if bound_pods else ("created_bound",)
         self._client = client
         self._number = 0
 
@@ -105,7 +110,7 @@ class Rounds:
             group.create_task(work())
             seen = await watching
         spent = {part: round(now - used[part], 2) for part, now in cpu_s(self._system).items()}
-        binds = 0 if name.startswith("created_bound") else sum(wanted.values())
+        binds = 0 if name.startswith(self._unbound) else sum(wanted.values())
         requests = await client.counted(before, binds)
         whole_s = [at - begun for at in seen.jobs]
         print(f"{name}: {whole_s[-1]:.2f} s, {requests.total()} requests, cpu {spent}", flush=True)
@@ -113,14 +118,20 @@ class Rounds:
         return Round(whole_s[-1], whole_s, requests, spent)
 
 
-async def measure(state: Path, rounds: int, gangs: int, pods: int) -> dict[str, Any]:
+async def measure(
+    state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = False
+) -> dict[str, Any]:
     """All rounds, alternately."""
     made: dict[str, list[Round]] = {name: [] for name in ("ours", *raw_rounds.MODES)}
+    environment = {"STROM_CONTROLLER_BOUND_PODS": "true"} if bound_pods else {}
+    nodes = raw_rounds.NODES
     async with (
-        real_system.RealSystem(state, fake_nodes=raw_rounds.NODES, fsync=True) as system,
+        real_system.RealSystem(
+            state, fake_nodes=nodes, fsync=True, environment=environment
+        ) as system,
         Client(system.parts) as client,
     ):
-        each = Rounds(system, client)
+        each = Rounds(system, client, bound_pods=bound_pods)
         await each.ours(2, pods)  # warms up the code and connections of all processes
         sweep = {
             by: (await each.raw("same_bodies", min(SWEEP_PODS, gangs * pods), by)).took_s
@@ -190,17 +201,22 @@ def main() -> None:
     arguments.add_argument("--gangs", type=int, default=GANGS)
     arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="of each gang")
     arguments.add_argument("--out", type=Path, default=RAW, help="file of the raw numbers")
+    arguments.add_argument("--bound-pods", action="store_true", help="create pods with their nodes")
     given = arguments.parse_args()
     load = os.getloadavg()[0]
     with (
         tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        measured = runner.run(measure(Path(folder), given.rounds, given.gangs, given.pods))
+        rounds = measure(
+            Path(folder), given.rounds, given.gangs, given.pods, bound_pods=given.bound_pods
+        )
+        measured = runner.run(rounds)
     setup = {
         "rounds": given.rounds,
         "gangs": given.gangs,
         "pods_per_gang": given.pods,
+        "bound_pods": given.bound_pods,
         "nodes": raw_rounds.NODES,
         "etcd_fsync": True,
         "webhooks": True,
