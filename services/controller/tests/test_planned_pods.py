@@ -312,6 +312,22 @@ def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
         assert planned_binds.found_result(other, made, bind, DECISION).result == "refused"
 
 
+def test_the_random_name_of_a_token_volume_is_no_difference_from_the_plan() -> None:
+    made = job()
+    known = cache(NODE, made)
+    asked = planned_pods.request(known, made)
+    assert asked is not None
+
+    def served(name: str) -> core.Pod:
+        (pod,) = answered(asked)
+        spec = msgspec.structs.replace(pod.spec, volumes=(core.Volume(name=name),))
+        return msgspec.structs.replace(pod, spec=spec)
+
+    plan = planned_pods.plan(known, asked, [served("kube-api-access-abcde")])
+    assert plan is not None
+    assert planned_pods.is_as_planned(served("kube-api-access-fghij"), plan.tasks[0])
+
+
 def test_a_pod_that_requires_more_than_planned_differs_from_its_plan() -> None:
     known, plan = started()
     template = plan.tasks[0].template

@@ -52,8 +52,12 @@ def _is_plain(job: Job) -> bool:
 
 def is_placeable(spec: core.PodSpec) -> bool:
     """Whether such a pod needs only a node: no claim, no gate, and no node yet."""
-    has_claims = any(it.persistent_volume_claim or it.ephemeral for it in spec.volumes)
-    return not (has_claims or spec.resource_claims or spec.scheduling_gates or spec.node_name)
+    return not (_claiming(spec) or spec.resource_claims or spec.scheduling_gates or spec.node_name)
+
+
+def _claiming(spec: core.PodSpec) -> tuple[core.Volume, ...]:
+    """The volumes that have a claim."""
+    return tuple(it for it in spec.volumes if it.persistent_volume_claim or it.ephemeral)
 
 
 def _has_quota(cache: controller_cache.ControllerCache, job: Job) -> bool:
@@ -144,10 +148,12 @@ def plan(
 
 
 def _template(pod: core.Pod) -> core.Pod:
+    """What all pods of a task have in common. The API server gives the volume of a service
+    account's token a random name, so volumes without a claim are left out."""
     metadata = msgspec.structs.replace(
         pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
     )
-    spec = msgspec.structs.replace(pod.spec, node_name="")
+    spec = msgspec.structs.replace(pod.spec, node_name="", volumes=_claiming(pod.spec))
     return core.Pod(metadata=metadata, spec=spec)
 
 
