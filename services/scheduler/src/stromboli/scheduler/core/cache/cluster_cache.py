@@ -256,7 +256,8 @@ class ClusterCache:
     def _apply_plan(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         if record.topic == topics.BATCH_PLANS:
             for key in self.plans.put(record.key, message):
-                self._refresh_pod(key)
+                if self.assumed.bind_of(key) is not None:
+                    self._refresh_pod(key)
 
     def refresh_statement(self, statement: messages.StatementDecided) -> None:
         """Update the model after a change of this statement."""

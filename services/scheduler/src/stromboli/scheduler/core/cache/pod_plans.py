@@ -43,7 +43,11 @@ class PodPlans:
         self._digests[key] = message.digest
         self._encoded[message.digest] = base.encode(message)
         self._withdrawn.pop(message.digest, None)
-        return [pod.metadata.key for _, _, pod in pods_of(message)]
+        return [
+            f"{task.template.metadata.namespace}/{task.prefix}-{index}"
+            for task in message.tasks
+            for index in range(task.replicas)
+        ]
 
     def plan_for(self, group: scheduling.PodGroup) -> plans.PodsPlanned | None:
         """The plan of this job and job version; None if there is none."""
