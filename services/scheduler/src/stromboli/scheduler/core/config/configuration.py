@@ -3,6 +3,7 @@
 The file format is Volcano's.
 """
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -126,7 +127,7 @@ class Metrics(msgspec.Struct, frozen=True):
     is_certificate_checked: bool = True
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, dict=True):
     """Actions in order, plugins by tier, arguments of actions."""
 
     actions: tuple[str, ...]
@@ -135,7 +136,7 @@ class Configuration(msgspec.Struct, frozen=True):
     default_queue: str = "default"
     metrics: Metrics | None = None
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Identifies the configuration in records: 16 hexadecimal digits."""
         encoded = msgspec.json.encode(self, order="deterministic")

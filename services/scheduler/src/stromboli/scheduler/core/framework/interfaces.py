@@ -483,16 +483,14 @@ class Registry:
             derived = ordering.comparing(key)
             self._keys[derived] = key
             self._note(point, key)  # a failure is attributed to the plugin by its own function
-            self._put(point, derived)
+            self._functions.setdefault(point.name, []).append((*self._opening, derived))
 
     def _note(self, point: Point, function: Callable[..., Any]) -> None:
         self._registered.append((point.name, self._opening, function))
 
     def _add(self, point: Point, function: Callable[..., Any]) -> None:
-        self._note(point, function)
-        self._put(point, function)
-
-    def _put(self, point: Point, function: Callable[..., Any]) -> None:
+        # A session registers some fifty functions, so this makes no further calls.
+        self._registered.append((point.name, self._opening, function))
         self._functions.setdefault(point.name, []).append((*self._opening, function))
 
 
