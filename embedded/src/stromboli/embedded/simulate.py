@@ -8,14 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import files, manifests
+from stromboli.cli import files
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded import pack, replay_sessions, scheduler_file
-from stromboli.embedded.simulation import compare, run
+from stromboli.embedded.simulation import compare, forecast, manifest_objects, run
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.cluster.cluster_objects import Cluster
 
 app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
 
@@ -24,6 +23,7 @@ app.command()(pack.pack)
 app.command("replay")(replay_sessions.replay)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("forecast")(forecast.forecast)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -35,18 +35,6 @@ class Failure(msgspec.Struct, frozen=True):
 
 class _Named(msgspec.Struct):
     name: str = ""
-
-
-def time(text: str) -> datetime:
-    """Parse a time with its time zone. Raises ValueError."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        what = "no time" if found is None else "a time without a zone"
-        raise ValueError(f"{text!r} is {what}; write it as 2026-01-31T12:00:00Z")
-    return found
 
 
 @app.callback()
@@ -79,7 +67,7 @@ def session(
     now: Annotated[
         datetime | None,
         typer.Option(
-            parser=time,
+            parser=manifest_objects.time,
             metavar="TIME",
             help="The session's time for --objects (RFC 3339). [default: now]",
         ),
@@ -131,31 +119,11 @@ def decide_on(objects: list[str], config: Path | None, now: datetime | None) -> 
     loaded = scheduler_file.read(None if config is None else str(config))
     for warning in loaded.warnings:
         output.show_note(f"strom: {warning}")
-    cache = _cluster_cache(manifests.read(objects, sys.stdin), now or datetime.now(UTC))
+    cache = manifest_objects.cluster(objects, sys.stdin, now or datetime.now(UTC))
     closed = simulate.run(loaded.configuration, cache, registry.find)
     for complaint in closed.complaints:
         output.show_note(f"strom: {complaint}")
     return simulate.summarize(Path(objects[0]).stem, closed)
-
-
-def _cluster_cache(found: list[manifests.Manifest], now: datetime) -> Cluster:
-    try:
-        return simulate.cluster_from_manifests((each.document for each in found), now)
-    except msgspec.ValidationError:
-        for each in found:
-            _check(each, now)
-        raise
-
-
-def _check(found: manifests.Manifest, now: datetime) -> None:
-    """Raise CommandError with the position of an object that cannot be decoded."""
-    try:
-        simulate.cluster_from_manifests([found.document], now)
-    except msgspec.ValidationError as error:
-        why, _, path = str(error).partition(" - at `$.")
-        path = path.rstrip("`")
-        what = f"{found.place(path)}: {found.title}"
-        raise CommandError(what, f"{path}: {why}" if path else why, "correct it") from None
 
 
 def _show(answer: simulate.Outcome | Failure) -> None:

@@ -39,7 +39,6 @@ from stromboli.embedded.simulation.core import (
 )
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import unschedulable
-from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening
 from stromboli.shared.messages import scheduling as messages
 
@@ -88,7 +87,7 @@ class Simulation:
         self._fruitless = 0
         self._idle_wakes = 0
         configured = scenario.options.configured
-        self._skips_wakes = _depends_on_nodes_only(configured)
+        self._skips_wakes = unschedulable.depends_on_nodes_only(configured)
         self._build(scenario)
         self._next_job = next(self._jobs, None)
 
@@ -399,14 +398,6 @@ class Simulation:
         """Each job that has not finished, with tier and text of the scheduler's explanation."""
         for run in self.runs.values():
             yield run, *self.scheduler.reason(run.key)
-
-
-def _depends_on_nodes_only(configured: configuration.Configuration) -> bool:
-    """Whether time changes no decision, by the rules of unschedulable gangs."""
-    names = {options.name for tier in configured.tiers for options in tier}
-    return names <= unschedulable.NODE_ONLY_PLUGINS and unschedulable.NODE_ONLY_ACTIONS.issuperset(
-        configured.actions
-    )
 
 
 def _still_runs(task: job_runs.TaskRun, started_us: int) -> bool:

@@ -17,6 +17,7 @@ from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core.model import requirements
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.formats import units
 
 NAMESPACE = "default"
 SCHEDULER = "volcano"
@@ -116,6 +117,37 @@ def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
 
 
 _PENDING = core.PodStatus(phase="Pending")
+
+
+def member(group: scheduling.PodGroup, index: int, uid: str) -> core.Pod:
+    """A pending pod of a gang of which only the minimum resources are known: an equal part."""
+    least = max(1, group.spec.min_member)
+    parts: dict[str, core.Quantity] = {
+        name: _part(name, amount, least)
+        for name, amount in units.amounts(group.spec.min_resources or {}).items()
+        if name not in ("pods", "count/pods")
+    }
+    requests = core.ResourceRequirements(requests=parts)
+    return core.Pod(
+        metadata=meta.ObjectMeta(
+            name=f"{group.metadata.name}-{TASK}-{index}",
+            namespace=group.metadata.namespace,
+            uid=uid,
+            creation_timestamp=group.metadata.creation_timestamp,
+            annotations={keys.GROUP_NAME: group.metadata.name},
+        ),
+        spec=core.PodSpec(
+            scheduler_name=SCHEDULER,
+            priority_class_name=group.spec.priority_class_name,
+            containers=(core.Container(name="main", resources=requests),),
+        ),
+        status=_PENDING,
+    )
+
+
+def _part(name: str, amount: int, parts: int) -> str:
+    whole = -(-amount // parts)
+    return f"{whole}m" if name == "cpu" else str(whole)
 
 
 def on_node(pending: core.Pod, node_name: str, phase: str) -> core.Pod:

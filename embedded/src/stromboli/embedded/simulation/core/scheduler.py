@@ -14,12 +14,11 @@ from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import kinds, meta
+from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
 
 _TOPICS: dict[type[meta.Object], topics.Topic] = {
-    kind.struct: topics.SNAPSHOTS[kind]
-    for kind in (kinds.NODES, kinds.PODS, kinds.POD_GROUPS, kinds.QUEUES, kinds.PRIORITY_CLASSES)
+    kind.struct: topics.SNAPSHOTS[kind] for kind in cluster_cache.KINDS
 }
 _CLUSTER = "simulation"
 _NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
@@ -139,6 +138,11 @@ class Scheduler:
         problem = self.cache.apply(envelope.Record(draft.topic, offset, draft.key, value, headers))
         if problem:
             raise ValueError(f"{draft.key}: {problem}")
+
+
+def is_read(found: meta.Object) -> bool:
+    """Whether the scheduler reads objects of this kind."""
+    return type(found) in _TOPICS
 
 
 def _with_version(found: meta.Object, version: str) -> meta.Object:

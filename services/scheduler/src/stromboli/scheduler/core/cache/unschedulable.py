@@ -138,7 +138,7 @@ def _was_refused(closed: session.Session, job: entities.Job) -> bool:
 
 
 def _unschedulable(closed: session.Session) -> BlockingClasses | None:
-    if not _depends_on_nodes_only(closed.configuration):
+    if not depends_on_nodes_only(closed.configuration):
         return None
     decided = {*closed.decisions.admitted, *closed.untried}
     found = {
@@ -282,7 +282,9 @@ class UnschedulableGangs:
         self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
 
-def _depends_on_nodes_only(configured: configuration.Configuration) -> bool:
+def depends_on_nodes_only(configured: configuration.Configuration) -> bool:
+    """Whether decisions depend on no plugin and no action but those of the rules above, so that
+    time changes none of them."""
     is_known = _plugins(configured) <= NODE_ONLY_PLUGINS
     return is_known and NODE_ONLY_ACTIONS.issuperset(configured.actions)
 

@@ -1,0 +1,312 @@
+"""When pending gangs will start: the present cluster, simulated forward with the real scheduler.
+
+Steps of one draw:
+
+1. All objects are put into a new cache. A pod on a node ends after its remaining run time, other
+   pods of its gang with the same quantile. Pods without a gang never end.
+2. Sessions run until none is due. A decision is executed when it is made: an admitted gang gets its
+   pods, a bound pod runs, an evicted pod is replaced by a pending one.
+3. Time jumps to the next end of a pod, or to a time at which a plugin wants a session. A gang whose
+   pods have all ended is deleted.
+
+A gang has started when its minimum is on nodes. Several draws of run times give the distribution of
+its start. A job's own ``runningEstimate`` replaces the draw, and ``activeDeadlineSeconds`` limits
+it; a task that is late is expected to need as long again as it is late.
+
+Approximations: no job is submitted after the present; a gang without pods gets ``minMember`` equal
+ones with its minimum resources; nothing fails; a gang that lost members to an eviction keeps the
+others; nodes' hardware reports are not used. Cost: O(objects) for each draw, and two sessions for
+each gang that starts.
+"""
+
+import heapq
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+import msgspec
+
+from stromboli.embedded.simulation.core import objects, run_times, scheduler, workload
+from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import opening
+from stromboli.scheduler.core.model import job_builder
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
+
+HORIZON = timedelta(days=7)
+MOST_SESSIONS_AT_ONCE = 200
+_ENDED = ("Succeeded", "Failed")
+_QUOTA = ("enqueue", "share", "queue-closed")
+Answer = Literal["starts", "not-within-7-days", "blocked-by-quota", "can-never-fit"]
+
+
+class Draw(Protocol):
+    """A total run time in seconds: (job, seconds that it has run, quantile)."""
+
+    def __call__(self, job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
+        """Return the run time."""
+
+
+class ExpectedStart(msgspec.Struct, frozen=True):
+    """When a gang starts, in seconds from the present: 80 % of the draws are between ``p10_s`` and
+    ``p90_s``. None: later than the horizon, or never. ``reason``: why it waits at present.
+    """
+
+    pod_group: str
+    queue: str
+    answer: Answer
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    reason: str
+
+
+def expected_starts(
+    present: cluster_objects.Cluster,
+    configured: configuration.Configuration,
+    find: opening.FindPlugin,
+    draw: Draw,
+    parts: Sequence[Sequence[float]],
+) -> list[ExpectedStart]:
+    """The expected start of each pending gang, by key.
+
+    ``parts``: for each draw uniform random numbers, one for each PodGroup in the order of keys.
+    """
+    forecasts = [Forecast(present, configured, find, draw, numbers) for numbers in parts]
+    for each in forecasts:
+        each.run()
+    found = []
+    for key in sorted(forecasts[0].watched):
+        starts = sorted(each.starts_s.get(key, float("inf")) for each in forecasts)
+        p10, p50, p90 = (_quantile(starts, part) for part in (0.1, 0.5, 0.9))
+        tiers = [each.left[key] for each in forecasts if key in each.left]
+        tier, reason = forecasts[0].present_reasons[key]
+        answer: Answer = "starts" if p50 is not None else "not-within-7-days"
+        if tier == "never-fits":
+            answer = "can-never-fit"
+        elif p50 is None and tiers and all(each in _QUOTA for each in tiers):
+            answer = "blocked-by-quota"
+        queue = forecasts[0].queue_of(key)
+        found.append(ExpectedStart(key, queue, answer, p10, p50, p90, reason))
+    return found
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float | None:
+    """The smallest value that this part of the draws does not exceed."""
+    at = max(0, -int(-part * len(ordered) // 1) - 1)
+    return ordered[at] if ordered[at] < float("inf") else None
+
+
+class Forecast:
+    """One draw. ``run`` it once.
+
+    ``watched``: the gangs that wait at present, with their queues. ``starts_s``: their starts.
+    ``left``: gang that was blocked at the end -> tier of the reason.
+    """
+
+    def __init__(
+        self,
+        present: cluster_objects.Cluster,
+        configured: configuration.Configuration,
+        find: opening.FindPlugin,
+        draw: Draw,
+        parts: Sequence[float],
+    ) -> None:
+        self._scheduler = scheduler.Scheduler(workload.Options(configured=configured), find)
+        self._begin = self._now = present.now
+        self._until = present.now + HORIZON
+        self._draw = draw
+        self._skips_wakes = unschedulable.depends_on_nodes_only(configured)
+        self._groups: dict[str, scheduling.PodGroup] = {}
+        self._pods: dict[str, dict[str, core.Pod]] = {}
+        self._parts: dict[str, float] = {}
+        self._ends: list[tuple[datetime, int, str, str]] = []
+        self._made = 0
+        self.watched: dict[str, str] = {}
+        self.starts_s: dict[str, float] = {}
+        self.left: dict[str, str] = {}
+        self.present_reasons: dict[str, tuple[str, str]] = {}
+        self._put_present(present, parts)
+
+    def queue_of(self, key: str) -> str:
+        """The queue of a watched gang."""
+        return self.watched[key]
+
+    def run(self) -> None:
+        """Simulate until all watched gangs have started, nothing can happen, or the horizon."""
+        self._run_sessions()
+        self.present_reasons = {key: self._scheduler.reason(key) for key in self.watched}
+        while len(self.starts_s) < len(self.watched):
+            at = self._next_time()
+            if at is None or at > self._until:
+                self.left = self._reasons_left(is_over=at is None)
+                return
+            self._now = max(self._now, at)
+            if self._ends and self._ends[0][0] <= self._now:
+                self._end_pods()
+            else:
+                self._scheduler.request_session()
+            self._run_sessions()
+
+    def _reasons_left(self, *, is_over: bool) -> dict[str, str]:
+        """Gang -> tier. At the horizon a gang behind others is not blocked, and left out."""
+        waiting = self.watched.keys() - self.starts_s.keys()
+        tiers = {key: self._scheduler.reason(key)[0] for key in waiting}
+        return {key: tier for key, tier in tiers.items() if is_over or tier == "queue-closed"}
+
+    def _next_time(self) -> datetime | None:
+        end = self._ends[0][0] if self._ends else None
+        wake = None if self._skips_wakes else self._scheduler.wake_at
+        return min((at for at in (end, wake) if at is not None), default=None)
+
+    # The present
+
+    def _put_present(self, present: cluster_objects.Cluster, parts: Sequence[float]) -> None:
+        cache = self._scheduler.cache
+        for name, labels in present.namespace_labels.items():
+            cache.world.label_namespace(name, labels)
+        for field in present.__struct_fields__:
+            found = getattr(present, field)
+            if field not in ("pods", "pod_groups") and isinstance(found, tuple):
+                self._put(*(each for each in found if isinstance(each, meta.Object)))
+        for number, group in enumerate(sorted(present.pod_groups, key=_key)):
+            self._groups[group.metadata.key] = group
+            self._parts[group.metadata.key] = parts[number]
+            self._put(group)
+        for pod in sorted(present.pods, key=_key):
+            self._put(pod)
+            self._pods.setdefault(job_builder.job_key_of(pod), {})[pod.metadata.key] = pod
+        for key in self._groups:
+            for pod in self._pods_of(key).values():
+                if pod.spec.node_name and pod.status.phase not in _ENDED:
+                    self._expect_end(key, pod)
+        self.watched = {
+            key: group.spec.queue or cache.world.default_queue
+            for key, group in self._groups.items()
+            if group.status.phase != "Completed" and not self._has_started(key)
+        }
+
+    def _put(self, *found: meta.Object) -> None:
+        for each in found:
+            if scheduler.is_read(each):
+                self._scheduler.put(each, self._now)
+
+    def _pods_of(self, key: str) -> dict[str, core.Pod]:
+        return self._pods.setdefault(key, {})
+
+    def _has_started(self, key: str) -> bool:
+        least = max(1, self._groups[key].spec.min_member)
+        placed = (
+            pod.status.phase == "Succeeded" or (pod.spec.node_name and pod.status.phase != "Failed")
+            for pod in self._pods_of(key).values()
+        )
+        return sum(map(bool, placed)) >= least
+
+    # Ends
+
+    def _expect_end(self, key: str, pod: core.Pod) -> None:
+        began = pod.status.start_time or self._now
+        elapsed_s = max(0.0, (self._now - began).total_seconds())
+        total_s = self._run_time(key, pod, elapsed_s)
+        left_s = max(total_s - elapsed_s, elapsed_s - total_s, 1.0)
+        self._made += 1
+        end = durations.after(self._now, timedelta(seconds=left_s))
+        heapq.heappush(self._ends, (end, self._made, key, pod.metadata.uid))
+
+    def _run_time(self, key: str, pod: core.Pod, elapsed_s: float) -> float:
+        group = self._groups[key]
+        limit = pod.spec.active_deadline_seconds
+        text = group.metadata.annotation(keys.RUNNING_ESTIMATE)
+        try:
+            total_s = durations.duration(text).total_seconds() if text else 0.0
+        except ValueError:
+            total_s = 0.0
+        if total_s <= 0:
+            size = max(len(self._pods_of(key)), group.spec.min_member)
+            user = group.metadata.annotation(keys.USER) or ""
+            traits = run_times.JobTraits(user, group.metadata.name, group.spec.queue, size)
+            total_s = self._draw(traits, elapsed_s, self._parts[key])
+        return total_s if limit is None else min(total_s, float(limit))
+
+    def _end_pods(self) -> None:
+        while self._ends and self._ends[0][0] <= self._now:
+            _, _, key, uid = heapq.heappop(self._ends)
+            pods = self._pods_of(key)
+            ended = next((pod for pod in pods.values() if pod.metadata.uid == uid), None)
+            if ended is None:
+                continue  # it was evicted
+            done = objects.on_node(ended, ended.spec.node_name, "Succeeded")
+            pods[done.metadata.key] = done
+            self._put(done)
+            if all(pod.status.phase in _ENDED for pod in pods.values()):
+                self._remove_group(key)
+
+    def _remove_group(self, key: str) -> None:
+        for pod in self._pods.pop(key).values():
+            self._scheduler.remove(pod, self._now)
+        self._scheduler.remove(self._groups.pop(key), self._now)
+
+    # Decisions
+
+    def _run_sessions(self) -> None:
+        for _ in range(MOST_SESSIONS_AT_ONCE):
+            if not self._scheduler.is_due:
+                return
+            for statement in self._scheduler.decide(self._now):
+                self._execute(statement)
+
+    def _execute(self, statement: messages.StatementDecided) -> None:
+        key = statement.pod_group
+        if statement.enqueue:
+            self._set_phase(key, "Inqueue")
+            self._create_pods(key)
+        for each in statement.evictions:
+            self._replace(f"{each.namespace}/{each.pod}")
+        for bind in statement.binds:
+            pods = self._pods_of(key)
+            pod = objects.on_node(pods[f"{bind.namespace}/{bind.pod}"], bind.node, "Running")
+            started = msgspec.structs.replace(pod.status, start_time=self._now)
+            pods[pod.metadata.key] = msgspec.structs.replace(pod, status=started)
+            self._put(pods[pod.metadata.key])
+            self._expect_end(key, pods[pod.metadata.key])
+        if statement.binds and self._has_started(key):
+            self._set_phase(key, "Running")
+            if key in self.watched:
+                self.starts_s.setdefault(key, (self._now - self._begin).total_seconds())
+
+    def _set_phase(self, key: str, phase: str) -> None:
+        group = self._groups[key]
+        status = msgspec.structs.replace(group.status, phase=phase)
+        self._groups[key] = msgspec.structs.replace(group, status=status)
+        self._put(self._groups[key])
+
+    def _create_pods(self, key: str) -> None:
+        if self._pods_of(key):
+            return
+        for number in range(max(1, self._groups[key].spec.min_member)):
+            self._made += 1
+            pod = objects.member(self._groups[key], number, f"forecast-{self._made:012}")
+            self._pods_of(key)[pod.metadata.key] = pod
+            self._put(pod)
+
+    def _replace(self, name: str) -> None:
+        """Delete an evicted pod and create a pending one."""
+        task = self._scheduler.cache.world.tasks[name]
+        pod = task.pod
+        self._scheduler.remove(pod, self._now)
+        pods = self._pods_of(task.job)
+        if pods.pop(name, None) is None:
+            return  # its group does not wait and is not simulated
+        self._made += 1
+        metadata = msgspec.structs.replace(pod.metadata, uid=f"forecast-{self._made:012}")
+        spec = msgspec.structs.replace(pod.spec, node_name="")
+        status = core.PodStatus(phase="Pending")
+        pods[name] = msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)
+        self._put(pods[name])
+
+
+def _key(found: meta.Object) -> str:
+    return found.metadata.key

@@ -1,0 +1,90 @@
+"""Estimates how long a job's tasks run, from what similar jobs took.
+
+An online estimator: each finished job is added to the groups that it belongs to, from the narrowest
+to the widest: user and name, user, queue and size, queue and size, queue, all. A group keeps the
+newest ``KEPT`` run times. An estimate is drawn from the narrowest group with at least ``ENOUGH`` of
+them, so it follows the group's empirical distribution and assumes no shape.
+
+A job that runs already is compared with those that ran longer than it has (the distribution is
+conditional on survival). If a group has too few of these, the next one decides. If no job ran that
+long, the tail is Pareto's with exponent 1: the total is longer than x times what has passed with
+probability 1 / x. A name's digits are left out, so that numbered runs of one program form a group.
+"""
+
+import bisect
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+KEPT = 500
+ENOUGH = 5
+UNKNOWN_S = 3600.0
+"""Run time of a job without any comparison that does not run yet."""
+LONGEST_FACTOR = 1000.0
+_DIGITS = re.compile(r"[0-9]+")
+
+
+class JobTraits(NamedTuple):
+    """What run times depend on. ``size``: number of tasks."""
+
+    user: str
+    name: str
+    queue: str
+    size: int
+
+
+class _Group:
+    """The newest run times in the order of their arrival, and sorted."""
+
+    __slots__ = ("newest", "ordered")
+
+    def __init__(self) -> None:
+        self.newest: deque[float] = deque()
+        self.ordered: list[float] = []
+
+    def add(self, run_s: float) -> None:
+        """Add a run time; of too many the oldest one is dropped. O(log n), and a shift."""
+        if len(self.newest) == KEPT:
+            del self.ordered[bisect.bisect_left(self.ordered, self.newest.popleft())]
+        self.newest.append(run_s)
+        bisect.insort(self.ordered, run_s)
+
+
+class RunTimeEstimator:
+    """Learns from finished jobs one by one. Memory: O(groups x ``KEPT``)."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[object, ...], _Group] = {}
+
+    def add(self, job: JobTraits, run_s: float) -> None:
+        """A job like this one has run for so many seconds to its end."""
+        for group in _groups(job):
+            self._groups.setdefault(group, _Group()).add(run_s)
+
+    def draw(self, job: JobTraits, elapsed_s: float, part: float) -> float:
+        """Return a total run time for a job that has run for ``elapsed_s`` seconds.
+
+        ``part``: in [0, 1), the quantile that is drawn; a uniform random number.
+        """
+        for name in _groups(job):
+            found = self._groups.get(name)
+            if found is None:
+                continue
+            first = bisect.bisect_right(found.ordered, elapsed_s) if elapsed_s > 0 else 0
+            longer = len(found.ordered) - first
+            if longer >= ENOUGH:
+                return found.ordered[first + int(part * longer)]
+        if elapsed_s <= 0:
+            return UNKNOWN_S
+        return elapsed_s * min(1 / (1 - part), LONGEST_FACTOR)
+
+
+def _groups(job: JobTraits) -> Iterator[tuple[object, ...]]:
+    """The groups of a job, the narrowest first."""
+    if job.user:
+        yield "name", job.user, job.queue, _DIGITS.sub("", job.name)
+        yield "user", job.user, job.queue, job.size
+    yield "size", job.queue, job.size
+    yield "queue", job.queue
+    yield ("all",)

@@ -1,0 +1,144 @@
+"""``strom simulate forecast``: when the pending jobs of a cluster are expected to start."""
+
+import csv
+import sys
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import typer
+
+from stromboli.cli import files
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
+from stromboli.embedded.simulation import csv_rows, manifest_objects, run
+from stromboli.embedded.simulation.core import forecast as core
+from stromboli.embedded.simulation.core import run_times
+from stromboli.scheduler import discovery
+
+HISTORY_COLUMNS = ("user", "job", "queue", "tasks", "run_s")
+_TEXTS: dict[core.Answer, str] = {
+    "starts": "",
+    "not-within-7-days": "not within 7 days",
+    "blocked-by-quota": "blocked by quota",
+    "can-never-fit": "can never fit",
+}
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def forecast(
+    objects: Annotated[
+        list[str],
+        typer.Option(
+            "--objects",
+            metavar="FILE",
+            help="The cluster, as `strom cluster dump` prints it; - for stdin. Repeat it for more "
+            "files.",
+        ),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
+            metavar="FILE",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            help="Finished jobs as CSV, the oldest first: user,job,queue,tasks,run_s. Run times of "
+            "jobs without an estimate are drawn from similar ones.",
+            metavar="FILE",
+        ),
+    ] = None,
+    now: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=manifest_objects.time,
+            metavar="TIME",
+            help="The time of --objects (RFC 3339). [default: now]",
+        ),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(min=1, max=1000, help="Simulations with different run times.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the run times.")] = 0,
+    shown: Annotated[
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+    ] = Format.TABLE,
+) -> None:
+    """Show when the pending jobs of a cluster are expected to start.
+
+    The real scheduler runs forward from the present state until all pending jobs have started, at
+    most 7 days. Several draws of run times give a range: 80 % of them are between P10 and P90. A
+    job may also be blocked by its queue's quota, or can never fit.
+    """
+    present = manifest_objects.cluster(objects, sys.stdin, now or datetime.now(UTC))
+    learned = run_times.RunTimeEstimator()
+    if history is not None:
+        _learn(learned, history)
+    numbers = np.random.default_rng(seed).random((draws, len(present.pod_groups)))
+    with run.without_collections():
+        found = core.expected_starts(
+            present,
+            run.used_configuration(config),
+            discovery.discover_plugins().find,
+            learned.draw,
+            numbers.tolist(),
+        )
+    _show(shown, found)
+
+
+def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
+    """Read finished jobs. Raises CommandError with every problem of the file."""
+    problems = csv_rows.Problems()
+    lines = files.text(str(path)).splitlines()
+    for row in csv_rows.rows(lines, path.name, HISTORY_COLUMNS, ("job", "run_s"), problems):
+        traits = run_times.JobTraits(
+            row.text("user"),
+            row.text("job"),
+            row.text("queue", "default"),
+            row.integer("tasks", 1, least=1),
+        )
+        learned.add(traits, row.number("run_s"))
+    if problems.count:
+        what = f"the list of finished jobs: {problems.count} problems"
+        raise CommandError(what, "\n  ".join(problems.shown()), "correct these lines")
+
+
+def _show(shown: Format, found: list[core.ExpectedStart]) -> None:
+    match shown:
+        case Format.TABLE:
+            headers = ["PODGROUP", "QUEUE", "P10", "P50", "P90", "ANSWER", "REASON"]
+            output.show_table(headers, [_row(each) for each in found])
+        case Format.CSV:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(core.ExpectedStart.__struct_fields__)
+            for each in found:
+                writer.writerow(getattr(each, name) for name in each.__struct_fields__)
+        case Format.JSON:
+            output.show_lines([msgspec.json.encode({"pod_groups": found}).decode()])
+
+
+def _row(each: core.ExpectedStart) -> list[str]:
+    times = ["-"] * 3
+    if each.answer == "starts":
+        times = [_in(seconds) for seconds in (each.p10_s, each.p50_s, each.p90_s)]
+    return [each.pod_group, each.queue, *times, _TEXTS[each.answer], each.reason]
+
+
+def _in(seconds: float | None) -> str:
+    if seconds is None:
+        return f">{core.HORIZON.days}d"
+    begin = datetime(2000, 1, 1, tzinfo=UTC)
+    return output.duration(begin, begin + timedelta(seconds=round(seconds)))
