@@ -73,7 +73,7 @@ def test_a_failed_node_restarts_its_jobs_and_takes_none_until_it_returns() -> No
 def test_a_workload_that_never_ends_stops_and_names_the_reason_of_the_scheduler() -> None:
     ran = Simulated(nodes(1), [job("fits"), job("large", cpu=2)])
     summary = results.summarize(ran.kernel, 0)
-    assert ran.kernel.stopped == "nothing can happen any more"
+    assert ran.kernel.stopped == "no event is left"
     assert summary.can_never_start == 1
     (unfinished,) = summary.unfinished_jobs
     assert unfinished.job == "large"

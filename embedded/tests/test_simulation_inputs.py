@@ -69,7 +69,7 @@ def test_every_problem_of_all_files_is_reported_with_its_place(tmp_path: Path) -
         "jobs.csv:3: column priority: '9999999999'; write a whole number of at most 32 bits",
         "jobs.csv:3: column job: a is in line 2 already; write another name",
         "jobs.csv:4: 3 fields; the header has 7 columns",
-        "failures:2: column node: 'x' is no node of the file of --nodes; write one of its names",
+        "failures:2: column node: 'x' is not in the file of --nodes; write one of its names",
         "failures:2: column up_s: '4'; write a time after down_s, or nothing",
     ]
 

@@ -234,7 +234,7 @@ def _failures(
     for row in rows:
         node, down = row.text("node"), row.number("down_s")
         if node not in nodes:
-            row.fail("node", f"{node!r} is no node of the file of --nodes; write one of its names")
+            row.fail("node", f"{node!r} is not in the file of --nodes; write one of its names")
         up_us = workload.NEVER_US
         if row.has("up_s"):
             up_us = _us(row.number("up_s"))
@@ -247,7 +247,11 @@ def _read_queues(path: Path) -> tuple[scheduling.Queue, ...]:
     found: dict[str, scheduling.Queue] = {}
     for each in manifests.read([str(path)]):
         if each.document.get("kind") != "Queue":
-            raise CommandError(each.place(""), f"{each.title} is no Queue", "write Queues only")
+            raise CommandError(
+                each.place(""),
+                f"{each.title} is not a Queue",
+                "write only objects of the kind Queue",
+            )
         try:
             queue = msgspec.convert(each.document, scheduling.Queue)
         except msgspec.ValidationError as error:

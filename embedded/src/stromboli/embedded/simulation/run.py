@@ -93,7 +93,7 @@ def run(
         typer.Option(
             min=0,
             metavar="T",
-            help="Stop at this many virtual seconds. [default: when nothing can happen any more]",
+            help="Stop at this many virtual seconds. [default: when no event is left]",
         ),
     ] = None,
     on_evict: OnEvictOption = OnEvict.RESTART,

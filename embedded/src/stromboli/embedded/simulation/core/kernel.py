@@ -45,7 +45,7 @@ from stromboli.shared.messages import scheduling as messages
 _TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE = range(4)
 MOST_IDLE_WAKES = 1000
 """Sessions at requested times, one after another without a decision and with no event left, after
-which nothing can happen any more. A window of the plugin tdm opens daily, so this is years."""
+which no event is left. A window of the plugin tdm opens daily, so this is years."""
 MOST_SESSIONS_AT_ONCE = 200
 """Sessions at one time. Beyond it, jobs evict each other in a circle: the next session then runs a
 second later, so that virtual time advances."""
@@ -92,11 +92,11 @@ class Simulation:
         self._next_job = next(self._jobs, None)
 
     def run(self) -> None:
-        """Simulate until all jobs have finished, nothing can happen any more, or ``until_us``."""
+        """Simulate until all jobs have finished, no event is left, or ``until_us``."""
         while self.step():
             pass
         if not self.stopped and self.runs:
-            self.stopped = "nothing can happen any more"
+            self.stopped = "no event is left"
         self.measured.close(self.now_us)
 
     def step(self) -> bool:
