@@ -141,9 +141,15 @@ class KubernetesCluster:
     ) -> bytes:
         """Create an object; ``body`` has apiVersion and kind."""
         what = _what("create", kind, namespace, kinds.name_of(body))
-        path = kind.path(namespace) + ("?dryRun=All" if dry_run else "")
+        query = {"dryRun": "All"} if dry_run else None
         return await self._connection.write(
-            "POST", path, what, body, _JSON, at_once=kind in _AT_ONCE
+            "POST",
+            kind.path(namespace),
+            what,
+            body,
+            _JSON,
+            query=query,
+            at_once=kind in _AT_ONCE,
         )
 
     async def patch(

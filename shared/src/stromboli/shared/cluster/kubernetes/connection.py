@@ -141,12 +141,13 @@ class Connection:
         body: bytes,
         content_type: str,
         *,
+        query: Query | None = None,
         at_once: bool = False,
     ) -> bytes:
         """One attempt; ``at_once`` as with ``read``. Raises ExternalError; after UnavailableError
         the write may have been executed.
         """
-        return await self._call(method, path, what, None, body, content_type, at_once=at_once)
+        return await self._call(method, path, what, query, body, content_type, at_once=at_once)
 
     async def answers(self, path: str) -> bool:
         """Whether the server answers within the probe timeout. A rejection is an answer too."""
