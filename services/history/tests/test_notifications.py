@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 import sqlalchemy as sa
+import structlog
 
 from services.history.tests.support import events
 from stromboli.history.notifications import channels, notices, sender, targets, texts
@@ -186,7 +187,19 @@ async def test_a_long_wait_is_sent_only_if_the_job_still_waits(
     assert await outbox.after(99) == []
     if later:
         await outbox.happen(events.phase(later, 50, 2))
-    assert len(await outbox.after(2)) == expected
+    with structlog.testing.capture_logs() as logged:
+        assert len(await outbox.after(2)) == expected
+    assert logged == [], "a job that has started is no fault"
+    assert await outbox.failures() == ["" if expected else sender.NOT_WAITING]
+
+
+async def test_a_target_cannot_put_a_try_off_for_longer_than_the_longest_pause(
+    outbox: Outbox,
+) -> None:
+    outbox.receiver.faults = [errors.TransientError("w", "busy", 1e9)]
+    await outbox.happen(failed())
+    await outbox.after(1)
+    assert await outbox.after(sender.LONGEST_RETRY_S) == ["Failed ops"]
 
 
 async def test_of_two_replicas_one_sends(outbox: Outbox) -> None:

@@ -102,7 +102,7 @@ def _targets(
     requested: str, event: str, namespace: str, queue: str, configuration: Configuration
 ) -> set[str]:
     """The targets of an event: those of the installation, and those that the job requests."""
-    found = {it.name for it in configuration.targets if it.receives(event, namespace, queue)}
+    found = {it.name for it in configuration.targets if it.receives(event, queue)}
     try:
         subscriptions = requests.parse(requested)
     except ValueError:  # a job that was admitted without its webhook

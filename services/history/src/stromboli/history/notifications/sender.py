@@ -34,6 +34,8 @@ CLAIM_S = 60.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 10.0, 3600.0
 EXPIRES_S = 24 * 3600.0
 """After that time a notice is dropped: its target takes fewer than there are."""
+NOT_WAITING = "the job does not wait any more"
+"""The end of most notices of LongWait: neither sent nor a fault."""
 MINUTE_US = 60_000_000
 MOST_TRIES = 12
 """The last one is some five hours after the first."""
@@ -109,7 +111,7 @@ class Sender:
         elif target is None:
             await self._fail(notice, "the target is not configured any more")
         elif notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
-            await self._fail(notice, "the job does not wait any more")
+            await self._set(notice, failure=NOT_WAITING, is_open=0)
         else:
             await self._try(notice, target)
 
@@ -126,7 +128,9 @@ class Sender:
                 return
             wait_s = min(FIRST_RETRY_S * 2**notice.tries, LONGEST_RETRY_S)
             _results.add(1, {"result": "retried"})
-            await self._set(notice, due_at=self._in(max(wait_s, error.retry_after_s)))
+            await self._set(
+                notice, due_at=self._in(max(wait_s, min(error.retry_after_s, LONGEST_RETRY_S)))
+            )
         except errors.PermanentError as error:
             await self._fail(notice, error.reason)
         else:

@@ -36,7 +36,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queues: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
 
-    def receives(self, event: str, namespace: str, queue: str) -> bool:
+    def receives(self, event: str, queue: str) -> bool:
         """Whether it receives an event although the job does not request it. An event without a
         queue, as a preemption, reaches targets of all queues only."""
         return event in self.events and (not self.queues or queue in self.queues)
