@@ -39,7 +39,11 @@ def test_an_option_with_the_same_meaning_is_translated(words: str, options: str)
     [
         ("--nodes=4", "--nodes=4 is ignored: the script would run once in each pod"),
         ("-o out.txt", "--output=out.txt is ignored: logs are kept with the pod"),
-        ("--mail-type=END", "--mail-type=END is ignored: it has no counterpart"),
+        (
+            "--mail-type=END",
+            "--mail-type=END is ignored: annotate the job with stromboli.sh/notify",
+        ),
+        ("--switches=2", "--switches=2 is ignored: it has no counterpart"),
         ("--mem=0", "--mem=0 is ignored: set the memory of a node with --memory"),
         ("--exclusive", "--exclusive is ignored: request all CPUs of a node"),
         ("--gres=gpu:a100:2", "--gres=gpu:a100:2: the GPU type is ignored"),

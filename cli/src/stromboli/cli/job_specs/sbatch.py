@@ -40,6 +40,8 @@ UNSUPPORTED = {
     "exclude": "set node affinity in a manifest",
     "exclusive": "request all CPUs of a node",
     "wait": "set --wait on the command line",
+    "mail-user": "annotate the job with stromboli.sh/notify, see docs/notifications.md",
+    "mail-type": "annotate the job with stromboli.sh/notify, see docs/notifications.md",
 }
 """Options without a translation, and what to use instead."""
 MEMORY_UNITS = {"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
