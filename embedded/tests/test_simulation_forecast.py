@@ -15,6 +15,7 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.shared import keys
 from stromboli.shared.api import meta, scheduling
+from stromboli.shared.formats import units
 from stromboli.testkit import builders
 
 BY_AGE = configured(plugin_names=("priority", "gang", "predicates", "overcommit"))
@@ -93,6 +94,28 @@ def test_jobs_with_estimates_start_one_after_another() -> None:
     found = starts(present)
     assert {name: each.p50_s for name, each in found.items()} == {"a": 360, "b": 3960}
     assert {each.answer for each in found.values()} == {"starts"}
+
+
+def test_a_gang_without_pods_gets_what_its_pod_group_says() -> None:
+    """The controller also writes the names of quotas to minResources; no node has these."""
+    group = waiting("a", 1, "1h", size=3)
+    minimum = {"cpu": "500m", "memory": "100Mi", "nvidia.com/gpu": "4", "pods": "3"}
+    minimum |= {"requests.cpu": "500m", "requests.memory": "100Mi", "count/pods": "3"}
+    spec = msgspec.structs.replace(group.spec, min_resources=minimum)
+    pod = objects.member(msgspec.structs.replace(group, spec=spec), 0, "u", members=3)
+    (container,) = pod.spec.containers
+    found = units.amounts(container.resources.requests or {})
+    assert found == {"cpu": 167, "memory": -(-100 * 2**20 // 3), "nvidia.com/gpu": 2000}
+
+
+def test_a_gang_whose_tasks_have_minimums_starts_with_pods_of_these_tasks() -> None:
+    """As the controller writes them for each job."""
+    group = waiting("a", 1, "1h", cpu="3", size=3)
+    spec = msgspec.structs.replace(group.spec, min_task_member={"ps": 1, "worker": 2})
+    waits = msgspec.structs.replace(group, spec=spec)
+    assert objects.tasks_of(waits) == ["ps", "worker", "worker"]
+    found = starts(cluster(*running("runs", "n1", "10m", cpu="4"), waits, cpu="4"))
+    assert (found["a"].answer, found["a"].p50_s) == ("starts", 600)
 
 
 def test_a_late_job_is_expected_to_need_as_long_again_as_it_is_late() -> None:

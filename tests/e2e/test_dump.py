@@ -89,3 +89,22 @@ async def test_a_simulation_of_a_dump_decides_like_the_system(tmp_path: Path) ->
         assert reported.pod_group_phases["default/" + pod_group(items, "wide")] == "Pending"
         await cell.until(cell.places, lambda places: sum(map(bool, places.values())) == 3 + 11)
         assert await cell.places() == waiting | reported.binds
+
+
+async def test_a_forecast_of_a_dump_starts_a_gang_when_the_one_before_it_ends(
+    tmp_path: Path,
+) -> None:
+    """Of two equal gangs one has room. What the controller writes about the other is enough."""
+    async with cells.running(tmp_path, FULL, TIERS) as cell:
+        await cell.submit("runs", 12, estimate="10m")
+        await cell.nodes_of("runs", 12)
+        await cell.submit("waits", 12, estimate="10m")
+        await cell.until(lambda: groups(cell), lambda found: len(found) == 2)
+        file, _ = await dumped(cell, tmp_path)
+        configuration = str(tmp_path / "scheduler.yaml")
+        command = ["forecast", "--objects", str(file), "--config", configuration, "-o", "json"]
+        shown = await asyncio.to_thread(CliRunner().invoke, simulate.app, command)
+    (found,) = json.loads(shown.stdout)["pod_groups"]
+    assert found["pod_group"].startswith("default/waits-")
+    assert found["answer"] == "starts"
+    assert 500 < found["p10_s"] == found["p90_s"] <= 600

@@ -37,7 +37,9 @@ class ConfiguredSystem:
         new.write_text(f"actions: {actions}{tiers}")
         new.rename(self._file)
 
-    async def submit(self, name: str, pods: int, queue: str = "default") -> None:
+    async def submit(
+        self, name: str, pods: int, queue: str = "default", estimate: str | None = None
+    ) -> None:
         requests = {"cpu": "1", "memory": "64Mi"}
         container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
         template = {
@@ -46,6 +48,8 @@ class ConfiguredSystem:
         }
         task = {"name": "t", "replicas": pods, "template": template}
         spec = {"minAvailable": pods, "queue": queue, "tasks": [task]}
+        if estimate is not None:
+            spec["runningEstimate"] = estimate
         answer = await self._http.post(
             "/v1/namespaces/default/jobs", json={"metadata": {"name": name}, "spec": spec}
         )

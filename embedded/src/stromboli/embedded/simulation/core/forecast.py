@@ -13,10 +13,10 @@ A gang has started when its minimum is on nodes. Several draws of run times give
 its start. A job's own ``runningEstimate`` replaces the draw, and ``activeDeadlineSeconds`` limits
 it; a task that is late is expected to need as long again as it is late.
 
-Approximations: no job is submitted after the present; a gang without pods gets ``minMember`` equal
-ones with its minimum resources; nothing fails; a gang that lost members to an eviction keeps the
-others; nodes' hardware reports are not used. Cost: O(objects) for each draw, and two sessions for
-each gang that starts.
+Approximations: no job is submitted after the present; a gang without pods gets the minimum of each
+task, in equal parts of its minimum resources; nothing fails; a gang that lost members to an
+eviction keeps the others; nodes' hardware reports are not used. Cost: O(objects) for each draw, and
+two sessions for each gang that starts.
 """
 
 import heapq
@@ -286,9 +286,12 @@ class Forecast:
     def _create_pods(self, key: str) -> None:
         if self._pods_of(key):
             return
-        for number in range(max(1, self._groups[key].spec.min_member)):
+        group = self._groups[key]
+        tasks = objects.tasks_of(group)
+        for number, task in enumerate(tasks):
             self._made += 1
-            pod = objects.member(self._groups[key], number, f"forecast-{self._made:012}")
+            uid = f"forecast-{self._made:012}"
+            pod = objects.member(group, number, uid, task=task, members=len(tasks))
             self._pods_of(key)[pod.metadata.key] = pod
             self._put(pod)
 

@@ -119,13 +119,27 @@ def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
 _PENDING = core.PodStatus(phase="Pending")
 
 
-def member(group: scheduling.PodGroup, index: int, uid: str) -> core.Pod:
-    """A pending pod of a gang of which only the minimum resources are known: an equal part."""
-    least = max(1, group.spec.min_member)
+def tasks_of(group: scheduling.PodGroup) -> list[str]:
+    """The task of each pod without which the gang cannot start; "" for any task."""
+    found = [
+        task
+        for task, least in sorted((group.spec.min_task_member or {}).items())
+        for _ in range(least)
+    ]
+    return found + [""] * (max(1, group.spec.min_member) - len(found))
+
+
+def member(
+    group: scheduling.PodGroup, index: int, uid: str, *, task: str = "", members: int = 1
+) -> core.Pod:
+    """A pending pod of a gang of which only the minimum resources are known: an equal part of
+    those of all ``members``. Raises ValueError for an invalid quantity."""
     parts: dict[str, core.Quantity] = {
-        name: _part(name, amount, least)
-        for name, amount in units.amounts(group.spec.min_resources or {}).items()
-        if name not in ("pods", "count/pods")
+        name: _part(name, amount, members)
+        for name, amount in requirements.parse_sums(
+            group.spec.min_resources or {}, "spec.minResources"
+        ).items()
+        if name != "pods"
     }
     requests = core.ResourceRequirements(requests=parts)
     return core.Pod(
@@ -134,7 +148,8 @@ def member(group: scheduling.PodGroup, index: int, uid: str) -> core.Pod:
             namespace=group.metadata.namespace,
             uid=uid,
             creation_timestamp=group.metadata.creation_timestamp,
-            annotations={keys.GROUP_NAME: group.metadata.name},
+            annotations={keys.GROUP_NAME: group.metadata.name}
+            | ({keys.TASK_SPEC: task} if task else {}),
         ),
         spec=core.PodSpec(
             scheduler_name=SCHEDULER,
@@ -146,8 +161,9 @@ def member(group: scheduling.PodGroup, index: int, uid: str) -> core.Pod:
 
 
 def _part(name: str, amount: int, parts: int) -> str:
-    whole = -(-amount // parts)
-    return f"{whole}m" if name == "cpu" else str(whole)
+    """An equal part of an amount, rounded up; devices are not divided."""
+    unit = 1000 * parts if "/" in name else parts
+    return units.text(name, -(-amount // unit) * (unit // parts))
 
 
 def on_node(pending: core.Pod, node_name: str, phase: str) -> core.Pod:
