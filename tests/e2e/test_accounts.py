@@ -44,6 +44,9 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "services" / "admission" / "README.md"
 PRODUCER = ROOT / "examples" / "producer.py"
 SPANS_WITHIN_S = 60
+INTERVAL = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
+REQUIRED = {"/v1/history/usage": INTERVAL}
+"""Path -> the parameters without which it is refused."""
 NO_HISTORY = "this server runs without a history service"
 
 
@@ -297,8 +300,9 @@ async def admin_reads_every_route(parts: real.RealParts, cell: AdmissionCell) ->
                 continue
             path = route.path_format.replace("{namespace}", cell.scene.blue)
             path = path.replace("{name}", "over-rest")
-            short = {"timeoutSeconds": "0.05"} if path.startswith("/v1/watch") else {}
-            answer = await client.get(path, params=short)
+            asked = {"timeoutSeconds": "0.05"} if path.startswith("/v1/watch") else {}
+            asked |= REQUIRED.get(path, {})
+            answer = await client.get(path, params=asked)
             if path.startswith("/v1/history"):  # these parts have no history service
                 if answer.status_code != 503 or NO_HISTORY not in answer.text:
                     failed[path] = answer.text
