@@ -83,11 +83,11 @@ class Root(lazy.Group):
         ),
         "timeline": Entry(
             "stromboli.cli.commands.past_jobs:timeline",
-            "Show a job's phases and attempts over time, also of a deleted job.",
+            "Show a job's phases and attempts over time.",
         ),
         "lineage": Entry(
             "stromboli.cli.commands.past_jobs:lineage",
-            "Show which jobs evicted a job's pods, and whose pods were evicted for it.",
+            "Show evictions of a job's pods, and for the job.",
         ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",

@@ -35,10 +35,10 @@ def timeline(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show a job's phases and attempts over time, also of a deleted job.
+    """Show a job's phases and attempts over time.
 
-    Without --uid: the last submitted job of this name. Each attempt has a bar from the submission
-    of the job to its end.
+    A deleted job has them, too. Without --uid: the last submitted job of this name. Each attempt
+    has a bar from the submission of the job to its end.
     """
     from stromboli.client import accounting_calls
 
@@ -72,7 +72,7 @@ def lineage(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show which jobs evicted a job's pods, and whose pods were evicted for it.
+    """Show evictions of a job's pods, and for the job.
 
     Without --uid: the last submitted job of this name. Jobs that evict each other are named.
     """

@@ -43,7 +43,7 @@ def set_fields(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Change a pending or running job: priority, time limit, min and replicas.
+    """Change priority, time limit, min and replicas of a job.
 
     strom job set train priority=high replicas.worker=8
 

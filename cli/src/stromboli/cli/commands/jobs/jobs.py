@@ -41,7 +41,7 @@ class JobGroup(lazy.Group):
         "scale": Entry(f"{_HERE}.job_changes:scale", "Set the number of replicas of a task."),
         "set": Entry(
             f"{_HERE}.job_resubmit:set_fields",
-            "Change a pending or running job: priority, time limit, min and replicas.",
+            "Change priority, time limit, min and replicas of a job.",
         ),
         "edit": Entry(
             f"{_HERE}.job_edit:edit", "Change a job in an editor (VISUAL, EDITOR or vi)."
