@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -70,6 +70,13 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
+
+nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine
+	$(MAKE) e2e REPEAT=20
+	$(MAKE) fuzz SECONDS=600
+	$(MAKE) properties DEPTH=50
+	$(MAKE) test-kubelets
+	$(MAKE) test-engine
 
 check: setup ## formatting, lint, types, imports between packages, generated files, docs
 	$(BIN)/ruff format --check .
