@@ -226,6 +226,7 @@ def test_what_is_entitled_to_start_does(name: str) -> None:
 
 
 QUEUES = (Queue("a", 3, 9), Queue("b", 1, 1))
+HALVES = (Queue("a", 1, 6), Queue("b", 1, 6))
 KNOWN = [
     (
         "reclaim by capacity",
@@ -265,6 +266,20 @@ def test_evictions_make_room_for_a_whole_gang(
     name: str, nodes: Mapping[str, int], old: Gang, new: Gang
 ) -> None:
     lived(name, Case(nodes, QUEUES, (old, new), (), comes_back=False))
+
+
+@pytest.mark.parametrize("name", [name for name, each in SETTINGS.items() if each.has_queues])
+def test_gangs_larger_than_their_shares_start_one_after_another(name: str) -> None:
+    """Neither fits within half of the cluster, and each keeps the other's queue from more."""
+    loop = Loop(SETTINGS[name].configured, {"n0": 4, "n1": 4, "n2": 4}, HALVES)
+    for queue in "ab":
+        loop.add(Gang(queue, queue, 0, 3, 3, waiting=3))
+    loop.settle(8)
+    started = [name for name in "ab" if len(loop.places(name)) == 3]
+    assert len(started) == 1, loop.history
+    loop.end(*started)
+    loop.settle(8)
+    assert len(loop.places(*{"a", "b"}.difference(started))) == 3, loop.history
 
 
 def test_reclaim_takes_small_victims_first_where_a_queue_gives_no_more_than_its_excess() -> None:

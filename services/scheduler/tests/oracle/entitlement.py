@@ -93,6 +93,9 @@ def entitled(view: View, rules: Rules) -> Iterator[str]:
     """Gangs that wait although they are entitled to start, each with how."""
     for gang in view.gangs.values():
         lacking = view.lacking(gang)
+        if lacking and _may_borrow(view, rules, gang) and view.room(gang) >= lacking:
+            yield f"{gang.name}: room is idle beyond the share of its queue"
+            continue
         if not lacking or not _may_have(view, rules, gang, lacking):
             continue
         if view.phase[gang.name] == "Pending" and not _may_enter(view, rules, gang):
@@ -179,6 +182,12 @@ def _may_have(view: View, rules: Rules, gang: Gang, lacking: int) -> bool:
         return True
     needed = view.held[gang.queue] + lacking * gang.cpu
     return needed <= view.deserved(gang.queue, rules)
+
+
+def _may_borrow(view: View, rules: Rules, gang: Gang) -> bool:
+    """It is inside a queue that holds nothing, so only the size of the gang exceeds the share."""
+    is_inside = view.phase[gang.name] != "Pending"
+    return rules.sharing == "proportion" and is_inside and not view.held[gang.queue]
 
 
 def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.actions import borrowing
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import closing, opening, plugin_isolation, session, timing
@@ -126,10 +127,12 @@ def run(
 
 
 def run_actions(opened: session.Session) -> None:
-    """Run the actions that the session is configured with, and close it."""
+    """Run the actions that the session is configured with, lend idle room, and close it."""
     for name in opened.configuration.actions:
         with opened.timed(timing.ACTION, name):
             actions.find(name)(opened)
+    if "allocate" in opened.configuration.actions:
+        borrowing.borrow(opened)
     opened.close()
 
 

@@ -42,6 +42,14 @@ def run(ssn: session.Session) -> None:
             del waiting[queue.name]
 
 
+def bind_gang(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> bool:
+    """Bind the minimum of one job, or nothing. Returns whether it was bound."""
+    attempt = _job_attempt(ssn, job)
+    if attempt is None or ssn.held_back(job):
+        return False
+    return _try_job(ssn, queue, attempt)
+
+
 def _give_turn(
     ssn: session.Session, queue: entities.Queue, heap: ordering.Heap[JobAttempt]
 ) -> None:

@@ -82,7 +82,8 @@ class Session(extensions.Extensions):
     unadmitted jobs that it does not skip after all. ``outside``: the
     plugins' calls to other processes. ``timed``: measures parts of the session. ``remember``:
     plugin -> what it finds in ``cluster.memory`` in the next session. ``wake_at``: when a session
-    may decide differently without any change; None for never.
+    may decide differently without any change; None for never. ``can_borrow``: a plugin lends idle
+    room beyond the share of a queue. ``is_borrowing``: it does so now.
     """
 
     def __init__(
@@ -121,6 +122,8 @@ class Session(extensions.Extensions):
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
         self.wake_at: datetime | None = None
+        self.can_borrow = False
+        self.is_borrowing = False
         self._blocked: dict[str, tuple[entities.Job, str]] = {}
         self.finder = filter_score.NodeFinder(self)
         self._board: pod_affinity_index.PodAffinityIndex | None = None

@@ -33,6 +33,7 @@ class Plugin:
     def open(self, ssn: session.Session) -> None:
         """Open the quotas of all queues with jobs, and register."""
         self._session = ssn
+        ssn.can_borrow = True
         free = quotas.unguaranteed(ssn)
         self._accounts = {
             name: quotas.open_quota(ssn, ssn.queues[name], free)
@@ -71,7 +72,8 @@ class Plugin:
         quota = self._accounts.get(queue.name)
         if quota is None or not queue.is_open:
             return 0
-        return shares.count_fitting(quota.allocated, self._demands.of(task), quota.deserved, most)
+        limit = quota.real_capability if self._session.is_borrowing else quota.deserved
+        return shares.count_fitting(quota.allocated, self._demands.of(task), limit, most)
 
     def _is_preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
         together = [0] * len(self._session.resources.names)
