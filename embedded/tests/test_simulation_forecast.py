@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from embedded.tests.simulations import Simulated, configured, job, nodes
 from stromboli.embedded import simulate
-from stromboli.embedded.simulation.core import forecast, objects, run_times, workload
+from stromboli.embedded.simulation.core import objects, workload
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.forecast import expected_starts, gang_pods, run_times
 from stromboli.shared import keys
 from stromboli.shared.api import meta, scheduling
 from stromboli.shared.formats import units
@@ -78,12 +79,13 @@ def starts(
     present: cluster_objects.Cluster,
     learned: run_times.RunTimeEstimator | None = None,
     draws: int = 1,
-) -> dict[str, forecast.ExpectedStart]:
+) -> dict[str, expected_starts.ExpectedStart]:
     """Expected starts by name, with evenly spread quantiles."""
     estimator = learned or run_times.RunTimeEstimator()
     groups = len(present.pod_groups)
     parts = [[(at + 0.5) / draws] * groups for at in range(draws)]
-    found = forecast.expected_starts(present, BY_AGE, plugins.find, estimator.draw, parts)
+    options = expected_starts.Options(configured=BY_AGE, find=plugins.find)
+    found = expected_starts.expected_starts(present, options, estimator.draw, parts)
     return {each.pod_group.partition("/")[2]: each for each in found}
 
 
@@ -102,7 +104,7 @@ def test_a_gang_without_pods_gets_what_its_pod_group_says() -> None:
     minimum = {"cpu": "500m", "memory": "100Mi", "nvidia.com/gpu": "4", "pods": "3"}
     minimum |= {"requests.cpu": "500m", "requests.memory": "100Mi", "count/pods": "3"}
     spec = msgspec.structs.replace(group.spec, min_resources=minimum)
-    pod = objects.member(msgspec.structs.replace(group, spec=spec), 0, "u", members=3)
+    pod = gang_pods.member(msgspec.structs.replace(group, spec=spec), 0, "u", "volcano", members=3)
     (container,) = pod.spec.containers
     found = units.amounts(container.resources.requests or {})
     assert found == {"cpu": 167, "memory": -(-100 * 2**20 // 3), "nvidia.com/gpu": 2000}
@@ -113,7 +115,7 @@ def test_a_gang_whose_tasks_have_minimums_starts_with_pods_of_these_tasks() -> N
     group = waiting("a", 1, "1h", cpu="3", size=3)
     spec = msgspec.structs.replace(group.spec, min_task_member={"ps": 1, "worker": 2})
     waits = msgspec.structs.replace(group, spec=spec)
-    assert objects.tasks_of(waits) == ["ps", "worker", "worker"]
+    assert gang_pods.tasks_of(waits) == ["ps", "worker", "worker"]
     found = starts(cluster(*running("runs", "n1", "10m", cpu="4"), waits, cpu="4"))
     assert (found["a"].answer, found["a"].p50_s) == ("starts", 600)
 
@@ -138,6 +140,31 @@ def test_a_forecast_of_known_run_times_is_the_simulation() -> None:
     found = starts(cluster(*groups, cpu="3"))
     ran = Simulated(nodes(1, cpu=3), jobs, workload.Options(configured=BY_AGE))
     assert {name: each.p50_s for name, each in found.items()} == ran.starts_s
+
+
+def test_ends_within_the_tolerance_share_a_session_and_starts_are_late_by_at_most_that() -> None:
+    jobs = [waiting(f"j{at}", at, f"{60 + 7 * at}s") for at in range(30)]
+    present = cluster(*jobs, cpu="3")
+    exact = starts(present)
+    options = expected_starts.Options(configured=BY_AGE, find=plugins.find, tolerance=0.05)
+    draw = run_times.RunTimeEstimator().draw
+    merged = expected_starts.expected_starts(present, options, draw, [[0.5] * 30])
+    for each in merged:
+        right_s = exact[each.pod_group.partition("/")[2]].p50_s
+        assert right_s is not None
+        assert each.p50_s is not None
+        assert right_s <= each.p50_s <= right_s * 1.05**30
+    assert any(each.p50_s != exact[each.pod_group[8:]].p50_s for each in merged)
+
+
+def test_a_draw_that_is_cut_forecasts_the_gangs_that_start_first() -> None:
+    present = cluster(*(waiting(f"j{at}", at, "1m") for at in range(10)))
+    options = expected_starts.Options(configured=BY_AGE, find=plugins.find, first=4)
+    draw = run_times.RunTimeEstimator().draw
+    found = expected_starts.expected_starts(present, options, draw, [[0.5] * 10])
+    assert {each.pod_group: each.p50_s for each in found} == {
+        f"default/j{at}": 60.0 * at for at in range(4)
+    }
 
 
 def test_the_range_follows_the_run_times_of_similar_jobs() -> None:
@@ -172,8 +199,9 @@ def test_the_answer_names_what_keeps_a_job_from_starting() -> None:
         cpu="4",
     )
     by = configured(plugin_names=("priority", "gang", "predicates", "proportion"))
-    found = forecast.expected_starts(
-        present, by, plugins.find, run_times.RunTimeEstimator().draw, [[0.5] * 6]
+    options = expected_starts.Options(configured=by, find=plugins.find)
+    found = expected_starts.expected_starts(
+        present, options, run_times.RunTimeEstimator().draw, [[0.5] * 6]
     )
     answers = {each.pod_group.partition("/")[2]: each.answer for each in found}
     assert answers == {

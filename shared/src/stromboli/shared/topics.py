@@ -192,8 +192,8 @@ DECISIONS = Topic(
 )
 EXPLANATIONS = Topic(
     "scheduling.explanations",
-    "PodGroup, or queue//name//chunk",
-    (messages.PodGroupExplained, messages.QueueOrdered),
+    "PodGroup, queue//name//chunk, or forecast//scope//chunk",
+    (messages.PodGroupExplained, messages.QueueOrdered, messages.StartsForecast),
     _COMPACTED,
     "scheduler",
     stable=True,

@@ -15,12 +15,12 @@ from stromboli.cli import files
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded.simulation import csv_rows, manifest_objects, run
-from stromboli.embedded.simulation.core import forecast as core
-from stromboli.embedded.simulation.core import run_times
 from stromboli.scheduler import discovery
+from stromboli.scheduler.core.forecast import expected_starts, run_times
+from stromboli.shared.api.expected_start import StartAnswer
 
 HISTORY_COLUMNS = ("user", "job", "queue", "tasks", "run_s")
-_TEXTS: dict[core.Answer, str] = {
+_TEXTS: dict[StartAnswer, str] = {
     "starts": "",
     "not-within-7-days": "not within 7 days",
     "blocked-by-quota": "blocked by quota",
@@ -89,13 +89,10 @@ def forecast(
         _learn(learned, history)
     numbers = np.random.default_rng(seed).random((draws, len(present.pod_groups)))
     with run.without_collections():
-        found = core.expected_starts(
-            present,
-            run.used_configuration(config),
-            discovery.discover_plugins().find,
-            learned.draw,
-            numbers.tolist(),
+        options = expected_starts.Options(
+            configured=run.used_configuration(config), find=discovery.discover_plugins().find
         )
+        found = expected_starts.expected_starts(present, options, learned.draw, numbers.tolist())
     _show(shown, found)
 
 
@@ -116,21 +113,21 @@ def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
         raise CommandError(what, "\n  ".join(problems.shown()), "correct these lines")
 
 
-def _show(shown: Format, found: list[core.ExpectedStart]) -> None:
+def _show(shown: Format, found: list[expected_starts.ExpectedStart]) -> None:
     match shown:
         case Format.TABLE:
             headers = ["PODGROUP", "QUEUE", "P10", "P50", "P90", "ANSWER", "REASON"]
             output.show_table(headers, [_row(each) for each in found])
         case Format.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(core.ExpectedStart.__struct_fields__)
+            writer.writerow(expected_starts.ExpectedStart.__struct_fields__)
             for each in found:
                 writer.writerow(getattr(each, name) for name in each.__struct_fields__)
         case Format.JSON:
             output.show_lines([msgspec.json.encode({"pod_groups": found}).decode()])
 
 
-def _row(each: core.ExpectedStart) -> list[str]:
+def _row(each: expected_starts.ExpectedStart) -> list[str]:
     times = ["-"] * 3
     if each.answer == "starts":
         times = [_in(seconds) for seconds in (each.p10_s, each.p50_s, each.p90_s)]
@@ -139,6 +136,6 @@ def _row(each: core.ExpectedStart) -> list[str]:
 
 def _in(seconds: float | None) -> str:
     if seconds is None:
-        return f">{core.HORIZON.days}d"
+        return f">{expected_starts.HORIZON.days}d"
     begin = datetime(2000, 1, 1, tzinfo=UTC)
     return output.duration(begin, begin + timedelta(seconds=round(seconds)))

@@ -29,6 +29,8 @@ from stromboli.scheduler import (
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.forecast import present
+from stromboli.scheduler.forecasting import forecaster
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, leader_election
 from stromboli.shared.bus import materialization, port
@@ -141,6 +143,10 @@ async def _run_term(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scheduler.run())
             tasks.create_task(_lead(scheduler, lead, opened, health))
+            for scope in forecaster.scopes(settings):
+                source = scheduler.forecast_source()
+                forecasting = forecaster.Forecaster(scope, settings, source, health)
+                tasks.create_task(forecasting.run())
             if file is not None:
                 tasks.create_task(_poll_file(file, scheduler, settings, health))
 
@@ -256,6 +262,32 @@ class Scheduler:
             self._core_thread, self._engine.lead, writer.epoch, writer.opened_at, ends
         )
         await self._inbox.put(EMPTY_BATCH)
+
+    def forecast_source(self) -> forecaster.Source:
+        """What forecasts read and write. A standby has no pending gangs to forecast."""
+        loop = asyncio.get_running_loop()
+
+        cache = self._engine.cache
+
+        async def pending() -> frozenset[str]:
+            if self._writer is None:
+                return frozenset()
+            return await loop.run_in_executor(self._core_thread, frozenset, cache.explained)
+
+        async def found() -> present.Present:
+            now = self._clock()
+            return await loop.run_in_executor(
+                self._core_thread, present.of_snapshot, cache.snapshot, now
+            )
+
+        async def publish(drafts: Sequence[envelope.Draft]) -> object:
+            writer = self._writer
+            assert writer is not None, "a standby does not publish"
+            return await writer.append(*drafts)
+
+        return forecaster.Source(
+            pending, found, publish, lambda: forecaster.read_events(self._bus), self._clock
+        )
 
     async def _measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:
         """Use these measurements from the next session on."""

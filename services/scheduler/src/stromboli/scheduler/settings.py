@@ -34,6 +34,15 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which the file is read again, seconds. A mounted ConfigMap changes within a
     minute."""
 
+    forecast_refresh_s: float = 60.0
+    """Age of the expected starts of the first 500 pending gangs at which they are computed again,
+    seconds; the others every ten minutes. 0 turns forecasts off: no process runs for them."""
+    forecast_cpu: float = 0.1
+    """Share of a core that forecasts may use. With less they are older or have fewer draws."""
+    forecast_memory_mib: int = 512
+    """Limit of the memory of a forecast process, MiB. A forecast that needs more fails, and nothing
+    else does."""
+
     @property
     def policy(self) -> policy.Policy:
         """The settings that decisions depend on."""

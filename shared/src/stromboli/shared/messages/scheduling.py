@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from stromboli.shared.api import resource
+from stromboli.shared.api.expected_start import StartAnswer
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
@@ -248,6 +249,40 @@ class QueueOrdered(Message, frozen=True, kw_only=True):
 def queue_order_key(queue: str, chunk: int = 0) -> str:
     """Key of a chunk of a queue's order; no PodGroup's key has this separator."""
     return f"queue//{queue}//{chunk}"
+
+
+class ExpectedStart(Message, frozen=True, kw_only=True):
+    """When a pending PodGroup is expected to start: 80 % of the simulations are between ``p10`` and
+    ``p90``. A time is absent if it is later than 7 days, or never comes."""
+
+    pod_group: str
+    answer: StartAnswer
+    p10: Instant | None = None
+    p50: Instant | None = None
+    p90: Instant | None = None
+
+
+@register("stromboli.scheduling.starts_forecast.v1")
+class StartsForecast(Message, frozen=True, kw_only=True):
+    """A chunk of the expected starts (key ``forecast//<scope>//<chunk>``).
+
+    ``scope``: ``first`` has the PodGroups that start next, ``all`` all of them, less often; of two
+    expected starts of a PodGroup the one with the later ``at`` counts. ``at``: the time of the
+    cluster state that was simulated. ``chunks``: how many chunks the scope has; later ones are
+    outdated. ``draws``: simulations with different run times.
+    """
+
+    scope: str
+    chunk: int
+    chunks: int
+    at: Instant
+    draws: int
+    starts: tuple[ExpectedStart, ...]
+
+
+def forecast_key(scope: str, chunk: int) -> str:
+    """Key of a chunk of the expected starts; no PodGroup's key has this separator."""
+    return f"forecast//{scope}//{chunk}"
 
 
 LEASE_KEY = "$lease"

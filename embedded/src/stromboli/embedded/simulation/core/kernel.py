@@ -34,11 +34,11 @@ from stromboli.embedded.simulation.core import (
     job_runs,
     measurements,
     objects,
-    scheduler,
     workload,
 )
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.forecast import gang_pods, virtual_scheduler
 from stromboli.scheduler.core.framework import opening
 from stromboli.shared.messages import scheduling as messages
 
@@ -68,7 +68,9 @@ class Simulation:
         self._options = scenario.options
         self._jobs = iter(scenario.jobs)
         self._on_finished = on_finished
-        self.scheduler = scheduler.Scheduler(scenario.options, find)
+        self.scheduler = virtual_scheduler.Scheduler(
+            scenario.options.configured, find, scenario.options.seed
+        )
         self.measured = measurements.Measurements()
         self.runs: dict[str, job_runs.JobRun] = {}
         """PodGroup -> job, of all jobs that have not finished."""
@@ -277,7 +279,7 @@ class Simulation:
         at = workload.datetime_at(self.now_us)
         for task in ended:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
-            task.pod = objects.on_node(task.pod, task.node, "Succeeded")
+            task.pod = gang_pods.on_node(task.pod, task.node, "Succeeded")
             self.scheduler.put(task.pod, at)
 
     def _finish(self, run: job_runs.JobRun) -> None:
@@ -319,7 +321,7 @@ class Simulation:
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
-            task.pod = objects.on_node(task.pod, bind.node, "Running")
+            task.pod = gang_pods.on_node(task.pod, bind.node, "Running")
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
             self._tasks_on[bind.node][task] = run
             self.scheduler.put(task.pod, at)

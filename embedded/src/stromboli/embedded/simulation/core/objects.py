@@ -17,7 +17,6 @@ from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core.model import requirements
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.shared.formats import units
 
 NAMESPACE = "default"
 SCHEDULER = "volcano"
@@ -117,62 +116,6 @@ def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
 
 
 _PENDING = core.PodStatus(phase="Pending")
-
-
-def tasks_of(group: scheduling.PodGroup) -> list[str]:
-    """The task of each pod without which the gang cannot start; "" for any task."""
-    found = [
-        task
-        for task, least in sorted((group.spec.min_task_member or {}).items())
-        for _ in range(least)
-    ]
-    return found + [""] * (max(1, group.spec.min_member) - len(found))
-
-
-def member(
-    group: scheduling.PodGroup, index: int, uid: str, *, task: str = "", members: int = 1
-) -> core.Pod:
-    """A pending pod of a gang of which only the minimum resources are known: an equal part of
-    those of all ``members``. Raises ValueError for an invalid quantity."""
-    parts: dict[str, core.Quantity] = {
-        name: _part(name, amount, members)
-        for name, amount in requirements.parse_sums(
-            group.spec.min_resources or {}, "spec.minResources"
-        ).items()
-        if name != "pods"
-    }
-    requests = core.ResourceRequirements(requests=parts)
-    return core.Pod(
-        metadata=meta.ObjectMeta(
-            name=f"{group.metadata.name}-{TASK}-{index}",
-            namespace=group.metadata.namespace,
-            uid=uid,
-            creation_timestamp=group.metadata.creation_timestamp,
-            annotations={keys.GROUP_NAME: group.metadata.name}
-            | ({keys.TASK_SPEC: task} if task else {}),
-        ),
-        spec=core.PodSpec(
-            scheduler_name=SCHEDULER,
-            priority_class_name=group.spec.priority_class_name,
-            containers=(core.Container(name="main", resources=requests),),
-        ),
-        status=_PENDING,
-    )
-
-
-def _part(name: str, amount: int, parts: int) -> str:
-    """An equal part of an amount, rounded up; devices are not divided."""
-    unit = 1000 * parts if "/" in name else parts
-    return units.text(name, -(-amount // unit) * (unit // parts))
-
-
-def on_node(pending: core.Pod, node_name: str, phase: str) -> core.Pod:
-    """The pod on a node, in this phase."""
-    spec: core.PodSpec = msgspec.structs.replace(pending.spec, node_name=node_name)
-    found: core.Pod = msgspec.structs.replace(
-        pending, spec=spec, status=core.PodStatus(phase=phase)
-    )
-    return found
 
 
 def with_phase(

@@ -7,7 +7,8 @@ Steps of one draw:
 2. Sessions run until none is due. A decision is executed when it is made: an admitted gang gets its
    pods, a bound pod runs, an evicted pod is replaced by a pending one.
 3. Time jumps to the next end of a pod, or to a time at which a plugin wants a session. A gang whose
-   pods have all ended is deleted.
+   pods have all ended is deleted. With ``Options.tolerance`` ends that are close to each other
+   share a session.
 
 A gang has started when its minimum is on nodes. Several draws of run times give the distribution of
 its start. A job's own ``runningEstimate`` replaces the draw, and ``activeDeadlineSeconds`` limits
@@ -20,27 +21,28 @@ two sessions for each gang that starts.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
-from stromboli.embedded.simulation.core import objects, run_times, scheduler, workload
+from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.cache import unschedulable
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.forecast import gang_pods, run_times, virtual_scheduler
 from stromboli.scheduler.core.framework import opening
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.api.expected_start import StartAnswer
 from stromboli.shared.messages import scheduling as messages
 
 HORIZON = timedelta(days=7)
 MOST_SESSIONS_AT_ONCE = 200
 _ENDED = ("Succeeded", "Failed")
 _QUOTA = ("enqueue", "share", "queue-closed")
-Answer = Literal["starts", "not-within-7-days", "blocked-by-quota", "can-never-fit"]
 
 
 class Draw(Protocol):
@@ -50,6 +52,26 @@ class Draw(Protocol):
         """Return the run time."""
 
 
+def _no_pause() -> None:
+    """Continue immediately."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """``only``: the gangs that are forecast; None: all that wait. ``first``: a draw ends after so
+    many starts; None: after all. ``tolerance``: ends within this part of the time since the present
+    share a session; 0: exact. ``pause`` is called before each step of time, to limit the use of
+    CPU. ``scheduler_names``: names of the pods' scheduler.
+    """
+
+    configured: configuration.Configuration
+    find: opening.FindPlugin
+    scheduler_names: tuple[str, ...] = policy.Policy().scheduler_names
+    only: frozenset[str] | None = None
+    first: int | None = None
+    tolerance: float = 0.0
+    pause: Callable[[], None] = _no_pause
+
+
 class ExpectedStart(msgspec.Struct, frozen=True):
     """When a gang starts, in seconds from the present: 80 % of the draws are between ``p10_s`` and
     ``p90_s``. None: later than the horizon, or never. ``reason``: why it waits at present.
@@ -57,41 +79,58 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 
     pod_group: str
     queue: str
-    answer: Answer
+    answer: StartAnswer
     p10_s: float | None
     p50_s: float | None
     p90_s: float | None
     reason: str
 
 
+class DrawnStarts(msgspec.Struct, frozen=True):
+    """The result of one draw.
+
+    ``queues``: each gang that waits at present, with its queue. ``reasons``: tier and text of why.
+    ``starts_s``: their starts. ``left``: gang that was blocked at the end -> tier of the reason.
+    ``is_cut``: the draw ended after ``Options.first`` starts, so the others are not known.
+    """
+
+    queues: dict[str, str]
+    reasons: dict[str, tuple[str, str]]
+    starts_s: dict[str, float]
+    left: dict[str, str]
+    is_cut: bool = False
+
+
 def expected_starts(
     present: cluster_objects.Cluster,
-    configured: configuration.Configuration,
-    find: opening.FindPlugin,
+    options: Options,
     draw: Draw,
-    parts: Sequence[Sequence[float]],
+    parts: Iterable[Sequence[float]],
 ) -> list[ExpectedStart]:
     """The expected start of each pending gang, by key.
 
-    ``parts``: for each draw uniform random numbers, one for each PodGroup in the order of keys.
+    ``parts``: for each draw uniform random numbers, one for each PodGroup in the order of keys; at
+    least one draw. A gang whose start most draws did not reach is left out, see ``Options.first``.
     """
-    forecasts = [Forecast(present, configured, find, draw, numbers) for numbers in parts]
-    for each in forecasts:
-        each.run()
-    found = []
-    for key in sorted(forecasts[0].watched):
-        starts = sorted(each.starts_s.get(key, float("inf")) for each in forecasts)
-        p10, p50, p90 = (_quantile(starts, part) for part in (0.1, 0.5, 0.9))
-        tiers = [each.left[key] for each in forecasts if key in each.left]
-        tier, reason = forecasts[0].present_reasons[key]
-        answer: Answer = "starts" if p50 is not None else "not-within-7-days"
-        if tier == "never-fits":
-            answer = "can-never-fit"
-        elif p50 is None and tiers and all(each in _QUOTA for each in tiers):
-            answer = "blocked-by-quota"
-        queue = forecasts[0].queue_of(key)
-        found.append(ExpectedStart(key, queue, answer, p10, p50, p90, reason))
-    return found
+    drawn = [Forecast(present, options, draw, numbers).run() for numbers in parts]
+    found = (summarize(key, drawn) for key in sorted(drawn[0].queues))
+    return [each for each in found if each is not None]
+
+
+def summarize(key: str, drawn: Sequence[DrawnStarts]) -> ExpectedStart | None:
+    """The expected start of a gang; None if draws that were cut leave it open."""
+    starts = sorted(each.starts_s.get(key, float("inf")) for each in drawn)
+    p10, p50, p90 = (_quantile(starts, part) for part in (0.1, 0.5, 0.9))
+    tiers = [each.left[key] for each in drawn if key in each.left]
+    tier, reason = drawn[0].reasons[key]
+    answer: StartAnswer = "starts" if p50 is not None else "not-within-7-days"
+    if tier == "never-fits":
+        answer = "can-never-fit"
+    elif p90 is None and any(each.is_cut for each in drawn):
+        return None
+    elif p50 is None and tiers and all(each in _QUOTA for each in tiers):
+        answer = "blocked-by-quota"
+    return ExpectedStart(key, drawn[0].queues[key], answer, p10, p50, p90, reason)
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float | None:
@@ -101,64 +140,73 @@ def _quantile(ordered: Sequence[float], part: float) -> float | None:
 
 
 class Forecast:
-    """One draw. ``run`` it once.
-
-    ``watched``: the gangs that wait at present, with their queues. ``starts_s``: their starts.
-    ``left``: gang that was blocked at the end -> tier of the reason.
-    """
+    """One draw. ``run`` it once."""
 
     def __init__(
         self,
         present: cluster_objects.Cluster,
-        configured: configuration.Configuration,
-        find: opening.FindPlugin,
+        options: Options,
         draw: Draw,
         parts: Sequence[float],
     ) -> None:
-        self._scheduler = scheduler.Scheduler(workload.Options(configured=configured), find)
+        self._options = options
+        self._scheduler = virtual_scheduler.Scheduler(
+            options.configured, options.find, scheduler_names=options.scheduler_names
+        )
         self._begin = self._now = present.now
         self._until = present.now + HORIZON
         self._draw = draw
-        self._skips_wakes = unschedulable.depends_on_nodes_only(configured)
+        self._skips_wakes = unschedulable.depends_on_nodes_only(options.configured)
         self._groups: dict[str, scheduling.PodGroup] = {}
         self._pods: dict[str, dict[str, core.Pod]] = {}
         self._parts: dict[str, float] = {}
         self._ends: list[tuple[datetime, int, str, str]] = []
         self._made = 0
-        self.watched: dict[str, str] = {}
-        self.starts_s: dict[str, float] = {}
-        self.left: dict[str, str] = {}
-        self.present_reasons: dict[str, tuple[str, str]] = {}
+        self._starts_s: dict[str, float] = {}
         self._put_present(present, parts)
+        self._watched = {
+            key: group.spec.queue or self._scheduler.cache.world.default_queue
+            for key, group in self._groups.items()
+            if (options.only is None or key in options.only)
+            and group.status.phase != "Completed"
+            and not self._has_started(key)
+        }
 
-    def queue_of(self, key: str) -> str:
-        """The queue of a watched gang."""
-        return self.watched[key]
-
-    def run(self) -> None:
+    def run(self) -> DrawnStarts:
         """Simulate until all watched gangs have started, nothing can happen, or the horizon."""
         self._run_sessions()
-        self.present_reasons = {key: self._scheduler.reason(key) for key in self.watched}
-        while len(self.starts_s) < len(self.watched):
+        reasons = {key: self._scheduler.reason(key) for key in self._watched}
+        left: dict[str, str] = {}
+        while not self._is_cut and len(self._starts_s) < len(self._watched):
+            self._options.pause()
             at = self._next_time()
             if at is None or at > self._until:
-                self.left = self._reasons_left(is_over=at is None)
-                return
+                left = self._reasons_left(is_over=at is None)
+                break
             self._now = max(self._now, at)
             if self._ends and self._ends[0][0] <= self._now:
                 self._end_pods()
             else:
                 self._scheduler.request_session()
             self._run_sessions()
+        return DrawnStarts(self._watched, reasons, self._starts_s, left, self._is_cut)
+
+    @property
+    def _is_cut(self) -> bool:
+        first = self._options.first
+        return first is not None and first <= len(self._starts_s) < len(self._watched)
 
     def _reasons_left(self, *, is_over: bool) -> dict[str, str]:
         """Gang -> tier. At the horizon a gang behind others is not blocked, and left out."""
-        waiting = self.watched.keys() - self.starts_s.keys()
+        waiting = self._watched.keys() - self._starts_s.keys()
         tiers = {key: self._scheduler.reason(key)[0] for key in waiting}
         return {key: tier for key, tier in tiers.items() if is_over or tier == "queue-closed"}
 
     def _next_time(self) -> datetime | None:
+        """The next time at which something happens; ends that are close to it are at this time."""
         end = self._ends[0][0] if self._ends else None
+        if end is not None and self._options.tolerance:
+            end = durations.after(end, (end - self._begin) * self._options.tolerance)
         wake = None if self._skips_wakes else self._scheduler.wake_at
         return min((at for at in (end, wake) if at is not None), default=None)
 
@@ -183,15 +231,10 @@ class Forecast:
             for pod in self._pods_of(key).values():
                 if pod.spec.node_name and pod.status.phase not in _ENDED:
                     self._expect_end(key, pod)
-        self.watched = {
-            key: group.spec.queue or cache.world.default_queue
-            for key, group in self._groups.items()
-            if group.status.phase != "Completed" and not self._has_started(key)
-        }
 
     def _put(self, *found: meta.Object) -> None:
         for each in found:
-            if scheduler.is_read(each):
+            if virtual_scheduler.is_read(each):
                 self._scheduler.put(each, self._now)
 
     def _pods_of(self, key: str) -> dict[str, core.Pod]:
@@ -227,7 +270,8 @@ class Forecast:
         if total_s <= 0:
             size = max(len(self._pods_of(key)), group.spec.min_member)
             user = group.metadata.annotation(keys.USER) or ""
-            traits = run_times.JobTraits(user, group.metadata.name, group.spec.queue, size)
+            name = run_times.job_name(group.metadata.name)
+            traits = run_times.JobTraits(user, name, group.spec.queue, size)
             total_s = self._draw(traits, elapsed_s, self._parts[key])
         return total_s if limit is None else min(total_s, float(limit))
 
@@ -238,7 +282,7 @@ class Forecast:
             ended = next((pod for pod in pods.values() if pod.metadata.uid == uid), None)
             if ended is None:
                 continue  # it was evicted
-            done = objects.on_node(ended, ended.spec.node_name, "Succeeded")
+            done = gang_pods.on_node(ended, ended.spec.node_name, "Succeeded")
             pods[done.metadata.key] = done
             self._put(done)
             if all(pod.status.phase in _ENDED for pod in pods.values()):
@@ -267,15 +311,15 @@ class Forecast:
             self._replace(f"{each.namespace}/{each.pod}")
         for bind in statement.binds:
             pods = self._pods_of(key)
-            pod = objects.on_node(pods[f"{bind.namespace}/{bind.pod}"], bind.node, "Running")
+            pod = gang_pods.on_node(pods[f"{bind.namespace}/{bind.pod}"], bind.node, "Running")
             started = msgspec.structs.replace(pod.status, start_time=self._now)
             pods[pod.metadata.key] = msgspec.structs.replace(pod, status=started)
             self._put(pods[pod.metadata.key])
             self._expect_end(key, pods[pod.metadata.key])
         if statement.binds and self._has_started(key):
             self._set_phase(key, "Running")
-            if key in self.watched:
-                self.starts_s.setdefault(key, (self._now - self._begin).total_seconds())
+            if key in self._watched:
+                self._starts_s.setdefault(key, (self._now - self._begin).total_seconds())
 
     def _set_phase(self, key: str, phase: str) -> None:
         group = self._groups[key]
@@ -284,14 +328,19 @@ class Forecast:
         self._put(self._groups[key])
 
     def _create_pods(self, key: str) -> None:
+        """Create the pods of an admitted gang; none if its minimum resources are invalid."""
         if self._pods_of(key):
             return
         group = self._groups[key]
-        tasks = objects.tasks_of(group)
+        tasks = gang_pods.tasks_of(group)
+        name = self._options.scheduler_names[0]
         for number, task in enumerate(tasks):
             self._made += 1
             uid = f"forecast-{self._made:012}"
-            pod = objects.member(group, number, uid, task=task, members=len(tasks))
+            try:
+                pod = gang_pods.member(group, number, uid, name, task=task, members=len(tasks))
+            except ValueError:
+                return
             self._pods_of(key)[pod.metadata.key] = pod
             self._put(pod)
 

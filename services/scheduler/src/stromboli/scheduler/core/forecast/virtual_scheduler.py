@@ -1,4 +1,4 @@
-"""The scheduler of a simulation: its own cache, folded from records, and its own sessions.
+"""The scheduler in virtual time: its own cache, folded from records, and its own sessions.
 
 Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
 Decisions are assumed as the service assumes what it has published.
@@ -8,9 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import envelope, topics
@@ -26,19 +26,25 @@ _NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
 
 
 class Scheduler:
-    """The cache and the sessions of one simulation."""
+    """The cache and the sessions of one simulation. ``seed``: of the sessions."""
 
-    def __init__(self, options: workload.Options, find: opening.FindPlugin) -> None:
-        self._policy = policy.Policy(configured=options.configured)
-        self._seed = options.seed
+    def __init__(
+        self,
+        configured: configuration.Configuration,
+        find: opening.FindPlugin,
+        seed: int = 0,
+        scheduler_names: tuple[str, ...] = policy.Policy().scheduler_names,
+    ) -> None:
+        self._policy = policy.Policy(configured=configured, scheduler_names=scheduler_names)
+        self._seed = seed
         self._find = find
         self._failures = plugin_isolation.FailureHistory()
         self._offsets: dict[str, int] = {}
         self._versions = 0
         self._decisions = 0
         self.cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
-        self.cache.world.set_default_queue(options.configured.default_queue)
-        actions = options.configured.actions
+        self.cache.world.set_default_queue(configured.default_queue)
+        actions = configured.actions
         self.cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(actions))
         self.enqueues = "enqueue" in actions
         """Whether jobs must be admitted to their queue before their pods are created."""

@@ -13,16 +13,19 @@ probability 1 / x. A name's digits are left out, so that numbered runs of one pr
 
 import bisect
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 KEPT = 500
 ENOUGH = 5
+MOST_GROUPS = 5000
+"""Users choose names, so groups are bounded: the one that was not added to for longest goes."""
 UNKNOWN_S = 3600.0
 """Run time of a job without any comparison that does not run yet."""
 LONGEST_FACTOR = 1000.0
 _DIGITS = re.compile(r"[0-9]+")
+_UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 class JobTraits(NamedTuple):
@@ -52,15 +55,18 @@ class _Group:
 
 
 class RunTimeEstimator:
-    """Learns from finished jobs one by one. Memory: O(groups x ``KEPT``)."""
+    """Learns from finished jobs one by one. Memory: O(``MOST_GROUPS`` x ``KEPT``)."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[object, ...], _Group] = {}
+        self._groups: OrderedDict[tuple[object, ...], _Group] = OrderedDict()
 
     def add(self, job: JobTraits, run_s: float) -> None:
         """A job like this one has run for so many seconds to its end."""
         for group in _groups(job):
             self._groups.setdefault(group, _Group()).add(run_s)
+            self._groups.move_to_end(group)
+        while len(self._groups) > MOST_GROUPS:
+            self._groups.popitem(last=False)
 
     def draw(self, job: JobTraits, elapsed_s: float, part: float) -> float:
         """Return a total run time for a job that has run for ``elapsed_s`` seconds.
@@ -80,10 +86,15 @@ class RunTimeEstimator:
         return elapsed_s * min(1 / (1 - part), LONGEST_FACTOR)
 
 
+def job_name(pod_group: str) -> str:
+    """The job's name from the name of its PodGroup, ``<job>-<uid>``."""
+    return _UID.sub("", pod_group)
+
+
 def _groups(job: JobTraits) -> Iterator[tuple[object, ...]]:
     """The groups of a job, the narrowest first."""
+    yield "name", job.user, job.queue, _DIGITS.sub("", job.name)
     if job.user:
-        yield "name", job.user, job.queue, _DIGITS.sub("", job.name)
         yield "user", job.user, job.queue, job.size
     yield "size", job.queue, job.size
     yield "queue", job.queue

@@ -1,0 +1,3 @@
+"""Forecasts of when pending gangs start, beside the sessions: ``forecaster`` runs in the leader,
+``worker`` in a process of its own, ``frames`` is what they exchange.
+"""

@@ -1,0 +1,300 @@
+"""Publishes when pending gangs are expected to start: a background task of the leader.
+
+::
+
+    batch.events ───────────────▶ forecast process ─▶ scheduling.explanations, forecast//...
+    objects of the cache ────────▶ (worker)
+
+The process starts when a gang waits for ``PATIENCE_S``, and ends after ``IDLE_S`` without one.
+Whatever fails here (the process, its memory, the log) is a warning of the service, is tried again,
+and stops nothing else. Two scopes share the CPU: ``first`` forecasts the gangs that start next once
+a minute; in a larger cluster ``all`` forecasts the others every ten minutes, in a second process.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core.config import durations
+from stromboli.scheduler.core.forecast import expected_starts, present
+from stromboli.scheduler.forecasting import frames
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.shared.bus import materialization, port
+from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime, telemetry
+
+FIRST = 500
+"""Gangs of the scope ``first``. A draw simulates some more, as their order differs."""
+MARGIN = 1.2
+ALL_REFRESH_S = 600.0
+ALL_SHARE = 0.03
+DRAWS = 20
+LOOK_S = 1.0
+"""How often new pending gangs are looked for."""
+PATIENCE_S = 5.0
+"""A gang that waits less gets no forecast, so a cluster with room runs no forecast process."""
+SOONEST_S = 10.0
+"""Least time between two forecasts of a scope: a new gang does not wait for the next minute."""
+IDLE_S = 600.0
+STARTS_PER_RECORD = 500
+
+_seconds = telemetry.meter.create_histogram(
+    "stromboli.scheduler.forecast.cpu", unit="s", description="CPU time of one forecast, by scope"
+)
+_failures = telemetry.meter.create_counter(
+    "stromboli.scheduler.forecast.failures", description="Forecasts that failed, by scope"
+)
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Which gangs are forecast how often, and with which share of a core. ``first``: how many;
+    None: all. ``beyond``: only while more gangs wait."""
+
+    name: str
+    first: int | None
+    beyond: int
+    refresh_s: float
+    share: float
+
+
+def scopes(settings: SchedulerSettings) -> tuple[Scope, ...]:
+    """The scopes of these settings; none if forecasts are off."""
+    refresh_s, share = settings.forecast_refresh_s, settings.forecast_cpu
+    if refresh_s <= 0:
+        return ()
+    rest = min(ALL_SHARE, share / 2)
+    return (
+        Scope("first", FIRST, 0, refresh_s, share - rest),
+        Scope("all", None, FIRST, max(ALL_REFRESH_S, refresh_s), rest),
+    )
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What a forecaster reads and writes. ``pending``: keys of the gangs that wait now."""
+
+    pending: Callable[[], Awaitable[frozenset[str]]]
+    present: Callable[[], Awaitable[present.Present]]
+    publish: Callable[[Sequence[envelope.Draft]], Awaitable[object]]
+    events: Callable[[], AsyncIterator[port.Batch]]
+    clock: runtime.Clock
+
+
+class Forecaster:
+    """One scope. ``run`` never ends and never fails."""
+
+    def __init__(
+        self, scope: Scope, settings: SchedulerSettings, source: Source, health: runtime.Health
+    ) -> None:
+        self._scope = scope
+        self._settings = settings
+        self._source = source
+        self._health = health
+        self._forecast: frozenset[str] = frozenset()
+        self._seen_s: dict[str, float] = {}
+        self._began_s = -math.inf
+
+    async def run(self) -> None:
+        """Forecast until cancelled."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                await self._next_due(idle_s=None)
+                await self._with_process(backoff)
+            except Exception as error:  # what forecasts need must not end the scheduler
+                reason = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                self._warn(f"{type(reason).__name__}: {reason}")
+                await asyncio.sleep(backoff.next_s())
+
+    def _warn(self, problem: str | None) -> None:
+        if problem is not None:
+            _failures.add(1, {"scope": self._scope.name})
+            problem = f"expected starts are not up to date: {problem}"
+        self._health.warn(f"forecast of {self._scope.name}", problem)
+
+    async def _next_due(self, idle_s: float | None) -> bool:
+        """Wait until a forecast is due; False if none was needed for ``idle_s`` seconds."""
+        needed_s = time.monotonic()
+        while True:
+            now_s = time.monotonic()
+            waiting = self._waiting(await self._source.pending(), now_s)
+            if self._is_due(waiting, now_s - self._began_s):
+                self._forecast = waiting
+                self._began_s = now_s
+                return True
+            if waiting:
+                needed_s = now_s
+            if idle_s is not None and now_s - needed_s >= idle_s:
+                return False
+            await asyncio.sleep(min(LOOK_S, self._scope.refresh_s))
+
+    def _waiting(self, pending: frozenset[str], now_s: float) -> frozenset[str]:
+        """The gangs that have waited long enough for a forecast; none if too few wait."""
+        self._seen_s = {key: self._seen_s.get(key, now_s) for key in pending}
+        if len(pending) <= self._scope.beyond:
+            return frozenset()
+        before_s = now_s - min(PATIENCE_S, self._scope.refresh_s)
+        return frozenset(key for key, at_s in self._seen_s.items() if at_s <= before_s)
+
+    def _is_due(self, waiting: frozenset[str], age_s: float) -> bool:
+        """Whether the last forecast is too old, or leaves out a gang of the next ones."""
+        if not waiting or age_s < min(SOONEST_S, self._scope.refresh_s):
+            return False
+        is_new = self._scope.first is not None and bool(waiting - self._forecast)
+        return is_new or age_s >= self._scope.refresh_s
+
+    async def _with_process(self, backoff: runtime.Backoff) -> None:
+        """Forecast again and again with one process, until it is idle."""
+        async with _process() as process, asyncio.TaskGroup() as tasks:
+            channel = _Channel(process)
+            settings = self._settings
+            await channel.write(
+                frames.Start(
+                    settings.configuration,
+                    settings.scheduler_names,
+                    self._scope.share,
+                    settings.forecast_memory_mib,
+                )
+            )
+            caught_up = asyncio.Event()
+            feeding = tasks.create_task(self._feed_events(channel, caught_up))
+            await caught_up.wait()
+            is_due = True
+            while is_due:
+                await self._refresh(channel)
+                backoff.reset()
+                is_due = await self._next_due(IDLE_S)
+            feeding.cancel()
+
+    async def _feed_events(self, channel: "_Channel", caught_up: asyncio.Event) -> None:
+        async with contextlib.aclosing(self._source.events()) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                records = [(it.type, it.value) for it in batch.records if it.value]
+                if records:
+                    await channel.write(frames.Events(records))
+                if batch.caught_up:
+                    caught_up.set()
+
+    async def _refresh(self, channel: "_Channel") -> None:
+        found = await self._source.present()
+        at = self._source.clock()
+        spent_s = await channel.send_objects(found.objects)
+        first = None if self._scope.first is None else round(self._scope.first * MARGIN)
+        asked = frames.Compute(
+            found.now.isoformat(), first, DRAWS, self._scope.refresh_s * 0.75, spent_s
+        )
+        answer = await channel.ask(asked)
+        if isinstance(answer, frames.Failed):
+            self._warn(answer.reason)
+            return
+        _seconds.record(answer.cpu_s, {"scope": self._scope.name})
+        drafts = list(records(self._scope.name, at, answer.draws, answer.starts))
+        await self._source.publish(drafts)
+        self._warn(None)
+
+
+class _Channel:
+    """Frames to and from a process. Events and objects may be written by different tasks."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None, "it has a pipe"
+        assert process.stdout is not None, "it has a pipe"
+        self._stdin, self._stdout = process.stdin, process.stdout
+
+    async def write(self, message: frames.Request) -> None:
+        """Write a frame, and wait while the process does not read."""
+        self._stdin.write(frames.frame(message))
+        await self._stdin.drain()
+
+    async def send_objects(self, objects: Mapping[str, Sequence[meta.Object]]) -> float:
+        """Encode and write objects, off the event loop. Return the CPU seconds of that."""
+        spent_s = 0.0
+        for field, found in objects.items():
+            for at in range(0, len(found), frames.OBJECTS_PER_FRAME):
+                part = found[at : at + frames.OBJECTS_PER_FRAME]
+                body, cpu_s = await asyncio.to_thread(_encode, field, part)
+                spent_s += cpu_s
+                self._stdin.write(body)
+                await self._stdin.drain()
+        return spent_s
+
+    async def ask(self, asked: frames.Compute) -> frames.Answer:
+        """Write a request and wait for its answer. Raises IncompleteReadError if the process
+        ends."""
+        await self.write(asked)
+        head = await self._stdout.readexactly(frames.LENGTH.size)
+        (size,) = frames.LENGTH.unpack(head)
+        return frames.answer(await self._stdout.readexactly(size))
+
+
+def _encode(field: str, part: Sequence[meta.Object]) -> tuple[bytes, float]:
+    began_s = time.thread_time()
+    body = frames.frame(frames.Objects(field, [msgspec.msgpack.encode(each) for each in part]))
+    return body, time.thread_time() - began_s
+
+
+@contextlib.asynccontextmanager
+async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
+    """A forecast process, killed at the end. Ctrl-C in a terminal does not reach it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "stromboli.scheduler.forecasting.worker",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def records(
+    scope: str, at: datetime, draws: int, starts: Sequence[expected_starts.ExpectedStart]
+) -> Iterator[envelope.Draft]:
+    """The records of a forecast, at least one: the starts in chunks."""
+    chunks = max(1, -(-len(starts) // STARTS_PER_RECORD))
+    for chunk in range(chunks):
+        part = starts[chunk * STARTS_PER_RECORD : (chunk + 1) * STARTS_PER_RECORD]
+        message = messages.StartsForecast(
+            scope=scope,
+            chunk=chunk,
+            chunks=chunks,
+            at=at,
+            draws=draws,
+            starts=tuple(_published(each, at) for each in part),
+        )
+        key = messages.forecast_key(scope, chunk)
+        yield envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=message, time=at)
+
+
+def _published(start: expected_starts.ExpectedStart, at: datetime) -> messages.ExpectedStart:
+    def time_of(seconds: float | None) -> datetime | None:
+        return None if seconds is None else durations.after(at, timedelta(seconds=round(seconds)))
+
+    return messages.ExpectedStart(
+        pod_group=start.pod_group,
+        answer=start.answer,
+        p10=time_of(start.p10_s),
+        p50=time_of(start.p50_s),
+        p90=time_of(start.p90_s),
+    )
+
+
+def read_events(bus: port.Bus) -> AsyncIterator[port.Batch]:
+    """``batch.events`` from the start. Events of a topic that was recreated are still true."""
+    return materialization.materialize(
+        bus, (topics.BATCH_EVENTS,), lambda *_: None, "forecast", on_recreated=lambda _: None
+    )

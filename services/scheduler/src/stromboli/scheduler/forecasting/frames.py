@@ -1,0 +1,86 @@
+"""The protocol between the scheduler and its forecast process: length-prefixed frames on pipes.
+
+The scheduler writes ``Start`` once, then any number of ``Events``; for each forecast it writes
+``Objects`` and then ``Compute``, which the process answers with ``Computed`` or ``Failed``.
+"""
+
+import struct
+
+import msgspec
+
+from stromboli.scheduler.core.forecast import expected_starts
+
+LENGTH = struct.Struct(">Q")
+OBJECTS_PER_FRAME = 500
+"""Bounds the memory of the scheduler: only one frame of them is encoded at a time."""
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """``share``: CPU seconds for each second that the process may use. ``configuration``: file of
+    the scheduler's configuration, empty for the built-in one."""
+
+    configuration: str
+    scheduler_names: tuple[str, ...]
+    share: float
+    memory_mib: int
+
+
+class Events(msgspec.Struct, frozen=True, tag=True):
+    """Records of ``batch.events``: type and value."""
+
+    records: list[tuple[str, bytes]]
+
+
+class Objects(msgspec.Struct, frozen=True, tag=True):
+    """Objects of one field of ``cluster_objects.Cluster``, encoded."""
+
+    field: str
+    encoded: list[bytes]
+
+
+class Compute(msgspec.Struct, frozen=True, tag=True):
+    """Forecast from the objects sent before. ``first``: as in ``expected_starts.Options``.
+    ``draws``: simulations, fewer if they take longer than ``within_s``. ``spent_s``: CPU seconds
+    that the scheduler spent on the objects."""
+
+    now: str
+    first: int | None
+    draws: int
+    within_s: float
+    spent_s: float
+
+
+class Computed(msgspec.Struct, frozen=True, tag=True):
+    """The answer to ``Compute``. ``cpu_s``: CPU seconds that it took."""
+
+    starts: list[expected_starts.ExpectedStart]
+    draws: int
+    cpu_s: float
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The forecast failed; the process waits for the next one."""
+
+    reason: str
+
+
+Request = Start | Events | Objects | Compute
+Answer = Computed | Failed
+_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def frame(message: Request | Answer) -> bytes:
+    """A message with its length in front."""
+    body = msgspec.msgpack.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def request(body: bytes) -> Request:
+    """Decode a request without its length."""
+    return _REQUESTS.decode(body)
+
+
+def answer(body: bytes) -> Answer:
+    """Decode an answer without its length."""
+    return _ANSWERS.decode(body)

@@ -1,0 +1,169 @@
+"""``python -m stromboli.scheduler.forecasting.worker``: the forecast process of a scheduler.
+
+It reads requests from stdin and writes answers to stdout, see ``frames``. It is a process
+of its own so that a forecast can neither delay a session, nor take the scheduler's memory with it:
+it has the lowest priority, a limit of memory, and pauses beyond its share of CPU. It ends with the
+scheduler: at the end of stdin, or when its parent is another process.
+"""
+
+import contextlib
+import gc
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler import configuration_file, discovery
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.forecast import (
+    cpu_budget,
+    expected_starts,
+    present,
+    run_time_events,
+    run_times,
+)
+from stromboli.scheduler.forecasting import frames
+from stromboli.shared.messages import base
+
+BURST_S = 6.0
+"""CPU seconds that may be used without a pause: a tenth of a core over a minute."""
+LEAST_DRAWS = 5
+TOLERANCE = 0.01
+"""Ends within 1 % of the time until then share a session."""
+
+
+class ForecastWorker:
+    """Handles one request after another."""
+
+    def __init__(self, start: frames.Start) -> None:
+        self._start = start
+        self._parent = os.getppid()
+        self._budget = cpu_budget.CpuBudget(start.share, BURST_S, time.monotonic())
+        self._spent_s = 0.0
+        self._learned = run_times.RunTimeEstimator()
+        self._events = run_time_events.RunTimeEvents(self._learned)
+        self._objects: dict[str, list[Any]] = {}
+        self._registry: plugins.Registry = discovery.discover_plugins()
+        self._configured: configuration.Configuration | None = None
+        file = start.configuration
+        self._file = (
+            configuration_file.ConfigurationFile(Path(file), self._registry) if file else None
+        )
+
+    def handle(self, request: frames.Request) -> frames.Answer | None:
+        """The answer to a request, if it has one."""
+        match request:
+            case frames.Events():
+                for kind, value in request.records:
+                    with contextlib.suppress(msgspec.DecodeError, KeyError):  # reported elsewhere
+                        self._events.apply(base.decode(kind, value))
+                self._pace()
+            case frames.Objects():
+                decode = msgspec.msgpack.Decoder(present.FIELDS[request.field].struct).decode
+                self._objects.setdefault(request.field, []).extend(map(decode, request.encoded))
+                self._pace()
+            case frames.Compute():
+                try:
+                    return self._compute(request)
+                except Exception as error:  # one forecast failed; the next one may not
+                    return frames.Failed(f"{type(error).__name__}: {error}")
+                finally:
+                    self._objects = {}
+        return None
+
+    def _compute(self, asked: frames.Compute) -> frames.Computed:
+        began_s = time.process_time()
+        self._budget.spend(asked.spent_s, time.monotonic())
+        now = datetime.fromisoformat(asked.now)
+        cluster = present.cluster(present.Present(now, self._objects))
+        options = expected_starts.Options(
+            configured=self._configuration(),
+            find=self._registry.find,
+            scheduler_names=self._start.scheduler_names,
+            first=asked.first,
+            tolerance=TOLERANCE,
+            pause=self._pace,
+        )
+        drawn = 0
+
+        def parts() -> Iterator[list[float]]:
+            nonlocal drawn
+            until = time.monotonic() + asked.within_s
+            for numbers in stratified(asked.draws, len(cluster.pod_groups)):
+                if drawn >= LEAST_DRAWS and time.monotonic() > until:
+                    return
+                drawn += 1
+                yield numbers
+
+        found = expected_starts.expected_starts(cluster, options, self._learned.draw, parts())
+        return frames.Computed(found, drawn, time.process_time() - began_s + asked.spent_s)
+
+    def _configuration(self) -> configuration.Configuration:
+        """The file's configuration; one with errors leaves the previous one in force."""
+        if self._file is not None:
+            with contextlib.suppress(configuration_file.ConfigurationFileError):
+                loaded = self._file.read_if_changed()
+                self._configured = self._configured if loaded is None else loaded.configuration
+        if self._configured is None:
+            self._configured = configuration_file.load_default(self._registry).configuration
+        return self._configured
+
+    def _pace(self) -> None:
+        """Pause as long as the share of CPU requires. Ends the process without its parent."""
+        now_s = time.process_time()
+        pause_s = self._budget.spend(now_s - self._spent_s, time.monotonic())
+        self._spent_s = now_s
+        if os.getppid() != self._parent:
+            sys.exit()
+        if pause_s > 0:
+            time.sleep(pause_s)
+
+
+def stratified(draws: int, groups: int) -> Iterator[list[float]]:
+    """Uniform random numbers in which each group has one in each of ``draws`` equal intervals, so
+    that few draws cover the whole distribution (Latin hypercube sampling; McKay et al., 1979)."""
+    random = np.random.default_rng(0)
+    order = np.array([random.permutation(draws) for _ in range(groups)]).reshape(groups, draws)
+    for number in range(draws):
+        yield ((order[:, number] + random.random(groups)) / draws).tolist()
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Handle requests until the end of ``source``."""
+    worker: ForecastWorker | None = None
+    while (head := source.read(frames.LENGTH.size)) and len(head) == frames.LENGTH.size:
+        (size,) = frames.LENGTH.unpack(head)
+        request = frames.request(source.read(size))
+        if isinstance(request, frames.Start):
+            _limit(request.memory_mib)
+            worker = ForecastWorker(request)
+            continue
+        answer = None if worker is None else worker.handle(request)
+        if answer is not None:
+            sink.write(frames.frame(answer))
+            sink.flush()
+
+
+def _limit(memory_mib: int) -> None:
+    """Take the lowest priority and a limit of memory, and be the first to go if memory is short."""
+    os.nice(19)
+    limit = memory_mib * 1024 * 1024
+    with contextlib.suppress(OSError, ValueError):  # not on every system
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+if __name__ == "__main__":
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    with contextlib.suppress(BrokenPipeError):
+        serve(sys.stdin.buffer, sys.stdout.buffer)
