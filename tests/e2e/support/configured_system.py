@@ -94,11 +94,16 @@ class ConfiguredSystem:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, actions: str, tiers: str) -> AsyncIterator[ConfiguredSystem]:
-    """Two nodes of 8 CPUs, and this configuration to begin with."""
+async def running(
+    folder: Path, actions: str, tiers: str, **more: Any
+) -> AsyncIterator[ConfiguredSystem]:
+    """Two nodes of 8 CPUs, and this configuration to begin with. ``more``: further settings of the
+    scheduler."""
     file = folder / "scheduler.yaml"
     file.write_text(f"actions: {actions}{tiers}")
-    settings = SchedulerSettings(configuration=str(file), configuration_check_s=LOOK_EVERY_S)
+    settings = SchedulerSettings(
+        configuration=str(file), configuration_check_s=LOOK_EVERY_S, **more
+    )
     nodes = tuple(simulated.node_documents(2, cpu="8", memory="16Gi", gpus=0))
     options = system.Options(state=state_folder.embedded(folder), nodes=nodes, scheduler=settings)
     async with contextlib.AsyncExitStack() as stack:

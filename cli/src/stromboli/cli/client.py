@@ -22,11 +22,12 @@ from stromboli.cli.errors import (
 )
 from stromboli.cli.render import output
 from stromboli.cli.server import Address
-from stromboli.client import blocking, calls, workload_calls
+from stromboli.client import blocking, calls, job_calls, workload_calls
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.shared.api import batch, meta
+from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.admission import Violation
@@ -140,6 +141,11 @@ class Client:
     def explanation(self, namespace: str, name: str) -> Explanation:
         """Why a job is pending. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
+
+    def expected_starts(self, namespace: str | None) -> dict[str, ExpectedStart]:
+        """PodGroup -> when it is expected to start; ``namespace`` None for all namespaces."""
+        found = self.send(job_calls.expected_starts(namespace or ""))
+        return {each.pod_group: each for each in found.items}
 
     def wait(
         self,

@@ -35,6 +35,7 @@ from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
+from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.formats import warning_header
@@ -194,6 +195,10 @@ class AsyncClient:
     async def explanation(self, name: str, namespace: str = "default") -> Explanation:
         """Why a job is pending. Raises NotFoundError."""
         return await self.send(calls.explanation(namespace, name))
+
+    async def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
+        """When the pending jobs of a namespace are expected to start, or those of all."""
+        return (await self.send(job_calls.expected_starts(namespace))).items
 
     async def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
         """Execute an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""

@@ -1,4 +1,4 @@
-"""Changes of existing jobs as calls, beside those of ``calls``. Sends nothing."""
+"""Changes and expected starts of jobs as calls, beside those of ``calls``. Sends nothing."""
 
 from collections.abc import Mapping
 
@@ -6,6 +6,7 @@ import msgspec
 
 from stromboli.client import calls
 from stromboli.client.responses import Applied
+from stromboli.shared.api.expected_start import ExpectedStarts
 
 
 def change(
@@ -30,4 +31,16 @@ def change(
         what=f"job {namespace}/{name}",
         read=msgspec.json.Decoder(Applied).decode,
         body=msgspec.json.encode(body),
+    )
+
+
+def expected_starts(namespace: str = "") -> calls.Call[ExpectedStarts]:
+    """When the pending jobs of a namespace are expected to start, or those of all."""
+    within = f"/namespaces/{calls.path_segment(namespace)}" if namespace else ""
+    return calls.Call(
+        method="GET",
+        path=f"/v1{within}/expected-starts",
+        what="expected starts",
+        read=msgspec.json.Decoder(ExpectedStarts).decode,
+        is_collection=True,
     )

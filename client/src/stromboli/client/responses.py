@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained
@@ -63,7 +64,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why a job is pending. ``explained`` is the scheduler's explanation, None once nothing blocks
     the job; ``in_front`` are the PodGroups before it in its queue, the next one first; None if its
     position is not known. ``held``: the error that prevents the creation of its pods, as
-    ``FailedCreate: ...``.
+    ``FailedCreate: ...``. ``expected``: when it is expected to start; None if no forecast has it.
     """
 
     job: str
@@ -72,6 +73,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     explained: PodGroupExplained | None
     in_front: tuple[str, ...] | None = ()
     held: str = ""
+    expected: ExpectedStart | None = None
 
 
 class Me(msgspec.Struct, frozen=True):

@@ -29,16 +29,18 @@ def explain(
 ) -> None:
     """Explain why a job is pending, with numbers.
 
-    Shows the reason, the shortage of each resource, and the jobs in front of it in its queue.
+    Shows the reason, the expected start, the shortage of each resource, and the jobs in front of it
+    in its queue.
     --verbose adds the texts of the scheduler's conditions.
     """
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
         is_shown = output_format is output.DocumentFormat.TABLE
         pods = read_pods(client, namespace, name) if is_shown else []
-        waiting = waiting_pods(client, pods, datetime.now(UTC))
+        now = datetime.now(UTC)
+        waiting = waiting_pods(client, pods, now)
     if is_shown:
-        output.show_lines(explanation_view.render(answer, waiting, verbose=verbose))
+        output.show_lines(explanation_view.render(answer, waiting, now=now, verbose=verbose))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
-from stromboli.cli.render import pod_status
+from stromboli.cli.render import pod_status, start_view
 from stromboli.client.responses import Explanation
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
@@ -55,11 +56,16 @@ class WaitingPods(msgspec.Struct, frozen=True):
 
 
 def render(
-    explanation: Explanation, waiting: WaitingPods | None = None, *, verbose: bool = False
+    explanation: Explanation,
+    waiting: WaitingPods | None = None,
+    *,
+    now: datetime | None = None,
+    verbose: bool = False,
 ) -> list[str]:
     """The explanation as lines of text: a headline, then one fact per line.
 
-    ``verbose`` adds the text of the PodGroup's condition, in Volcano's words.
+    ``now`` adds when the job is expected to start. ``verbose`` adds the text of the PodGroup's
+    condition, in Volcano's words.
     """
     waiting = waiting or WaitingPods()
     explained = explanation.explained
@@ -67,6 +73,7 @@ def render(
     if explained is None:
         return [f"{explanation.job} {_headline(explanation, waiting)}.", *said]
     facts = [
+        *_expected_start(explanation, now),
         ("queue", _queue_position(explained.queue, explanation.in_front)),
         ("gang", _gang(explained)),
         *(("short of", line) for line in _shortages(explained.shortages)),
@@ -83,6 +90,12 @@ def render(
         headline = f"{explanation.job} {_held_headline(explanation)}."
     output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *output_lines, *said]
+
+
+def _expected_start(explanation: Explanation, now: datetime | None) -> list[tuple[str, str]]:
+    if explanation.expected is None or now is None:
+        return []
+    return [("starts", start_view.sentence(explanation.expected, now))]
 
 
 def _headline(explanation: Explanation, waiting: WaitingPods) -> str:

@@ -227,11 +227,14 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
     ]
 
 
-def waits(explanation: responses.Explanation, waiting: explanation_view.WaitingPods) -> list[str]:
-    """Why the job is pending, with the errors of its nodes; empty if it is not pending."""
+def waits(
+    explanation: responses.Explanation, waiting: explanation_view.WaitingPods, now: datetime
+) -> list[str]:
+    """Why the job is pending and when it is expected to start, with the errors of its nodes; empty
+    if it is not pending."""
     if explanation.explained is None and not explanation.held and not waiting:
         return []
-    return ["", *explanation_view.render(explanation, waiting)]
+    return ["", *explanation_view.render(explanation, waiting, now=now)]
 
 
 def _task_row(task: batch.TaskSpec, *, are_enforced: bool) -> tuple[str, ...]:

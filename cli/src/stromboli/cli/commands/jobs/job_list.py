@@ -5,13 +5,15 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from stromboli.cli import options, selectors
-from stromboli.cli.render import job_view, listing, output
+from stromboli.cli.render import job_view, listing, output, start_view
 from stromboli.client import calls
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.expected_start import ExpectedStart
 
 
 class Order(StrEnum):
@@ -47,7 +49,10 @@ def list_jobs(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List jobs."""
+    """List jobs.
+
+    Pending jobs have the range of their expected start, once there is a forecast.
+    """
     phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
     wanted = options.selector(selector)
     oldest = submitted_after(since, datetime.now(UTC))
@@ -63,8 +68,15 @@ def list_jobs(
             and selectors.matches(wanted, job.metadata.labels)
         )
 
+    starts: dict[str, ExpectedStart] = {}
+
     def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
-        return job_view.row(job, now) + (job_view.wide(job, now) if is_wide else ())
+        found = starts.get(f"{job.metadata.key}-{job.metadata.uid}")
+        return (
+            *job_view.row(job, now),
+            *((start_view.cell(found, now),) if starts else ()),
+            *(job_view.wide(job, now) if is_wide else ()),
+        )
 
     jobs = listing.Listing(
         kind=kinds.JOBS,
@@ -81,8 +93,14 @@ def list_jobs(
         submitter = options.submitter(client, is_me=me, user=user)
         if watch:
             listing.follow(client, jobs, output_format, calls.watch_jobs(jobs.namespace or ""))
-        else:
-            listing.show(client, jobs, output_format, client.jobs(jobs.namespace))
+            return
+        found = client.jobs(jobs.namespace)
+        if output_format.is_table and found:
+            starts = client.expected_starts(jobs.namespace)
+        if starts:
+            headers = (*job_view.HEADERS, start_view.HEADER, *jobs.headers[len(job_view.HEADERS) :])
+            jobs = msgspec.structs.replace(jobs, headers=headers)
+        listing.show(client, jobs, output_format, found)
 
 
 def sort_key(order: Order, job: batch.Job) -> Any:

@@ -19,6 +19,7 @@ from stromboli.admission.rest import (
     authorization,
     bulk,
     cross_site,
+    forecast_routes,
     history_routes,
     job_routes,
     log_routes,
@@ -188,6 +189,7 @@ def routes(
         *node_routes.routes(admission, cluster),
         *watch_routes.routes(admission, cluster),
         *history_routes.routes(admission, cluster),
+        *forecast_routes.routes(admission),
         *accounting_routes.routes(lambda: admission.history),
     ]
 

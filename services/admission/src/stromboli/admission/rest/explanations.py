@@ -6,6 +6,7 @@ from stromboli.admission.auth import authentication
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
@@ -18,7 +19,8 @@ HIDDEN = "(another namespace)"
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why a job is pending. ``explained`` is the scheduler's explanation, null once nothing blocks
     the job; ``inFront`` is null if its position is not known. ``held``: the error that prevents the
-    creation of its pods, which the scheduler cannot know.
+    creation of its pods, which the scheduler cannot know. ``expected``: when it is expected to
+    start; null if no forecast has it.
     """
 
     job: str
@@ -27,6 +29,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     explained: PodGroupExplained | None
     in_front: tuple[str, ...] | None = None
     held: str = ""
+    expected: ExpectedStart | None = None
 
 
 def of_deleted_job(job: str, uid: str) -> Explanation:
@@ -49,7 +52,8 @@ async def of(
     explained, in_front = known
     if in_front is not None:
         in_front = await _readable_names(in_front, principal)
-    return Explanation(job.metadata.key, phase, group, explained, in_front, held)
+    expected = admission.expected_start(group)
+    return Explanation(job.metadata.key, phase, group, explained, in_front, held, expected)
 
 
 def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> str:

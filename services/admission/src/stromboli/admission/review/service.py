@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.admission import idempotency
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import live_jobs, task_history
+from stromboli.admission.core import live_jobs, start_forecasts, task_history
 from stromboli.admission.review import (
     pipeline,
     resource_groups,
@@ -29,13 +29,18 @@ from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import accounting, kinds
+from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import review
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import EntryPoint
 from stromboli.shared.messages.node_topology import TopologyObserved
-from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered
+from stromboli.shared.messages.scheduling import (
+    PodGroupExplained,
+    QueueOrdered,
+    StartsForecast,
+)
 from stromboli.shared.runtime import runtime
 
 CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_CLASSES)
@@ -64,6 +69,8 @@ class AdmissionService:
         self._cache = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders = queue_order.QueueOrders()
+        self._forecasts = start_forecasts.StartForecasts()
+        self._clock = clock
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
         self.history: accounting.History | None = None
@@ -133,6 +140,8 @@ class AdmissionService:
                 self._explained[record.key] = message
             elif isinstance(message, QueueOrdered):
                 self._orders.put(message)
+            elif isinstance(message, StartsForecast):
+                self._forecasts.put(message)
             self.watch_caches.explanations_changed.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
@@ -144,6 +153,7 @@ class AdmissionService:
         if topics.EXPLANATIONS.name in recreated:
             self._explained.clear()
             self._orders.clear()
+            self._forecasts.clear()
 
     def explanation(
         self, pod_group: str
@@ -154,6 +164,19 @@ class AdmissionService:
         if explained is None:
             return None
         return explained, self._orders.in_front(explained.queue, pod_group)
+
+    def expected_start(self, pod_group: str) -> ExpectedStart | None:
+        """When a PodGroup is expected to start; None if it is not pending, or not forecast."""
+        if pod_group not in self._explained:
+            return None
+        return self._forecasts.of(pod_group, self._clock())
+
+    def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
+        """The expected starts of pending PodGroups of a namespace, or of all, by key."""
+        wanted = f"{namespace}/" if namespace else ""
+        keys = (key for key in self._forecasts.pod_groups() if key.startswith(wanted))
+        found = (self.expected_start(key) for key in keys)
+        return tuple(each for each in found if each is not None)
 
     async def answer(self, path: str, body: bytes, within_s: float = math.inf) -> bytes:
         """The response to an API server's webhook request, see ``WebhookReview.answer``."""
