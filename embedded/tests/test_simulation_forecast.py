@@ -239,6 +239,16 @@ def test_a_group_keeps_the_newest_run_times() -> None:
     assert learned.draw(JOB, 0, 0.0) == 20
 
 
+def test_names_of_users_do_not_grow_the_estimator_without_limit() -> None:
+    """The oldest name is forgotten; its queue still has its run time."""
+    learned = run_times.RunTimeEstimator()
+    for _ in range(run_times.ENOUGH):
+        learned.add(JOB._replace(user="eve", name="old", size=9), 7)
+    for at in range(run_times.MOST_GROUPS):
+        learned.add(JOB._replace(name="x" * at), 100)
+    assert learned.draw(JOB._replace(user="eve", name="old", size=9), 0, 0.5) == 100
+
+
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     """What ``strom cluster dump`` prints for a node that is in use for ten more minutes."""

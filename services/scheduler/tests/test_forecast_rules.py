@@ -108,6 +108,7 @@ def test_a_task_that_is_stopped_teaches_nothing() -> None:
 def test_a_deleted_job_is_forgotten() -> None:
     gone = batch.JobDeleted(job="default/train-7", uid="u", at=builders.NOON)
     assert learned(*RUN, gone, task("Succeeded", 0, 100)) == []
+    assert learned(task("Succeeded", 0, 100)) == []
 
 
 def test_runs_of_one_program_are_similar_whatever_the_uids_of_their_pod_groups() -> None:

@@ -56,11 +56,12 @@ class RunTimeEvents:
         job.size = max(job.size, size)
 
     def _note_task(self, message: batch.TaskChanged) -> None:
-        job = self._jobs.setdefault(message.uid, _Job())
         if message.after == "Running":
+            job = self._jobs.setdefault(message.uid, _Job())
             job.started.setdefault(message.pod_uid, message.at)
             return
-        if message.after not in (*_BY_ITSELF, "Terminating", "Gone"):
+        job = self._jobs.get(message.uid)
+        if job is None or message.after not in (*_BY_ITSELF, "Terminating", "Gone"):
             return
         began = job.started.pop(message.pod_uid, None)
         if began is not None and message.after in _BY_ITSELF:
