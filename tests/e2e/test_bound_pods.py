@@ -22,6 +22,7 @@ from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.shared.runtime import runtime
 
 PODS = 6
@@ -36,6 +37,7 @@ class WatchedCluster(EmbeddedCluster):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.before_create: BeforeCreate | None = None
+        self.change_created: Callable[[dict[str, Any]], None] | None = None
         self.created: list[str] = []
         self.bound: list[str] = []
 
@@ -45,6 +47,10 @@ class WatchedCluster(EmbeddedCluster):
         is_pod = kind is kinds.PODS and not dry_run
         if is_pod and self.before_create is not None:
             await self.before_create(self, kinds.PODS.decode(body))
+        if is_pod and self.change_created is not None:
+            document = msgspec.json.decode(body)
+            self.change_created(document)
+            body = msgspec.json.encode(document)
         writing = asyncio.create_task(super().create(kind, namespace, body, dry_run=dry_run))
         if is_pod:
             writing.add_done_callback(lambda done: self._note(done, self.created))
@@ -98,6 +104,12 @@ class System:
                     return found
                 await asyncio.sleep(LOOK_EVERY_S)
 
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what a list of pods shows too early."""
+        async with asyncio.timeout(WITHIN_S):
+            while not holds():  # noqa: ASYNC110 - behind what a list shows
+                await asyncio.sleep(LOOK_EVERY_S)
+
     async def job(self) -> batch.Job:
         """The job."""
         return kinds.JOBS.decode(await self.cluster.get(kinds.JOBS, "default", "g"))
@@ -109,6 +121,9 @@ async def system(tmp_path: Path) -> AsyncIterator[System]:
         EmbeddedBus(tmp_path / "log.db") as bus,
         WatchedCluster(tmp_path / "cluster.db") as cluster,
     ):
+        for document in pod_annotations.documents(["controller"]):
+            kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
+            await cluster.create(kind, "", msgspec.json.encode(document))
         nodes = simulated.node_documents(3, cpu="4", memory="1Ti")
         await simulated.create_nodes(cluster, nodes)
         made = System(bus, cluster)
@@ -130,7 +145,7 @@ async def system(tmp_path: Path) -> AsyncIterator[System]:
                     task.cancel()
 
 
-async def submit(system: System) -> None:
+async def submit(system: System, name: str = "g") -> None:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     task = {"name": "t", "replicas": PODS, "template": template}
@@ -138,7 +153,7 @@ async def submit(system: System) -> None:
     body = {
         "apiVersion": kinds.JOBS.api_version,
         "kind": "Job",
-        "metadata": {"name": "g"},
+        "metadata": {"name": name},
         "spec": spec,
     }
     await system.cluster.create(kinds.JOBS, "default", msgspec.json.encode(body))
@@ -159,6 +174,30 @@ async def test_a_gang_that_fits_is_created_with_its_nodes(system: System) -> Non
     assert system.cluster.bound == []
 
 
+async def test_without_the_policy_for_annotations_pods_are_created_pending(system: System) -> None:
+    await system.kill()
+    await system.cluster.delete(kinds.VALIDATING_POLICIES, "", pod_annotations.NAME)
+    await system.start()
+    await submit(system)
+    await check(system)
+    await system.until(lambda: len(system.cluster.bound) == PODS)
+
+
+async def test_a_webhook_that_varies_is_found_by_the_first_pods(system: System) -> None:
+    """Dry runs do not show what it changes. The pods stay, and the next job of the template has
+    pending pods."""
+
+    def grow(pod: dict[str, Any]) -> None:
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "500m"
+
+    system.cluster.change_created = grow
+    await submit(system)
+    await check(system)
+    assert system.cluster.bound == []
+    await submit(system, "h")
+    await system.until(lambda: len(system.cluster.bound) == PODS)
+
+
 async def test_a_gang_whose_pods_may_not_name_a_node_is_created_pending(system: System) -> None:
     """Such as by a policy that rejects nodeName, and that exempts dry runs."""
 
@@ -169,10 +208,7 @@ async def test_a_gang_whose_pods_may_not_name_a_node_is_created_pending(system: 
     system.cluster.before_create = reject
     await submit(system)
     await check(system)
-    async with asyncio.timeout(WITHIN_S):
-        while len(system.cluster.bound) < PODS:  # noqa: ASYNC110 - behind what a list shows
-            await asyncio.sleep(LOOK_EVERY_S)
-    assert len(system.cluster.bound) == PODS
+    await system.until(lambda: len(system.cluster.bound) == PODS)
 
 
 async def test_pods_of_a_node_that_is_cordoned_meanwhile_go_elsewhere(system: System) -> None:

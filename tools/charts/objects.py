@@ -7,6 +7,7 @@ import yaml
 from stromboli.admission.webhooks import webhooks
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import crds, policies
+from stromboli.shared.jobspec.policies import pod_annotations
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
 NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
@@ -35,6 +36,7 @@ def files() -> dict[str, str]:
         **definitions,
         f"{admission}/policies.yaml": _policies(),
         f"{admission}/webhooks.yaml": _webhooks(),
+        "services/controller/chart/templates/policies.yaml": _pod_annotations(),
     }
 
 
@@ -59,6 +61,15 @@ def _policies() -> str:
     head = HEAD.format(source="shared/src/stromboli/shared/jobspec/policies/rules.py")
     others = "---\n".join(texts.values())
     return f"{head}{pods}{_IF_POLICIES}---\n{others}{_END}"
+
+
+def _pod_annotations() -> str:
+    """The policy without which the controller creates no pod with its node."""
+    text = _yaml(*pod_annotations.documents([ACCOUNTS])).replace(f'"{ACCOUNTS}"', _CONTROLLER)
+    if text.count("{{") != text.count(_CONTROLLER) or _CONTROLLER not in text:
+        raise ValueError("the policy has braces, which the template would take for its own")
+    source = "shared/src/stromboli/shared/jobspec/policies/pod_annotations.py"
+    return f"{HEAD.format(source=source)}{_IF_BOUND_PODS}{text}{_END}"
 
 
 def _webhooks() -> str:
@@ -94,8 +105,13 @@ def _webhooks() -> str:
 _CONTEXT = '{{- $context := dict "root" . "service" "admission" }}\n'
 _NAMES = '{{ .Values.global.schedulerNames | toJson | trimPrefix "[" | trimSuffix "]" }}'
 _ACCOUNTS = '{{ include "admission.serviceAccounts" . }}'
+_CONTROLLER = (
+    '{{ printf "system:serviceaccount:%s:%s" .Release.Namespace'
+    ' (include "common.account" (dict "root" . "service" "controller") | trim) | toJson }}'
+)
 _NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
+_IF_BOUND_PODS = "{{- if .Values.settings.bound_pods }}\n"
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
 _IF_GROUPS = "{{- if .Values.resourceGroups }}\n"
 _END = "{{- end }}\n"

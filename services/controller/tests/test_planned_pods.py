@@ -9,7 +9,11 @@ from stromboli.controller.core import commands
 from stromboli.controller.core.decisions import planned_binds
 from stromboli.controller.core.jobs import job_objects
 from stromboli.controller.core.pods import planned_pods
-from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.controller.core.store import (
+    admission_configuration,
+    controller_cache,
+    event_history,
+)
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.messages import plans, scheduling
@@ -37,7 +41,7 @@ def job(*tasks: batch.TaskSpec, **more: Any) -> batch.Job:
 
 def cache(*objects: meta.Object) -> controller_cache.ControllerCache:
     made = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
-    made.plans.is_on = True
+    made.plans.admission = admission_configuration.AdmissionConfiguration()
     for each in objects:
         made.apply(builders.make_record(builders.snapshot_of(each)))
     return made
@@ -128,9 +132,35 @@ def test_a_job_that_waits_for_more_than_a_node_has_no_plan(made: batch.Job) -> N
 def test_without_the_setting_no_job_has_a_plan() -> None:
     made = job()
     known = cache(NODE, made)
-    known.plans.is_on = False
+    known.plans.admission = None
     (create,) = job_objects.group_commands(known, made)
     assert isinstance(create, commands.Create)
+
+
+def test_a_webhook_that_may_change_pods_keeps_a_job_from_having_a_plan() -> None:
+    made = job()
+    known = cache(NODE, made)
+    labels = {"team": "a"}
+    spaces = core.LabelSelector(match_labels=labels)
+    mutator = admission_configuration.Mutator(name="inject.example.org", namespaces=spaces)
+    known.plans.admission = admission_configuration.AdmissionConfiguration(mutators=(mutator,))
+    (create,) = job_objects.group_commands(known, made)
+    assert isinstance(create, commands.Create), "the labels of the namespace are unknown"
+    for version, of_namespace in ((5, labels), (6, {"team": "b"})):
+        metadata = meta.ObjectMeta(
+            name="default", uid="u", resource_version=str(version), labels=of_namespace
+        )
+        namespace = core.Namespace(metadata=metadata)
+        known.apply(builders.make_record(builders.snapshot_of(namespace)))
+        (found,) = job_objects.group_commands(known, made)
+        assert isinstance(found, commands.Create if of_namespace is labels else commands.PlanPods)
+
+
+def test_a_planned_pod_is_refused_once_annotations_are_not_protected() -> None:
+    known, plan = started()
+    problem = "there is no policy"
+    known.plans.admission = admission_configuration.AdmissionConfiguration(problem=problem)
+    assert refusal(known, decided(plan)) == "NotProtected"
 
 
 def test_a_quota_in_its_namespace_keeps_a_job_from_having_a_plan() -> None:

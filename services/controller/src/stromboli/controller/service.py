@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import structlog
 
 from stromboli.controller import controller_metrics, isolation, topology_file
+from stromboli.controller.admission_reader import AdmissionReader
 from stromboli.controller.batch_state_writer import BatchStateWriter
 from stromboli.controller.core import commands, failures, reconcilers
 from stromboli.controller.core.store import (
@@ -123,7 +124,9 @@ class Controller:
             settings.tools_domain,
             settings.max_queue_depth,
         )
-        self._cache.plans.is_on = settings.bound_pods
+        self._admission = AdmissionReader(
+            self._cache.plans, cluster, settings.deterministic_webhooks
+        )
         self._event_history = EventHistoryReader(bus, health, self._cache, self._batch_state, clock)
         self._work_queue = WorkQueue(self._step, self._isolate, settings.max_inflight_reconciles)
         self._network_file = topology_file.TopologyFile(settings.network_file)
@@ -165,6 +168,8 @@ class Controller:
                     self._work_queue.add_key(item)
                 owners = OwnerWatch(self._cache, self._cluster, self._add_key)
                 reading.append(tasks.create_task(owners.follow()))
+                if self._settings.bound_pods:
+                    reading.append(tasks.create_task(self._admission.follow()))
                 saying = tasks.create_task(self._events.run())
                 keeping = tasks.create_task(self._state_writer.run())
                 acting = [
@@ -189,6 +194,8 @@ class Controller:
             following.cancel()
         self._stands_by = False
         await self._open()
+        if self._settings.bound_pods:
+            await self._admission.read()
         await self._may_act.wait()
 
     async def _open(self) -> None:

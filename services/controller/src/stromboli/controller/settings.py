@@ -32,7 +32,12 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     write."""
     bound_pods: bool = False
     """Create the pods of a gang with their nodes if it fits idle room when it is admitted: one
-    write for each pod instead of two. Off, every pod is created pending and bound later."""
+    write for each pod instead of two. Off, every pod is created pending and bound later. Without
+    the ValidatingAdmissionPolicy ``pod-annotations.stromboli.sh``, which the chart installs with
+    this setting, it has no effect, and an error in the log gives the reason."""
+    deterministic_webhooks: tuple[str, ...] = ()
+    """Names of mutating webhooks and MutatingAdmissionPolicies that change equal pods equally. Any
+    other one that matches a job's pods keeps these from being created with their nodes."""
     scheduled_events_per_s: float = 50.0
     """Rate limit of ``Scheduled`` Events of pods. They have the lowest priority, and the oldest are
     dropped when too many wait. 0 writes none."""

@@ -225,6 +225,23 @@ MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS = (
     for way in ("Mutating", "Validating")
 )
 
+VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS, MUTATING_POLICIES = (
+    Kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        kind,
+        plural,
+        meta.Object,
+        namespaced=False,
+        status_subresource=False,
+    )
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+    )
+)
+
 WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind is read-only in T
     NODES,
     NAMESPACES,
@@ -283,8 +300,16 @@ WORKLOADS: tuple[Kind[meta.Object], ...] = (
 WEBHOOKS: tuple[Kind[meta.Object], ...] = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 """Webhook configurations: admission writes its CA bundle into them."""
 
+POLICIES: tuple[Kind[meta.Object], ...] = (
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+    MUTATING_POLICIES,
+)
+"""Admission policies: the controller reads those that concern pods."""
+
 BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
-    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS, *WEBHOOKS)
+    (kind.api_version, kind.kind): kind
+    for kind in (*WATCHED, *WRITTEN, *WORKLOADS, *WEBHOOKS, *POLICIES)
 }
 """(apiVersion, kind) as in a manifest -> Kind."""
 
@@ -302,7 +327,7 @@ _OF_THE_CLUSTER = (
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
     kind
     for kind in BY_NAME.values()
-    if kind not in (*_OF_THE_CLUSTER, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS)
+    if kind not in (*_OF_THE_CLUSTER, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS, *POLICIES)
 )
 """Kinds that users may submit through Stromboli's REST API."""
 

@@ -15,7 +15,9 @@ from types import TracebackType
 import trustme
 
 from stromboli.admission.webhooks import webhooks
+from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import crds
+from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.testkit.parts import kubernetes, tools
 from stromboli.testkit.parts.api import Api, ApiError
 from stromboli.testkit.parts.kubelets import KubeletNodes, KubeletOptions
@@ -186,6 +188,8 @@ class RealSystem:
             chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
             key.write_bytes(certificate.private_key_pem.bytes())
             key.chmod(0o600)
+            if self._further.get("STROM_CONTROLLER_BOUND_PODS") == "true":
+                await self._protect_annotations()
             environment = {
                 "STROM_KAFKA_BOOTSTRAP": self.parts.kafka_bootstrap,
                 "STROM_KUBERNETES_KUBECONFIG": str(self.parts.kubeconfig),
@@ -225,6 +229,13 @@ class RealSystem:
     def _ours(self) -> list[Part]:
         nodes = (self.nodes, self.process_nodes)
         return [*self.services.values(), *(part for part in nodes if part is not None)]
+
+    async def _protect_annotations(self) -> None:
+        """Install the policy that pods which are created with their nodes need."""
+        async with self.parts.client() as api:
+            for document in pod_annotations.documents([kubernetes.ADMIN]):
+                kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
+                await api.create(kind.path(), document)
 
     async def _register_webhooks(self) -> None:
         url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"

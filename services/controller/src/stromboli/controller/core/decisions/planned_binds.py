@@ -16,6 +16,7 @@ from stromboli.shared.api import core, kinds, taints
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import plans, scheduling
 
+OFF = ExecutionResult("refused", "NotProtected", "pods are not created with nodes now")
 NOT_ADMITTED = ExecutionResult("refused", "NotAdmitted", "the PodGroup was not admitted")
 
 
@@ -40,6 +41,8 @@ def refusal(
     """Why the pod may not be created with this node; None if it may. O(taints)."""
     if job is None:
         return ExecutionResult("refused", "JobGone", "the pod's job is deleted or ends")
+    if not cache.plans.is_on:
+        return OFF
     plan = cache.plans.of(decided.pod_group)
     if plan is None or plan.digest != bind.plan or bind.version != job.status.version:
         return ExecutionResult("refused", "PlanReplaced", "the pod was placed by another plan")

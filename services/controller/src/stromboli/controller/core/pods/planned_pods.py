@@ -6,7 +6,7 @@ webhooks and policies leave them. docs/decisions has the rules.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -36,6 +36,20 @@ def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
     if not cache.plans.is_on or version > 0 or cache.plans.is_excluded(uid, version):
         return False
     return _is_plain(job) and not _has_quota(cache, job) and not cache.pods_of(uid)
+
+
+def mutator_of(
+    cache: controller_cache.ControllerCache, namespace: str, labels: Mapping[str, str]
+) -> str:
+    """The webhook or policy that may change such pods after their plan; empty if there is none.
+    O(webhooks)."""
+    known = cache.plans.admission
+    if known is None:
+        return ""
+    found = cache.get(kinds.NAMESPACES, namespace)
+    of_namespace = None if found is None else found.metadata.labels or {}
+    mutator = known.mutator_of(of_namespace, labels)
+    return "" if mutator is None else mutator.name
 
 
 def _is_plain(job: Job) -> bool:
@@ -76,6 +90,8 @@ def request(cache: controller_cache.ControllerCache, job: Job) -> commands.PlanP
         return None  # reported with the pods
     if not node or len(dry_runs) < sum(task.replicas > 0 for task in job.spec.tasks):
         return None
+    if any(mutator_of(cache, job.metadata.namespace, _labels_of(it.body)) for it in dry_runs):
+        return None
     return commands.PlanPods(
         job=job.metadata.key,
         job_uid=job.metadata.uid,
@@ -108,6 +124,10 @@ def _dry_runs(
 
 def _spec_of(body: bytes) -> core.PodSpec:
     return kinds.PODS.decode(body).spec
+
+
+def _labels_of(body: bytes) -> Mapping[str, str]:
+    return kinds.PODS.decode(body).metadata.labels or {}
 
 
 def with_node(body: bytes, node: str, annotations: dict[str, str]) -> bytes:

@@ -7,6 +7,7 @@ What else is here concerns decisions in flight and lasts for one term.
 import contextlib
 from collections.abc import Collection, Iterator, Set
 
+from stromboli.controller.core.store.admission_configuration import AdmissionConfiguration
 from stromboli.shared import envelope, errors
 from stromboli.shared.messages import plans
 
@@ -15,15 +16,22 @@ MOST_REJECTED = 10_000
 
 
 class JobPlans:
-    """The newest plan of each PodGroup. ``is_on``: whether new jobs are planned."""
+    """The newest plan of each PodGroup. ``admission``: the cluster's admission configuration; None
+    if it is unknown, or if no job is to be planned."""
 
     def __init__(self) -> None:
-        self.is_on = False
+        self.admission: AdmissionConfiguration | None = None
+        self._is_full = False
         self._found: dict[str, plans.PodsPlanned] = {}
         self._of_job: dict[str, set[str]] = {}
         self._unplannable: dict[str, int] = {}
         self._rejected: set[str] = set()
         self._reserved: dict[str, frozenset[str]] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether pods may be created with their nodes."""
+        return self.admission is not None and not self.admission.problem and not self._is_full
 
     def of(self, pod_group: str) -> plans.PodsPlanned | None:
         """The plan of a PodGroup."""
@@ -69,7 +77,7 @@ class JobPlans:
         if len(self._rejected) < MOST_REJECTED:
             self._rejected.add(spec_digest)
         else:
-            self.is_on = False
+            self._is_full = True
 
     def is_rejected(self, spec_digest: str) -> bool:
         """Whether pods of this spec are not to be planned."""

@@ -1,0 +1,98 @@
+"""Reads the cluster's admission configuration, which decides whether pods are created with nodes.
+
+It lists instead of watching: a change is rare, and one that is noticed late is found by comparing
+each created pod with its plan. Six small requests each ``EVERY_S``, only with ``bound_pods``.
+"""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from stromboli.controller import isolation
+from stromboli.controller.core.store import admission_configuration
+from stromboli.controller.core.store.job_plans import JobPlans
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.jobspec.policies import pod_annotations
+
+EVERY_S = 10.0
+"""Interval of the reads."""
+WITHIN_S = 10.0
+"""Deadline of one read."""
+MUTATING_POLICIES = tuple(
+    msgspec.structs.replace(kinds.MUTATING_POLICIES, version=version)
+    for version in ("v1", "v1beta1", "v1alpha1")
+)
+"""Which of these versions a server has depends on its release."""
+_log = structlog.get_logger(__name__)
+
+
+class AdmissionReader:
+    """Keeps ``plans.admission`` current. A configuration that cannot be read is unknown: no pod is
+    created with its node."""
+
+    def __init__(
+        self, plans: JobPlans, cluster: port.Cluster, deterministic: tuple[str, ...]
+    ) -> None:
+        self._plans = plans
+        self._cluster = cluster
+        self._deterministic = deterministic
+        self._reported: str | None = None
+
+    async def follow(self) -> None:
+        """Read it again at each interval; runs until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.read()
+
+    async def read(self) -> None:
+        """Read it once."""
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                listed = await self._list()
+            found = admission_configuration.evaluate(listed, self._deterministic)
+        except (errors.ExternalError, TimeoutError, msgspec.DecodeError) as error:
+            self._apply(None, f"the admission configuration cannot be read: {error}")
+        except Exception as error:  # the controller proceeds with pending pods
+            isolation.report(error, "admission configuration")
+            self._apply(None, "the admission configuration cannot be evaluated")
+        else:
+            self._apply(found, found.problem)
+
+    def _apply(
+        self, found: admission_configuration.AdmissionConfiguration | None, problem: str
+    ) -> None:
+        self._plans.admission = found
+        if problem == self._reported:
+            return
+        self._reported = problem
+        if problem:
+            _log.error("pods are not created with their nodes", reason=problem)
+        else:
+            names = [it.name for it in found.mutators] if found is not None else []
+            _log.info("pods are created with their nodes", except_where=names)
+
+    async def _list(self) -> admission_configuration.Listed:
+        webhooks = (await self._cluster.list(kinds.MUTATING_WEBHOOKS)).items
+        mutating = [raw for kind in MUTATING_POLICIES for raw in await self._served(kind)]
+        return admission_configuration.Listed(
+            webhooks=webhooks,
+            mutating_policies=tuple(mutating),
+            policy=await self._get(kinds.VALIDATING_POLICIES),
+            binding=await self._get(kinds.VALIDATING_POLICY_BINDINGS),
+        )
+
+    async def _served(self, kind: port.AnyKind) -> tuple[bytes, ...]:
+        """All objects of a kind; none of one that the server does not have."""
+        try:
+            return (await self._cluster.list(kind)).items
+        except (errors.NotFoundError, errors.UnsupportedError):
+            return ()
+
+    async def _get(self, kind: port.AnyKind) -> bytes | None:
+        try:
+            return await self._cluster.get(kind, "", pod_annotations.NAME)
+        except errors.NotFoundError:
+            return None

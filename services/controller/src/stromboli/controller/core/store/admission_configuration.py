@@ -1,0 +1,152 @@
+"""Which pods may be created with their nodes, according to the cluster's admission configuration.
+
+Two facts decide. The policy that protects the annotations of decisions must be in force
+(``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts as
+proof that the decision was executed. And no webhook or policy may change the pods after their
+plan: it might answer the create otherwise than the dry run. An operator lists those that change
+equal pods equally.
+
+What cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
+configuration that cannot be read.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.shared.api import core, label_selectors, meta
+from stromboli.shared.jobspec.policies import pod_annotations
+
+OWN = "mutate.pods.stromboli.sh"
+"""The webhook of our admission service for resource groups: it changes equal pods equally."""
+
+
+class _Rule(meta.Part, frozen=True, kw_only=True):
+    """Requests that a webhook or policy matches."""
+
+    api_groups: tuple[str, ...] = ()
+    api_versions: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    scope: str = "*"
+
+
+class _Webhook(meta.Part, frozen=True, kw_only=True):
+    name: str = ""
+    rules: tuple[_Rule, ...] = ()
+    namespace_selector: core.LabelSelector = core.LabelSelector()
+    object_selector: core.LabelSelector = core.LabelSelector()
+
+
+class _WebhookConfiguration(meta.Object, frozen=True, kw_only=True):
+    webhooks: tuple[_Webhook, ...] = ()
+
+
+class _Constraints(meta.Part, frozen=True, kw_only=True):
+    resource_rules: tuple[_Rule, ...] = ()
+    namespace_selector: core.LabelSelector = core.LabelSelector()
+    object_selector: core.LabelSelector = core.LabelSelector()
+
+
+class _PolicySpec(meta.Part, frozen=True, kw_only=True):
+    match_constraints: _Constraints = _Constraints()
+
+
+class _Policy(meta.Object, frozen=True, kw_only=True):
+    spec: _PolicySpec = _PolicySpec()
+
+
+class Mutator(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook or policy that may change new pods, of which no operator says that it is
+    deterministic."""
+
+    name: str
+    namespaces: core.LabelSelector = core.LabelSelector()
+    pods: core.LabelSelector = core.LabelSelector()
+
+
+class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """``problem``: why no pod may be created with its node; empty if some may."""
+
+    problem: str = ""
+    mutators: tuple[Mutator, ...] = ()
+
+    def mutator_of(
+        self, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
+    ) -> Mutator | None:
+        """The first one that may change a new pod. ``namespace``: the labels of the pod's
+        namespace, None if they are unknown; ``pod``: those of the pod. O(mutators)."""
+        return next((it for it in self.mutators if _may_match(it, namespace, pod)), None)
+
+
+def _may_match(
+    mutator: Mutator, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
+) -> bool:
+    if namespace is not None and not label_selectors.matches(mutator.namespaces, namespace):
+        return False
+    return label_selectors.matches(mutator.pods, pod)
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: those that protect
+    the annotations, None if absent."""
+
+    webhooks: tuple[bytes, ...] = ()
+    mutating_policies: tuple[bytes, ...] = ()
+    policy: bytes | None = None
+    binding: bytes | None = None
+
+
+def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionConfiguration:
+    """Evaluate the configuration. ``deterministic``: names of webhooks and policies that an
+    operator declares to change equal pods equally. Raises msgspec.DecodeError."""
+    problem = pod_annotations.shortcoming(_document(listed.policy), _document(listed.binding))
+    found = (
+        *_of_webhooks(_WEBHOOKS.decode(raw) for raw in listed.webhooks),
+        *_of_policies(_POLICIES.decode(raw) for raw in listed.mutating_policies),
+    )
+    mutators = (it for it in found if it.name not in deterministic)
+    return AdmissionConfiguration(problem=problem, mutators=tuple(mutators))
+
+
+def _document(raw: bytes | None) -> dict[str, Any] | None:
+    return None if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
+
+
+def _of_webhooks(configurations: Iterable[_WebhookConfiguration]) -> Iterator[Mutator]:
+    for configuration in configurations:
+        for webhook in configuration.webhooks:
+            if _concerns_pods(webhook.rules) and webhook.name != OWN:
+                yield Mutator(
+                    name=webhook.name,
+                    namespaces=webhook.namespace_selector,
+                    pods=webhook.object_selector,
+                )
+
+
+def _of_policies(found: Iterable[_Policy]) -> Iterator[Mutator]:
+    for policy in found:
+        constraints = policy.spec.match_constraints
+        if _concerns_pods(constraints.resource_rules):
+            yield Mutator(
+                name=policy.metadata.name,
+                namespaces=constraints.namespace_selector,
+                pods=constraints.object_selector,
+            )
+
+
+def _concerns_pods(rules: Iterable[_Rule]) -> bool:
+    """Whether any rule matches the creation of a pod."""
+    return any(
+        {"", "*"} & set(rule.api_groups)
+        and {"v1", "*"} & set(rule.api_versions)
+        and {"CREATE", "*"} & set(rule.operations)
+        and {"pods", "*", "*/*"} & set(rule.resources)
+        and rule.scope != "Cluster"
+        for rule in rules
+    )
+
+
+_WEBHOOKS = msgspec.json.Decoder(_WebhookConfiguration)
+_POLICIES = msgspec.json.Decoder(_Policy)

@@ -1,0 +1,128 @@
+"""The policy that only our services write the annotations by which a decision marks its pods.
+
+The id of a decision on a pod proves that the decision was executed (``keys.DECISION``), so a
+service that creates pods with their nodes relies on this policy. ``shortcoming`` detects a cluster
+without it, or with a weakened one.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stromboli.shared import keys
+
+NAME = "pod-annotations.stromboli.sh"
+"""Of the policy and of its binding."""
+RESERVED = (
+    keys.DECISION,
+    keys.DEVICES,
+    keys.CPUS,
+    keys.EVICTED_AT,
+    keys.ATTEMPT,
+    keys.INDEX_RETRY,
+)
+_API_VERSION = "admissionregistration.k8s.io/v1"
+_RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE", "UPDATE"],
+    # A Binding writes its annotations on the pod, and a status update may change those of the pod.
+    "resources": ["pods", "pods/binding", "pods/status"],
+}
+_OTHERS = "not-a-service"
+_IS_OTHER = re.compile(r"!\(request\.userInfo\.username in \[[^\[\]]*\]\)")
+Document = dict[str, Any]
+
+
+def documents(service_accounts: Sequence[str]) -> tuple[Document, Document]:
+    """The policy and its binding. ``service_accounts``: the user names of our services."""
+    return (
+        {
+            "apiVersion": _API_VERSION,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": NAME},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [_RULE]},
+                "matchConditions": [
+                    {
+                        "name": _OTHERS,
+                        "expression": "!(request.userInfo.username in"
+                        f" {json.dumps(list(service_accounts))})",
+                    }
+                ],
+                "variables": _variables(),
+                "validations": _validations(),
+            },
+        },
+        {
+            "apiVersion": _API_VERSION,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": NAME},
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        },
+    )
+
+
+def _variables() -> list[Document]:
+    def value(of: str) -> str:
+        return f"{of}.?metadata.?annotations[?k].orValue('')"
+
+    before = f"(oldObject == null ? '' : {value('oldObject')})"
+    changed = f"{json.dumps(RESERVED)}.filter(k, {value('object')} != {before})"
+    return [{"name": "changed", "expression": changed}]
+
+
+def _validations() -> list[Document]:
+    return [
+        {
+            "expression": "variables.changed.size() == 0",
+            "messageExpression": "'metadata.annotations: only Stromboli may write '"
+            " + variables.changed.join(', ')",
+            "reason": "Forbidden",
+        }
+    ]
+
+
+def shortcoming(policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | None) -> str:
+    """Why these objects of a cluster do not protect the annotations; empty if they do. Which
+    accounts the policy spares is not checked."""
+    if policy is None or binding is None:
+        kind = "ValidatingAdmissionPolicy" if policy is None else "ValidatingAdmissionPolicyBinding"
+        return f"there is no {kind} {NAME}"
+    if not _is_whole(policy.get("spec") or {}):
+        return f"the ValidatingAdmissionPolicy {NAME} is not the one of this version"
+    spec = binding.get("spec") or {}
+    bound = spec.get("policyName") == NAME and "Deny" in (spec.get("validationActions") or ())
+    if not bound or _is_narrowed(spec.get("matchResources") or {}):
+        return f"the ValidatingAdmissionPolicyBinding {NAME} does not deny all matching requests"
+    return ""
+
+
+def _is_whole(spec: Mapping[str, Any]) -> bool:
+    """Whether the policy rejects what ours rejects, apart from the accounts that it spares."""
+    constraints = spec.get("matchConstraints") or {}
+    covers = any(
+        all(set(wanted) <= set(rule.get(field) or ()) for field, wanted in _RULE.items())
+        and not rule.get("resourceNames")
+        and rule.get("scope", "*") in ("*", "Namespaced")
+        for rule in constraints.get("resourceRules") or ()
+    )
+    conditions = spec.get("matchConditions") or ()
+    return (
+        covers
+        and not _is_narrowed({**constraints, "resourceRules": None})
+        and all(_IS_OTHER.fullmatch(it.get("expression", "")) for it in conditions)
+        and spec.get("failurePolicy", "Fail") == "Fail"
+        and spec.get("paramKind") is None
+        and spec.get("variables") == _variables()
+        and [it.get("expression") for it in spec.get("validations") or ()]
+        == [it["expression"] for it in _validations()]
+    )
+
+
+def _is_narrowed(match: Mapping[str, Any]) -> bool:
+    """Whether selectors or exclusions leave out some requests."""
+    fields = ("namespaceSelector", "objectSelector", "excludeResourceRules", "resourceRules")
+    return any(match.get(field) for field in fields)
