@@ -6,7 +6,7 @@ import pytest
 
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import evict, fail, go_on, reap_all, running
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, core
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 POD = "default/j1-worker-0"
@@ -25,6 +25,10 @@ def reject(harness: CoreHarness, reason: str) -> None:
     harness.change_pod(POD, "Failed", reason=reason)
     harness.settle()
     reap_all(harness)
+
+
+def pod_named(harness: CoreHarness, name: str) -> core.Pod:
+    return next(pod for pod in harness.pods() if pod.metadata.name == name)
 
 
 def waited_s(harness: CoreHarness) -> float:
@@ -116,3 +120,52 @@ def test_a_failure_of_the_pod_itself_costs_a_retry(reason: str) -> None:
             waited_s(harness)
         assert harness.phase() == phase
     assert harness.job().status.asked_retries == 0
+
+
+@pytest.mark.parametrize(
+    "action", ["AbortJob", "TerminateJob", "CompleteJob", "RestartJob", "RestartTask"]
+)
+def test_no_policy_applies_to_a_pod_that_its_node_rejected(action: str) -> None:
+    """It never ran: it is placed again, and the other pods stay."""
+    policy = batch.LifecyclePolicy(event="PodFailed", action=action)
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=[policy], max_retry=1))
+    other = pod_named(harness, "j1-worker-1").metadata.uid
+    reject(harness, "OutOfcpu")
+    go_on(harness)
+    status = harness.job().status
+    assert (status.state.phase, status.version) == ("Running", 0)
+    assert (status.retry_count, status.asked_retries, status.policy_retries) == (1, 1, {})
+    assert pod_named(harness, "j1-worker-1").metadata.uid == other
+
+
+def test_a_job_without_policies_places_a_rejected_pod_again() -> None:
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=[], max_retry=1))
+    for _ in range(3):
+        reject(harness, "NodeAffinity")
+        waited_s(harness)
+    assert harness.job().status.state.phase == "Running"
+    assert harness.job().status.failed == 0
+
+
+def test_a_policy_for_another_pod_comes_before_a_rejection() -> None:
+    restart = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
+    tasks = [make_task(replicas=2)]
+    harness = running(make_job(tasks=tasks, policies=[restart], max_retry=5))
+    harness.change_pod(POD, "Failed", reason="OutOfcpu")
+    harness.change_pod("default/j1-worker-1", "Failed", exit_code=1)
+    harness.settle()
+    reap_all(harness)
+    go_on(harness)
+    status = harness.job().status
+    assert (status.version, status.retry_count, status.asked_retries) == (1, 1, 0)
+
+
+def test_a_rejected_index_of_an_array_spends_none_of_its_retries() -> None:
+    array = batch.ArraySpec(indexes="0-1", max_retries=0)
+    harness = running(make_job(tasks=[make_task(replicas=2)], array=array))
+    reject(harness, "OutOfcpu")
+    go_on(harness)
+    status = harness.job().status
+    assert status.state.phase == "Running"
+    assert status.array is None or (status.array.failed, status.array.retries) == ("", {})
+    assert pod_named(harness, "j1-worker-0").status.phase != "Failed"

@@ -1,6 +1,7 @@
 """A log, the cache built from it, and the outcomes of a controller."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -37,9 +38,9 @@ class SchedulerHarness:
         """Delete the objects."""
         self.apply(*self.log.lose(*objects))
 
-    def session(self) -> schedule.SessionResult:
+    def session(self, now: datetime = builders.NOON) -> schedule.SessionResult:
         """Run a session and read its decisions back from the log."""
-        decided = schedule.run_session(self.cache, builders.NOON, POLICY)
+        decided = schedule.run_session(self.cache, now, POLICY)
         drafts: list[tuple[str, msgspec.Struct]] = [
             (known.pod_group, known) for known in decided.decisions
         ]

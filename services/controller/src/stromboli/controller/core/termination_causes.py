@@ -39,28 +39,6 @@ _REASONS = {
 """``Terminated`` and ``NodeShutdown`` are the kubelet's reasons on a node that shuts down."""
 
 
-NODE_REJECTIONS = frozenset(
-    {
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "TaintToleration",
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-    }
-)
-"""Reasons by which a kubelet rejects a pod because of its placement, beside ``OutOf<resource>``.
-Source: Kubernetes, pkg/kubelet/lifecycle/predicate.go, and the kubelet's resource managers."""
-
-
-def is_node_rejection(pod: core.Pod) -> bool:
-    """Whether the node rejected the placement of a pod, so that no container of it ever ran."""
-    reason = pod.status.reason
-    if pod.status.phase != "Failed" or pod.status.container_statuses:
-        return False
-    return reason in NODE_REJECTIONS or reason.startswith("OutOf")
-
-
 def of(pod: core.Pod) -> str:
     """The cause; empty if it is none of ``CAUSES``. O(containers)."""
     disrupted = next(

@@ -44,6 +44,7 @@ from stromboli.scheduler.core import explain, plugins, policy, simulate
 from stromboli.scheduler.core.cache import (
     assumptions,
     cluster_cache,
+    node_rejections,
     partial_gangs,
     planned_placement,
     refusal_backoff,
@@ -219,7 +220,7 @@ class SessionRun:
     ) -> framework.Session:
         usage = {} if self._measured is None else self._measured.nodes
         around = cluster_objects.Cluster(now=self._now, memory=self._cache.memory, usage=usage)
-        return opening.open_on_model(
+        opened = opening.open_on_model(
             self._cache.world,
             configured,
             around,
@@ -229,6 +230,8 @@ class SessionRun:
             calls=external_calls.ExternalCalls(self._inputs.ask),
             timed=self._timed,
         )
+        node_rejections.cool_down(opened, self._cache.rejected_pods)
+        return opened
 
     def _act(self, opened: framework.Session) -> None:
         """Explanations and gauges call plugins as actions do: one that fails there has failed."""

@@ -107,6 +107,7 @@ class JobPods:
         self._restarts: dict[str, int] = {}
         self._policy_events: dict[str, policy_events.PolicyEvent] = {}
         self._pending: dict[str, policy_events.PolicyEvent] = {}
+        self._rejected: set[str] = set()
         self._members = tasks.Members(job)
         self._missing = {task.name: LeastFirst[tuple[int]]() for task in tasks.specs(job)}
         self._doomed: LeastFirst[tuple[int, str]] = LeastFirst()
@@ -168,6 +169,11 @@ class JobPods:
         for name in sorted(found):
             yield found[name]
 
+    @property
+    def has_rejected(self) -> bool:
+        """Whether a node rejected the placement of a pod of the current attempt."""
+        return bool(self._rejected)
+
     def has_succeeded(self, task: str) -> int:
         """How many pods of a task's current attempt have succeeded."""
         return self._succeeded.get(task, 0)
@@ -209,6 +215,7 @@ class JobPods:
         job, cache = self._job, self._cache
         self._kept = _PodCounts()
         self._succeeded, self._restarts, self._policy_events, self._pending = {}, {}, {}, {}
+        self._rejected = set()
         self._doomed = LeastFirst()
         uid = job.metadata.uid
         pods = cache.pods_of(uid)
@@ -252,6 +259,8 @@ class JobPods:
             is_pending = found.policy_event.events[0] == policy_events.POD_PENDING
             into = self._pending if is_pending else self._policy_events
             into[found.pod.metadata.name] = found.policy_event
+            if found.policy_event.is_node_rejection:
+                self._rejected.add(found.pod.metadata.name)
 
     def _take(self, key: str, found: _Pod) -> None:
         self._count(found, -1)
@@ -259,6 +268,7 @@ class JobPods:
             self._doomed.discard(_rank(found.pod))
         self._policy_events.pop(found.pod.metadata.name, None)
         self._pending.pop(found.pod.metadata.name, None)
+        self._rejected.discard(found.pod.metadata.name)
 
     def _count(self, found: _Pod, sign: int) -> None:
         if not found.is_doomed:

@@ -2,7 +2,8 @@
 
 The first policy that matches applies; policies of the task come before those of the job. A policy
 with a ``timeout`` is recorded in the status with its due time, so that it survives a restart of the
-controller. A policy with ``maxRetries`` is skipped once it has acted so often. An action becomes a
+controller. A policy with ``maxRetries`` is skipped once it has acted so often. A pod that its node
+rejected is a failed placement: no policy applies to it, it is placed again. An action becomes a
 status write first: one on the whole job begins a new job version, and a partial restart supersedes
 its pods, so no action is executed twice.
 
@@ -41,6 +42,9 @@ FIRST_BACKOFF = timedelta(seconds=10)
 third; it doubles from there, as between the retries of a Kubernetes Job."""
 LONGEST_BACKOFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 30
+REJECTED = "rejected"
+"""Name of the rule for pods that their node rejected. Names of policies contain a slash."""
+_PLACE_AGAIN = LifecyclePolicy(event="PodFailed", action="RestartPod")
 
 
 class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,8 @@ def evaluate(
 ) -> PolicyDecision:
     """Evaluate the job's policies. O(policy events x policies)."""
     listed = dict(_listed(job))
+    if pods.has_rejected:
+        listed[REJECTED] = _PLACE_AGAIN
     if not listed:
         return PolicyDecision(None, ())
     pending = watches_pending(job)
@@ -107,6 +113,7 @@ def evaluate(
         for key, it in waiting.items()
         if it.at <= now and key not in standing
     ]
+    due.sort(key=lambda it: it[0] == REJECTED)  # policies of the job come first
     policy_action = _order(job, due, listed)
     return PolicyDecision(
         policy_action, tuple(it for it in waiting.values() if _may_come(job, it, listed, now))
@@ -190,7 +197,11 @@ def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
 def _first_match(
     job: Job, policy_event: PolicyEvent, listed: Mapping[str, LifecyclePolicy]
 ) -> str | None:
+    if policy_event.is_node_rejection:
+        return REJECTED if _part(job, _PLACE_AGAIN, policy_event) else None
     for name, policy in listed.items():
+        if name == REJECTED:
+            continue
         of_task = name.partition("/")[0]
         if of_task not in ("", policy_event.task) or not _matches(policy, policy_event):
             continue
@@ -274,7 +285,8 @@ def _order(
         if wanted in lifecycle.PARTIAL:
             parts.append(_part(job, listed[name], policy_event))
         action = wanted
-        used[name] = None
+        if name != REJECTED:
+            used[name] = None
         why[policy_event.said()] = None
         is_free = is_free and policy_event.is_node_rejection
         if listed[name].backoff is None:
@@ -287,7 +299,7 @@ def _order(
         part=partial_restarts.union(parts),
         used=tuple(used),
         why=_listed_shortly(list(why)),
-        pause=max(pauses),
+        pause=max(pauses, default=timedelta()),
         not_before=max(not_before, default=None),
         is_free=is_free,
     )

@@ -14,7 +14,7 @@ import msgspec
 from stromboli.controller.core import manifests, partial_restarts, termination_causes
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
-from stromboli.shared import keys
+from stromboli.shared import keys, node_rejections
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job
 from stromboli.shared.formats import durations
@@ -65,6 +65,10 @@ class Pods(Protocol):
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
         """Uids of pods that may differ from their published state; None: deleted."""
+
+    @property
+    def has_rejected(self) -> bool:
+        """Whether a node rejected the placement of a pod of the current attempt."""
 
     def asks_for(self, name: str) -> bool:
         """Whether the job requires a pod of this name."""
@@ -162,7 +166,7 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
         return found
     return msgspec.structs.replace(
         found,
-        is_node_rejection=termination_causes.is_node_rejection(pod),
+        is_node_rejection=node_rejections.is_rejected(pod),
         attempt=manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
         created_at=pod.metadata.creation_timestamp,
     )

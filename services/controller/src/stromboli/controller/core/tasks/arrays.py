@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable
 
 from stromboli.controller.core import manifests, partial_restarts
-from stromboli.shared import keys
+from stromboli.shared import keys, node_rejections
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
 from stromboli.shared.formats import indexes
@@ -65,6 +65,8 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
         is_over = is_stale(job, pod) or partial_restarts.is_superseded(job, pod)
         if pod.status.phase not in ended or index not in left or is_over:
             continue
+        if node_rejections.is_rejected(pod):
+            continue  # it is placed again
         tried = found.retries.get(str(index), 0)
         if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
             retries[str(index)] = tried + 1

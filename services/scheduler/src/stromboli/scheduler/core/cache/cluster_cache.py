@@ -26,6 +26,7 @@ from stromboli.scheduler.core.cache import (
     assume_cache,
     claim_cache,
     inflight_limit,
+    node_rejections,
     observations,
     pod_plans,
     quarantine,
@@ -76,6 +77,7 @@ class ClusterCache:
         )
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.plans = pod_plans.PodPlans()
+        self.rejected_pods = node_rejections.RejectedPods()
         self.in_flight_limit = inflight_limit.InFlightLimit()
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         self.explained: dict[str, messages.PodGroupExplained] = {}
@@ -327,11 +329,12 @@ class ClusterCache:
             self.newest_creation = max(self.newest_creation, created or _EPOCH_START)
         match change.kind:
             case kinds.PODS:
-                if isinstance(change.after, snapshot.Unknown):
-                    if isinstance(change.before, core.Pod):
-                        self._last_readable[change.key] = change.before
-                else:
+                if not isinstance(change.after, snapshot.Unknown):
                     self._last_readable.pop(change.key, None)
+                elif isinstance(change.before, core.Pod):
+                    self._last_readable[change.key] = change.before
+                if self.rejected_pods.put(change.key, change.after):
+                    self._request_session()
                 self._observe_pod(change)
                 self._refresh_pod(change.key)
             case kinds.POD_GROUPS:
@@ -367,12 +370,10 @@ class ClusterCache:
                 self.claims.follow(kind, change.key)
                 self._request_session_if_waiting()
             case kinds.NAMESPACES:
-                there = change.after if isinstance(change.after, meta.Object) else None
-                labels = None if there is None else there.metadata.labels or {}
+                found = change.after
+                labels = found.metadata.labels or {} if isinstance(found, meta.Object) else None
                 if self.world.label_namespace(change.key, labels):
                     self._request_session_if_waiting()
-            case _:
-                pass
         for owner, key in self.world.resources.take_retriable():
             (self._refresh_pod if owner == "pod" else self._refresh_group)(key)
 

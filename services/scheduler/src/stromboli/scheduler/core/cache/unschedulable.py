@@ -138,7 +138,7 @@ def _was_refused(closed: session.Session, job: entities.Job) -> bool:
 
 
 def _unschedulable(closed: session.Session) -> BlockingClasses | None:
-    if not depends_on_nodes_only(closed.configuration):
+    if closed.cooldowns or not depends_on_nodes_only(closed.configuration):
         return None
     decided = {*closed.decisions.admitted, *closed.untried}
     found = {

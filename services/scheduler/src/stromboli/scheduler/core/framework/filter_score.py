@@ -132,7 +132,8 @@ class NodeFinder:
                 is_alone = True
                 if check.code is not extension_points.Code.UNSCHEDULABLE:
                     resolvable = resolvable & check.passed
-        for check in self._session.topology.checks(task):
+        own = (*self._session.topology.checks(task), *self._session.cooldowns.checks(task))
+        for check in own:
             checks.append(check)
             passed, resolvable = passed & check.passed, resolvable & check.passed
         return FilterResult(passed, resolvable, checks, is_alone)

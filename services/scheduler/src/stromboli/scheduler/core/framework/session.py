@@ -20,6 +20,7 @@ from stromboli.scheduler.core.framework import (
     external_calls,
     filter_score,
     interfaces,
+    node_cooldowns,
     ordering,
     statement,
     timing,
@@ -128,6 +129,7 @@ class Session(extensions.Extensions):
         self.finder = filter_score.NodeFinder(self)
         self._board: pod_affinity_index.PodAffinityIndex | None = None
         self.topology = topology_constraint.TopologyConstraint(self)
+        self.cooldowns = node_cooldowns.NodeCooldowns()
         self.complaints += kept.auxiliary.network_problems(self.nodes)
 
     # Plugins --------------------------------------------------------------------------------
