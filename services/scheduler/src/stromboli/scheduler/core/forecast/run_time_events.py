@@ -57,8 +57,8 @@ class RunTimeEvents:
 
     def _note_task(self, message: batch.TaskChanged) -> None:
         if message.after == "Running":
-            job = self._jobs.setdefault(message.uid, _Job())
-            job.started.setdefault(message.pod_uid, message.at)
+            running = self._jobs.setdefault(message.uid, _Job())
+            running.started.setdefault(message.pod_uid, message.at)
             return
         job = self._jobs.get(message.uid)
         if job is None or message.after not in (*_BY_ITSELF, "Terminating", "Gone"):
