@@ -24,7 +24,8 @@ class DecisionLog:
         self._changed = asyncio.Event()
         self._namespaces: dict[str, str] = {}
         self.binds: dict[str, list[str]] = {}
-        """Decision -> uids of the pods that it binds, in the order of the log."""
+        """Decision -> the pods that it binds, in the order of the log: by uid, or by
+        ``namespace/name`` if it creates the pod with its node."""
         self._answered_ms: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
@@ -57,7 +58,10 @@ class DecisionLog:
                 self._answered_ms.setdefault(record.key.decode(), record.timestamp)
             elif headers.get("ce_type") == DECIDED:
                 decided = json.loads(record.value)
-                binds = [it["uid"] for it in decided.get("binds") or ()]
+                binds = [
+                    it.get("uid") or f"{it['namespace']}/{it['pod']}"
+                    for it in decided.get("binds") or ()
+                ]
                 self.binds.setdefault(headers["ce_id"], binds)
                 if _does_something(decided):
                     namespace = record.key.decode().partition("/")[0]

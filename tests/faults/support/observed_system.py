@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from stromboli.testkit.checkers import claims, gang_atomicity, invariants, job_lifecycle
@@ -80,11 +80,16 @@ class ObservedSystem:
 
 
 @contextlib.asynccontextmanager
-async def start_observed_system(state: Path) -> AsyncIterator[ObservedSystem]:
-    """Everything started, and watched from before the first job."""
+async def start_observed_system(
+    state: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[ObservedSystem]:
+    """Everything started, and watched from before the first job. ``environment``: further
+    settings."""
     size = ("--cpu", str(workload.CPUS))
     async with contextlib.AsyncExitStack() as stack:
-        system = RealSystem(state, simulated_nodes=workload.NODES, node_options=size)
+        system = RealSystem(
+            state, simulated_nodes=workload.NODES, node_options=size, environment=environment
+        )
         await stack.enter_async_context(system)
         await claimable.provide_classes(system.parts)
         seen = await stack.enter_async_context(api_history.ApiHistory(system.parts).recording())

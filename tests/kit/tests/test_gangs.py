@@ -29,7 +29,13 @@ def pod(
     marks = {invariants.VERSION: version, gang_atomicity.DECISION: by}
     thing = {
         "kind": "Pod",
-        "metadata": {"name": uid, "uid": uid, "ownerReferences": [owner], "annotations": marks},
+        "metadata": {
+            "name": uid,
+            "namespace": "x",
+            "uid": uid,
+            "ownerReferences": [owner],
+            "annotations": marks,
+        },
         "spec": {"nodeName": node, "containers": []},
         "status": {"phase": phase},
     }
@@ -57,6 +63,15 @@ def test_a_decision_for_the_rest_of_a_gang_covers_it_with_those_before() -> None
     """An elastic job grows, and a pod that was replaced joins the others."""
     history = [job(), pod("a", 1), pod("b", 2), pod("c", 50, by="d2")]
     assert gang_atomicity.violations(history, {**BOTH, "d2": ["c"]}) == []
+
+
+def test_a_decision_names_the_pods_that_it_creates() -> None:
+    planned = {"d1": ["x/a", "x/b"], "d2": ["c"]}
+    history = [job(), pod("a", 1), pod("b", 2), pod("c", 50, by="d2")]
+    assert gang_atomicity.violations(history, planned) == []
+    alone = {"d1": ["x/a"], "d2": ["b"]}
+    history = [job(), pod("a", 1), pod("b", 2, by="d2"), pod("a", 3)]
+    assert gang_atomicity.violations(history, alone) == ["pod a runs by a decision for 1 of 2 pods"]
 
 
 def test_a_member_bound_by_no_decision_is_a_violation() -> None:

@@ -29,8 +29,8 @@ DECISION = "stromboli.sh/decision"
 
 
 class GangAtomicityChecker:
-    """The gangs of a history. ``decisions``: id -> uids of the pods that it binds, in the order of
-    the log."""
+    """The gangs of a history. ``decisions``: id -> the pods that it binds, in the order of the log:
+    by uid, or by ``namespace/name`` if it creates the pod with its node."""
 
     def __init__(self, decisions: Mapping[str, Iterable[str]]) -> None:
         self._decided = {name: frozenset(uids) for name, uids in decisions.items()}
@@ -41,6 +41,7 @@ class GangAtomicityChecker:
                 self._first.setdefault(uid, at)
         self._needed: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
         self._bound: dict[Gang, set[str]] = defaultdict(set)
         self._alive: dict[Gang, set[str]] = defaultdict(set)
         self._partial_since: dict[Gang, float] = {}
@@ -64,6 +65,7 @@ class GangAtomicityChecker:
 
     def _take_pod(self, gang: Gang, pod: Object, event: Event) -> Iterator[str]:
         uid = pod["metadata"]["uid"]
+        self._keys[uid] = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         is_bound = bool(pod["spec"].get("nodeName"))
         is_live = event["type"] != "DELETED" and any(invariants.live_pods([pod]))
         if is_bound:
@@ -89,10 +91,14 @@ class GangAtomicityChecker:
         at = self._position.get(decision)
         if at is None:
             return  # the log is followed a moment behind
-        before = {uid for uid in self._bound[gang] if self._first.get(uid, at) < at}
+        before = {uid for uid in self._bound[gang] if self._decided_at(uid, at) < at}
         together = len(before | self._decided[decision])
         if together < needed:
             yield from self._say(f"pod {name} runs by a decision for {together} of {needed} pods")
+
+    def _decided_at(self, uid: str, at: int) -> int:
+        """The place of the first decision about the pod; ``at`` if there is none."""
+        return self._first.get(uid, self._first.get(self._keys[uid], at))
 
     def _late(self, now: float) -> Iterator[str]:
         for gang, since in self._partial_since.items():
