@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from stromboli.history.settings import Settings as HistorySettings
+from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.shared.runtime import settings
 from stromboli.testkit.parts import tools
 from tests.charts.support import helm, rbac_rights
@@ -254,6 +255,23 @@ def test_only_an_impersonating_rest_may_impersonate(real_tools: tools.Tools) -> 
         pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
         names = {each["name"] for each in pod["containers"][0]["env"]}
         assert ("STROM_ADMISSION_IMPERSONATE" in names) is expected
+
+
+def test_pods_created_with_nodes_bring_the_policy_that_they_need(
+    real_tools: tools.Tools, whole: list[helm.Object]
+) -> None:
+    """It spares the account of the controller alone, whatever the release."""
+    assert not [it for it in whole if it["metadata"]["name"] == pod_annotations.NAME]
+    options = ("--set", "settings.bound_pods=true", "--set", "serviceAccount.name=runner")
+    objects = helm.rendered("controller", *helm.BROKERS, *options)
+    policy = helm.the_only(objects, "ValidatingAdmissionPolicy")
+    binding = helm.the_only(objects, "ValidatingAdmissionPolicyBinding")
+    assert pod_annotations.shortcoming(policy, binding) == ""
+    (account,) = [it["metadata"] for it in helm.of_kind(objects, "ServiceAccount")]
+    assert account["name"] == "runner"
+    (condition,) = policy["spec"]["matchConditions"]
+    user = '"system:serviceaccount:batch:runner"'
+    assert condition["expression"].endswith(f" in [{user}])")
 
 
 @pytest.mark.parametrize("by", ["own", "cert-manager"])
