@@ -3,7 +3,7 @@ are bound later, and never to two pods, a lost pod or a retry of the job."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,11 @@ class System:
                 if len(found) == PODS <= noted and all(pod.spec.node_name for pod in found):
                     return found
                 await asyncio.sleep(LOOK_EVERY_S)
+
+    async def placed_without(self, uids: Container[str]) -> list[core.Pod]:
+        """Pods with a node, without those of these uids."""
+        found = await self.pods()
+        return [it for it in found if it.spec.node_name and it.metadata.uid not in uids]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait for what a list of pods shows too early."""
@@ -230,6 +235,32 @@ async def test_pods_of_a_node_that_is_cordoned_meanwhile_go_elsewhere(system: Sy
     await submit(system)
     await check(system)
     assert cordoned[0] not in {pod.spec.node_name for pod in await system.pods()}
+
+
+async def test_pods_that_their_node_rejects_are_placed_on_other_nodes(system: System) -> None:
+    """Without a policy of the job, and without a retry."""
+    await submit(system)
+    await check(system)
+    found = await system.pods()
+    node = found[0].spec.node_name
+    rejected = {pod.metadata.uid: pod for pod in found if pod.spec.node_name == node}
+    status = msgspec.json.encode({"status": {"phase": "Failed", "reason": "OutOfcpu"}})
+    for pod in rejected.values():
+        name = pod.metadata.name
+        await system.cluster.patch(
+            kinds.PODS, "default", name, status, patch_type="merge", subresource="status"
+        )
+    async with asyncio.timeout(WITHIN_S):
+        while len(await system.placed_without(rejected)) < PODS:  # noqa: ASYNC110 - polled
+            await asyncio.sleep(LOOK_EVERY_S)
+    assert node not in {
+        pod.spec.node_name
+        for pod in await system.pods()
+        if pod.metadata.name in {it.metadata.name for it in rejected.values()}
+    }
+    job = (await system.job()).status
+    assert job.retry_count == job.asked_retries
+    assert job.state.phase in ("Pending", "Running")
 
 
 @pytest.mark.parametrize("after", range(PODS + 1))
