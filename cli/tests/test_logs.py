@@ -1,8 +1,6 @@
-"""Rules of ``strom job logs`` and ``exec``."""
+"""Rules of ``strom job logs``."""
 
-import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli.commands.jobs import job_exec
 from stromboli.cli.render import log_lines, merged_logs, pod_status
 from stromboli.client import job_logs
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit import builders
-
-FAKE = """#!/bin/sh
-if [ "$1" = config ]; then echo ours; exit; fi
-printf '%s\\n' "$@" > kubectl.called
-exit 7
-"""
 
 
 @pytest.fixture
@@ -195,58 +186,6 @@ def test_lines_do_not_depend_on_where_chunks_are_cut(chunks: list[bytes]) -> Non
         return [line for part in parts for line in cut.feed(part)] + list(cut.end())
 
     assert lines(chunks) == lines([b"".join(chunks)])
-
-
-@pytest.mark.usefixtures("job")
-def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
-    strom: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Path("bin/kubectl")
-    fake.parent.mkdir()
-    fake.write_text(FAKE)
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent.absolute()}{os.pathsep}{os.environ['PATH']}")
-    ran = strom("job", "exec", "a", "--", "nvidia-smi", "-L")
-    assert ran.exit_code == 7
-    called = Path("kubectl.called").read_text().splitlines()
-    assert called == [
-        "exec", "--stdin", "--namespace", "default", "a-w-2", "--container", called[6],
-        "--", "nvidia-smi", "-L",
-    ]  # fmt: skip
-    none = strom("job", "exec", "a", "--index", "10")
-    assert none.exit_code == 1
-    assert none.stderr.startswith("strom: job default/a: no matching pod is running\n")
-
-
-def test_exec_without_a_configured_cluster_is_an_error(
-    strom: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """kubectl's own message would name a port of this machine."""
-    fake = Path("bin/kubectl")
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\ntest "$1" = config || touch kubectl.called\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent.absolute()}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    refused = strom("job", "exec", "a", "--", "true")
-    assert refused.exit_code == 1
-    assert "no cluster is configured\nnext: set KUBECONFIG" in refused.stderr
-    assert not Path("kubectl.called").exists()
-
-
-def test_exec_without_kubectl_is_an_error_with_the_next_step(
-    strom: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    refused = strom("job", "exec", "a")
-    assert refused.exit_code == 1
-    assert "uses kubectl with your own rights" in refused.stderr
-
-
-def test_a_terminal_is_passed_on() -> None:
-    source = log_lines.Source(pod="p", uid="u", container="c", label="l", colour="red")
-    words = job_exec.kubectl_arguments(source, "n", ("sh",), is_terminal=True)
-    assert words[:3] == ["exec", "--stdin", "--tty"]
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def test_logs_and_exec_reach_the_container(system: KubeletSystem) -> None:
     lines = system.user.until(lambda: system.user.strom("job", "logs", "talks"), bool)
     assert "the answer is 42" in lines
     assert system.kubectl("exec", name, "--", "hostname").strip() == name
+    assert system.strom("job", "exec", "talks", "--", "hostname").strip() == name
     system.user.delete("talks")
 
 

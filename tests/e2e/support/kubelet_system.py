@@ -58,6 +58,11 @@ class KubeletSystem:
         )
         return ran.stdout
 
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of the administrator."""
+        return Path(self._system.parts.kubeconfig)
+
     def container(self, pod: Document) -> Document:
         """The status of a pod's only container; empty before it has one."""
         statuses: list[Document] = pod["status"].get("containerStatuses", [{}])

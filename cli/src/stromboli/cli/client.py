@@ -26,6 +26,7 @@ from stromboli.client import blocking, calls, job_calls, workload_calls
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
+from stromboli.client.sessions.opening import Place
 from stromboli.shared.api import batch, meta
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
@@ -246,6 +247,11 @@ class Client:
     def user_name(self) -> str:
         """The user of this client, as it is recorded on submitted objects."""
         return self.send(calls.me()).name
+
+    def session_place(self) -> Place:
+        """Where sessions in pods are opened."""
+        with self._translate_errors():
+            return self._client.session_place()
 
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> its problem or warning."""

@@ -1,5 +1,6 @@
 """The client for programs without an event loop."""
 
+import asyncio
 import contextlib
 import functools
 import time
@@ -25,6 +26,7 @@ from stromboli.client import (
 from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
+from stromboli.client.sessions import opening, targets
 from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
@@ -234,6 +236,37 @@ class Client:
                         yield LogLine(pod, container, text)
             for text in lines.end():
                 yield LogLine(pod, container, text)
+
+    def exec(
+        self,
+        name: str,
+        command: Sequence[str],
+        namespace: str = "default",
+        *,
+        task: str = "",
+        index: int | None = None,
+        container: str = "",
+        stdin: bytes = b"",
+    ) -> opening.ExecResult:
+        """Run a command in the first running pod of a job (of ``task`` and ``index``) to its end.
+
+        Raises NotFoundError; NoContainerError if no pod runs, or if the pod has several containers
+        and none is named; SessionError. Requires the extra ``exec``, and on a cluster a kubeconfig.
+        """
+        target = targets.choose(
+            self.job(name, namespace),
+            self.pods(name, namespace),
+            task=task,
+            indexes=None if index is None else (index,),
+            container=container,
+        )
+        place = self.session_place()
+        return asyncio.run(opening.run(place, target, command, stdin))
+
+    def session_place(self) -> opening.Place:
+        """Where sessions in pods are opened, for ``sessions.opening``."""
+        answer = self.send(opening.place_call())
+        return opening.place(answer.url, self.url, self._http.auth)
 
     def scale(
         self,

@@ -14,7 +14,9 @@
     was changed concurrently │   ├── ExpiredError          410: the continue token is too old; list
     again │   ├── RejectedError         422: ``violations`` lists the errors, each with its path │
     └── UnavailableError      503: temporarily unavailable ├── GoneError                 the object
-    of a wait was deleted or replaced ├── TimedOutError             a wait reached its timeout └──
+    of a wait was deleted or replaced ├── TimedOutError             a wait reached its timeout ├──
+    NoContainerError          no container runs for a session, or it must be named ├── SessionError
+    a session in a pod was refused, or it broke └──
     WorkersLostError          an executor's job ended, or a call's worker was lost too often
 """
 
@@ -110,6 +112,14 @@ class GoneError(ClientError):
 
 class TimedOutError(ClientError):
     """The wait reached its timeout."""
+
+
+class NoContainerError(ClientError):
+    """No container of the job runs in which a session can be opened, or it must be named."""
+
+
+class SessionError(ClientError):
+    """A session in a pod was refused, or its connection broke."""
 
 
 class WorkersLostError(ClientError, concurrent.futures.BrokenExecutor):

@@ -24,12 +24,13 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.client import server
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
-from stromboli.embedded import history_service, state_folder, volume_controller
+from stromboli.embedded import history_service, session_server, state_folder, volume_controller
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Kubelet, Webhook
 from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
+from stromboli.embedded.pod_sessions import EmbeddedPodSessions
 from stromboli.embedded.processes import agent, machine
 from stromboli.monitor import agent_receiver
 from stromboli.monitor import service as monitor
@@ -172,6 +173,14 @@ async def run_system(
             view[0],
         )
         kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
+        sessions = session_server.SessionServer(
+            EmbeddedPodSessions(cluster, dict.fromkeys(process_nodes.nodes, process_nodes)),
+            session_server.authorizer(authenticator, settings, token),
+            loopback_token.HOSTS,
+        )
+        admissions[0].pod_sessions_url = await stack.enter_async_context(
+            session_server.serving(sessions)
+        )
         await agent.mark_stale_nodes_not_ready(cluster, process_nodes.nodes, clock())
         work = (
             service.serve(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stromboli.embedded.nodes.list_watch import list_and_watch
-from stromboli.embedded.processes import machine, worker
+from stromboli.embedded.processes import exec_session, machine, worker
 from stromboli.embedded.processes.core import addresses
 from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.disk import PodFolder
@@ -23,6 +23,7 @@ from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.embedded.processes.output import Output
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
+from stromboli.shared.cluster import pod_sessions
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime, telemetry
 
@@ -141,6 +142,26 @@ class ProcessNodeAgent:
         chunks = _selected(output, query, follow=False)
         async with contextlib.aclosing(chunks):
             yield chunks
+
+    @contextlib.asynccontextmanager
+    async def exec(
+        self, uid: str, request: pod_sessions.ExecRequest
+    ) -> AsyncIterator[pod_sessions.ExecSession]:
+        """Run a command beside a container of a pod; ``request.container`` is set."""
+        found = self._worker(uid)
+        what = f"run a command in Pod {found.pod.metadata.key}"
+        process = found.process(request.container)
+        async with exec_session.opened(process, request, what) as session:
+            yield session
+
+    def address(self, uid: str) -> str:
+        """The IP address of a running pod. Raises InvalidError."""
+        return self._worker(uid).address
+
+    def _worker(self, uid: str) -> worker.PodWorker:
+        if (found := self._workers.get(uid)) is None:
+            raise errors.InvalidError("open a session", "the pod does not run on its node")
+        return found
 
     def uid_of(self, namespace: str, name: str) -> str:
         """Return the uid of one of our pods; empty if there is none of this name."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 
 import msgspec
 
+from stromboli.embedded.processes.launcher import children, passed_streams
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.output import Output
+from stromboli.shared import errors
 from stromboli.shared.runtime import telemetry
 
 _SOURCES = str(Path(__file__).parents[3])
@@ -122,6 +126,57 @@ class ContainerProcess:
             return False, f"no answer within {timeout_s:g}s"
         return message.code == 0, message.output.strip() or f"exit code {message.code}"
 
+    async def open_session(
+        self,
+        command: tuple[str, ...],
+        streams: children.Streams,
+        ended: asyncio.Future[tuple[int, str]],
+    ) -> int:
+        """Run a command on these streams beside the container; return its number for ``kill``.
+
+        ``ended`` gets its exit code, and why if it was not started. Raises UnavailableError if the
+        launcher does not take the streams.
+        """
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(functools.partial(_pass_on, ended))
+        listening, name, key = passed_streams.listen()
+        with listening:
+            listening.settimeout(0)
+            words = {"exec": number, "command": list(command), "session": name, "key": key}
+            self._ask(words)
+            await self._hand_over(listening, key, streams, answer)
+        return number
+
+    async def _hand_over(
+        self,
+        listening: socket.socket,
+        key: str,
+        streams: children.Streams,
+        answer: asyncio.Future[LauncherMessage],
+    ) -> None:
+        """Send the streams to the launcher, not to another process that connects."""
+        loop = asyncio.get_running_loop()
+        is_handed = False
+        while not is_handed:
+            accepted = loop.create_task(loop.sock_accept(listening))
+            waiting: list[asyncio.Future[Any]] = [accepted, answer]
+            await asyncio.wait(
+                waiting, timeout=passed_streams.WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not accepted.done():
+                accepted.cancel()
+                raise errors.UnavailableError("run a command", "the container does not run")
+            connection, _ = accepted.result()
+            with connection:
+                is_handed = await asyncio.to_thread(
+                    passed_streams.hand_over, connection, key, streams
+                )
+
+    def kill(self, number: int) -> None:
+        """Kill a command of ``open_session`` with its process group, if it still runs."""
+        self._ask({"kill": number})
+
     def _ask(self, request: dict[str, Any]) -> None:
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(_REQUEST.encode(request) + b"\n")
@@ -134,6 +189,19 @@ class ContainerProcess:
         while await self._process.stdout.read(_LINE_BYTES):
             pass
         await self._process.wait()
+
+
+def _pass_on(
+    ended: asyncio.Future[tuple[int, str]], answer: asyncio.Future[LauncherMessage]
+) -> None:
+    """The end of a command; without an answer the container has ended, and killed it."""
+    if ended.done():
+        return
+    if answer.cancelled():
+        ended.set_result((128 + signal.SIGKILL, ""))
+    else:
+        message = answer.result()
+        ended.set_result((message.code or 0, message.output))
 
 
 async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:

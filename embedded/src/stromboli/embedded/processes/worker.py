@@ -154,6 +154,14 @@ class PodWorker:
         kept = Output(self._folder.log(query.container, runs[-1]), is_over=True)
         return self._outputs.get(query.container, kept)
 
+    def process(self, container: str) -> launcher_client.ContainerProcess:
+        """A running container. Raises InvalidError if it does not run."""
+        found = self._launched.get(container)
+        if found is None:
+            what = f"run a command in Pod {self.pod.metadata.key}"
+            raise errors.InvalidError(what, f"container {container} does not run")
+        return found
+
     # --- the loop --------------------------------------------------------------------------
 
     async def _next(self) -> lifecycle.Event:

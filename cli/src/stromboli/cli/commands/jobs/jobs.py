@@ -28,6 +28,10 @@ class JobGroup(lazy.Group):
         "exec": Entry(
             f"{_HERE}.job_exec:exec_in", "Run a command in a running pod of a job.", "COMMAND_CLASS"
         ),
+        "port-forward": Entry(
+            f"{_HERE}.job_port_forward:port_forward",
+            "Forward local ports to a running pod of a job.",
+        ),
         "history": Entry(
             f"{_HERE}.job_history:history",
             "Show all attempts of a job, also of a deleted one.",

@@ -8,9 +8,12 @@ left.
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
+import termios
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOT_STARTED = 128
@@ -32,8 +35,21 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "become the reaper of descendants")
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], folder: str, output: int) -> int:
-    """Start a command in a new session, with stdout and stderr on ``output``; return its pid.
+class Streams(NamedTuple):
+    """File descriptors of a command; ``stdin`` None: an empty input. ``is_terminal``: they are a
+    terminal, which becomes the command's own.
+    """
+
+    stdin: int | None
+    stdout: int
+    stderr: int
+    is_terminal: bool = False
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str], folder: str, streams: Streams
+) -> int:
+    """Start a command in a new session on these streams; return its pid.
 
     Raises StartError that names the missing file.
     """
@@ -51,9 +67,11 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: str, o
         os.setsid()
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for standard, source in ((0, null), (1, output), (2, output)):
+        stdin = os.open(os.devnull, os.O_RDONLY) if streams.stdin is None else streams.stdin
+        for standard, source in ((0, stdin), (1, streams.stdout), (2, streams.stderr)):
             os.dup2(source, standard)
+        if streams.is_terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.umask(0o022)
         try:
             os.chdir(folder)

@@ -2,8 +2,10 @@
 
 The first line on stdin is a ``Spec``; further lines are requests: ``{"stop": grace_s}`` (SIGTERM to
 the command, SIGKILL to everything after the grace period), ``{"exec": id, "command": [...],
-"timeout_s": n}``. Lines on stdout are events: ``started``, ``refused`` (why), ``wrote`` (bytes so
-far), ``done`` (of an exec: id, code, None if out of time, output), ``ended`` (code, oom, lost).
+"timeout_s": n}``, the same with ``session`` and ``key`` instead of a time limit (a command on the
+streams of the caller, see ``passed_streams``), ``{"kill": id}`` (of an exec). Lines on stdout are
+events: ``started``, ``refused`` (why), ``wrote`` (bytes so far), ``done`` (of an exec: id, code,
+None if out of time, output), ``ended`` (code, oom, lost).
 """
 
 import contextlib
@@ -16,7 +18,12 @@ import sys
 import time
 from typing import Any, TypedDict
 
-from stromboli.embedded.processes.launcher import children, container_view, segments
+from stromboli.embedded.processes.launcher import (
+    children,
+    container_view,
+    passed_streams,
+    segments,
+)
 
 CHUNK_BYTES = 1 << 20
 TELL_EVERY_S = 0.05
@@ -53,7 +60,7 @@ class Spec(TypedDict):
 class Exec:
     """A command beside the container's main process, in the same namespaces."""
 
-    def __init__(self, number: int, pid: int, output: int, until: float) -> None:
+    def __init__(self, number: int, pid: int, output: int | None, until: float) -> None:
         self.number, self.pid, self.output, self.until = number, pid, output, until
         self.is_late = False
         self.said = b""
@@ -107,8 +114,13 @@ class Container:
         self._finish()
 
     def _start(self, command: list[str], output: int) -> int:
+        return self._start_on(command, children.Streams(None, output, output))
+
+    def _start_on(self, command: list[str], streams: children.Streams) -> int:
         environment, folder = self._spec["environment"], self._spec["working_directory"]
-        return children.start(command, environment, folder, output)
+        if streams.is_terminal:
+            environment = {"TERM": "xterm", **environment}
+        return children.start(command, environment, folder, streams)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -129,8 +141,34 @@ class Container:
                 self._kill_at = min(self._kill_at, time.monotonic() + request["stop"])
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._main, signal.SIGTERM)
+            elif "kill" in request:
+                self._kill(request["kill"])
+            elif "session" in request:
+                self._open_session(request)
             else:
                 self._execute(request)
+
+    def _open_session(self, request: dict[str, Any]) -> None:
+        """Run a command on the streams of the caller, without a time limit."""
+        try:
+            streams = passed_streams.receive(request["session"], request["key"])
+        except OSError as error:
+            send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))
+            return
+        try:
+            pid = self._start_on(request["command"], streams)
+        except children.StartError as error:
+            send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))
+            return
+        finally:
+            passed_streams.close(streams)
+        self._execs[pid] = Exec(request["exec"], pid, None, float("inf"))
+
+    def _kill(self, number: int) -> None:
+        for run in self._execs.values():
+            if run.number == number:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(run.pid, signal.SIGKILL)
 
     def _execute(self, request: dict[str, Any]) -> None:
         reading, writing = os.pipe()
@@ -159,6 +197,8 @@ class Container:
                 self._selector.unregister(self._output)
 
     def _read_requests(self, run: Exec) -> None:
+        if run.output is None:
+            return
         with contextlib.suppress(BlockingIOError):
             if chunk := os.read(run.output, CHUNK_BYTES):
                 run.said = (run.said + chunk)[:EXEC_OUTPUT_BYTES]
@@ -166,7 +206,7 @@ class Container:
                 self._stop_listening(run)
 
     def _stop_listening(self, run: Exec) -> None:
-        if run.output in self._selector.get_map():
+        if run.output is not None and run.output in self._selector.get_map():
             self._selector.unregister(run.output)
 
     def _reap(self) -> None:
@@ -176,7 +216,8 @@ class Container:
             elif run := self._execs.pop(pid, None):
                 self._read_requests(run)
                 self._stop_listening(run)
-                os.close(run.output)
+                if run.output is not None:
+                    os.close(run.output)
                 said = run.said.decode(errors="replace")
                 send_message(done=run.number, code=None if run.is_late else code, output=said)
 

@@ -65,6 +65,13 @@ class Me(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
 
 
+class PodSessionServer(msgspec.Struct, frozen=True):
+    """Where sessions in pods are opened: a URL with an API server's paths; empty: at the API
+    server, with the user's own kubeconfig."""
+
+    url: str
+
+
 class SchedulingInput(msgspec.Struct, frozen=True, rename="camel"):
     """Manifests reduced to scheduling fields, and objects that cannot be decoded."""
 
@@ -170,8 +177,17 @@ def routes(
             return Me("")
         return Me(request.user.name, tuple(request.user.groups))
 
+    @get(
+        "/v1/pod-sessions",
+        opt=authorization.OF_OBJECTS,
+        summary="Where commands in pods and connections to their ports are opened",
+    )
+    async def pod_sessions() -> PodSessionServer:
+        return PodSessionServer(admission.pod_sessions_url)
+
     return [
         me,
+        pod_sessions,
         apply,
         check,
         submit_in_bulk,

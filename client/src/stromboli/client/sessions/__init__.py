@@ -1,0 +1,1 @@
+"""Sessions in pods of a job: commands in containers and connections to ports."""

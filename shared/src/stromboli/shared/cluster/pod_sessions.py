@@ -1,0 +1,81 @@
+"""The port to running pods: commands in containers and connections to ports.
+
+Beside ``Cluster``, since services never open sessions: the user's own client does, with the user's
+rights. Every method raises the errors of ``stromboli.shared.errors``.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import msgspec
+
+
+class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run in a container. ``container`` may be empty if the pod has only one.
+
+    ``tty``: on a terminal of its own, where stderr is part of stdout. Without ``stdin`` the command
+    reads an empty input.
+    """
+
+    command: tuple[str, ...]
+    container: str = ""
+    stdin: bool = False
+    tty: bool = False
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A part of the output of a command."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+class ExecSession(Protocol):
+    """A running command. Leaving its context ends the session."""
+
+    async def write(self, data: bytes) -> None:
+        """Write to stdin. Ignored after the command has closed it."""
+
+    async def close_stdin(self) -> None:
+        """Let the command read the end of its input."""
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Set the size of the terminal."""
+
+    def output(self) -> AsyncGenerator[Chunk, None]:
+        """The output until the command has ended, in order within each stream. Once only."""
+
+    def exit_code(self) -> int:
+        """The exit code of the command, once the output has ended; 128 plus the number after a
+        signal. Raises UnavailableError if the connection broke before, and InvalidError if the
+        command could not be started.
+        """
+
+
+class PodConnection(Protocol):
+    """A TCP connection to a port of a pod."""
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. Raises InvalidError if the port refuses connections."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes. Ignored after the pod has closed the connection."""
+
+
+class PodSessions(Protocol):
+    """Sessions in pods of one cluster, as one account."""
+
+    def exec(
+        self, namespace: str, pod: str, request: ExecRequest
+    ) -> AbstractAsyncContextManager[ExecSession]:
+        """Run a command with the environment and working directory of its container.
+
+        Entering raises NotFoundError, ForbiddenError, UnavailableError, or InvalidError for a
+        container that does not exist or does not run.
+        """
+
+    def connect(
+        self, namespace: str, pod: str, port: int
+    ) -> AbstractAsyncContextManager[PodConnection]:
+        """Connect to a port of a pod. Entering raises as ``exec``."""
