@@ -403,6 +403,7 @@ def test_an_offset_follows_the_largest_of_the_last_samples() -> None:
 
 
 KNOWN = {
+    "actions/borrowing.py": "keeps since when nothing was decided; asks for the end of that time",
     "plugins/deviceshare/deviceshare.py": "stamps what it gives",
     "plugins/eviction_guards/eviction_limits.py": "asks for the ends of its windows",
     "plugins/extender/extender.py": "asks again after RETRY",

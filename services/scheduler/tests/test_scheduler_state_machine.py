@@ -463,7 +463,9 @@ def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
 def decided_on(cache: cluster_cache.ClusterCache) -> tuple[object, ...]:
     """When all gangs are evaluated again."""
     decided = schedule.run_session(cache, builders.NOON + unschedulable.RETRY_INTERVAL, POLICY)
-    return (by_content(decided), decided.explanations, decided.orders)
+    explained = {**cache.explained, **decided.explanations}
+    known = {key: each for key, each in explained.items() if each is not None}
+    return (by_content(decided), known, decided.orders)
 
 
 def by_content(decided: schedule.SessionResult) -> list[messages.StatementDecided]:

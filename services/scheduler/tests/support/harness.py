@@ -48,6 +48,8 @@ class SchedulerHarness:
             drafts.append((messages.SESSION_KEY, decided.record))
         for key, message in drafts:
             self.apply(self.log.append(draft(topics.DECISIONS, key, message)))
+        for key, explained in decided.explanations.items():
+            self.cache.record_explanation(key, explained)
         self.cache.finish_session(is_throttled=decided.is_throttled)
         return decided
 
