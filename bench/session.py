@@ -183,6 +183,9 @@ def main() -> None:
         "--evicting", action="store_true", help="with --steady: preempt, reclaim and sla are on"
     )
     parser.add_argument("--waiting", type=int, default=0, help="with --steady: gangs that wait")
+    parser.add_argument(
+        "--starving", action="store_true", help="with --waiting: they would fit on empty nodes"
+    )
     parser.add_argument("--victims", type=int, default=0, help="so many must go for one gang")
     parser.add_argument("--by", choices=("preempt", "reclaim"), default="preempt")
     given = parser.parse_args()
@@ -191,7 +194,11 @@ def main() -> None:
     )
     if given.steady:
         steady = session_long_running.steady(
-            EVICTING if given.evicting else CHART, options, given.waiting, rounds=10 * given.rounds
+            EVICTING if given.evicting else CHART,
+            options,
+            given.waiting,
+            rounds=10 * given.rounds,
+            is_starving=given.starving,
         )
         print(json.dumps(steady))
         return

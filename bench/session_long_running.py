@@ -79,12 +79,18 @@ class LongRunningScheduler:
 
 
 def steady(
-    configuration: dict[str, Any], options: session_clusters.Options, waiting: int, rounds: int
+    configuration: dict[str, Any],
+    options: session_clusters.Options,
+    waiting: int,
+    rounds: int,
+    *,
+    is_starving: bool = False,
 ) -> dict[str, Any]:
     """A full cluster, and one new gang of 8 after another: from its last record to its decision.
 
-    ``waiting``: this number of further gangs are pending that fit nowhere. Times are CPU seconds,
-    since the session is one thread without waits. The clock moves by ``STEP`` from one gang to the
+    ``waiting``: this number of further gangs are pending that fit nowhere; with ``is_starving``
+    their pods would fit on empty nodes. Times are CPU seconds, since the session is one thread
+    without waits. The clock moves by ``STEP`` from one gang to the
     next, so that rounds include what a session does at intervals.
     """
     life = LongRunningScheduler(configuration)
@@ -93,7 +99,8 @@ def steady(
     life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
     life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
     for at in range(waiting):
-        life.see(*_gang(options, f"waits{at:05}", session_clusters.CORES * (2 + at % 20)))
+        nodes = 1 if is_starving else 2 + at % 20
+        life.see(*_gang(options, f"waits{at:05}", session_clusters.CORES * nodes))
     life.accept(life.decide())
     seconds, wall = [], []
     gc.collect()
@@ -114,6 +121,7 @@ def steady(
         "nodes": options.nodes,
         "running": len(given.pods),
         "waiting_gangs": waiting,
+        "is_starving": is_starving,
         "event_to_decision_ms_p50": _ms(statistics.median(wall)),
         "event_to_decision_cpu_ms_p50": _ms(statistics.median(seconds)),
         "event_to_decision_cpu_ms_p99": _ms(sorted(seconds)[len(seconds) * 99 // 100]),

@@ -228,33 +228,6 @@ def bound_pods_run(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> 
     return {each for each in found if each.field in (EVICTIONS, NOMINATIONS)}
 
 
-def separate_dry_runs(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """Volcano's topology-aware preempt nominates a task that exceeds its queue's limit if only the
-    victims on its node are evicted: dry runs of several nodes count as one.
-    """
-    explained = set()
-    for gang in gangs_of(found, NOMINATIONS):
-        places, queue = nominated(case, theirs, gang), case.gangs[gang].queue
-        if not case.is_topology_aware or not places or nominated(case, ours, gang):
-            continue
-        members = [
-            pod
-            for pod in case.pods.values()
-            if pod.gang and case.gangs[pod.gang].queue == queue and pod.is_held
-        ]
-        gone = [key for key in theirs.evicted if case.pods[key].node in places.values()]
-        use: Counter[str] = Counter()
-        for pod in members:
-            use.update({} if pod.key in gone or pod.is_terminating else pod.request)
-        for key in places:
-            use.update(case.pods[key].request)
-        if any(use[name] > most for name, most in case.capability[queue].items()):
-            explained.add(Difference(NOMINATIONS, gang))
-            own = {case.pods[key].gang for key in theirs.evicted - ours.evicted}
-            explained |= {Difference(EVICTIONS, each) for each in own}
-    return explained
-
-
 def anti_affinity_in_a_session(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
     """Volcano nominates pods to one node that must not be on one node."""
     explained = set()
@@ -302,9 +275,9 @@ RULES = (
     Rule(
         "needless victims are spared",
         needless_victims,
-        6,
+        5,
         "evicts running pods of which no place is used",
-        ("e-700074", "e-700088", "e-700102", "c-700128", "d-700395", "e-700522"),
+        ("e-700088", "e-700102", "c-700128", "d-700395", "e-700522"),
     ),
     Rule(
         "only gangs that stand are nominated",
@@ -345,13 +318,6 @@ RULES = (
         1,
         "evicts a pod that does not run yet as if it ran",
         ("c-700422",),
-    ),
-    Rule(
-        "each node's dry run by itself",
-        separate_dry_runs,
-        1,
-        "evicts pods for a task that the limit of its queue refuses",
-        ("b-700001",),
     ),
     Rule(
         "required anti-affinity holds in a session",

@@ -113,10 +113,6 @@ class Case:
             each["metadata"]["name"]: units.amounts(each["status"]["allocatable"])
             for each in by_kind["Node"]
         }
-        self.capability = {
-            each["metadata"]["name"]: units.amounts(each["spec"].get("capability") or {})
-            for each in by_kind["Queue"]
-        }
         found = [_gang(each, priorities) for each in by_kind["PodGroup"]]
         self.gangs = {gang.key: gang for gang in found}
         pods = [_pod(each) for each in by_kind["Pod"]]
@@ -127,14 +123,6 @@ class Case:
         tiers = self._config["tiers"]
         plugins = (each for tier in tiers for each in tier["plugins"])
         return next((each for each in plugins if each["name"] == name), None)
-
-    @property
-    def is_topology_aware(self) -> bool:
-        """Whether preempt compares nodes by what their victims cost."""
-        return any(
-            each["name"] == "preempt" and each["arguments"].get("enableTopologyAwarePreemption")
-            for each in self._config.get("configurations") or ()
-        )
 
     def decide(self) -> Outcome:
         """What our scheduler decides."""

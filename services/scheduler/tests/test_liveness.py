@@ -74,6 +74,7 @@ def setting(
             reclaims="reclaim" in run,
             protects=frozenset(protects),
             whole="gang" in run,
+            frees_quota=is_topology_aware or "gangpreempt" in run,
             overcommits="overcommit" in names,
         ),
     )

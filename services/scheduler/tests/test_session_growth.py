@@ -4,7 +4,7 @@ What plugins are asked is counted, not instructions: CPython 3.11 may hang when 
 process in which an exception was once sent to another thread, as the plugin watchdog does.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from stromboli.scheduler.core.actions import preempt, reclaim
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 
@@ -22,6 +23,12 @@ COUNTER = "counter"
 QUEUES = 50
 JOBS_OF_A_QUEUE = 2
 TIER = [sessions.plugin(name) for name in ("priority", "gang", "predicates", "nodeorder")]
+BREAKABLE = [
+    sessions.plugin("priority"),
+    sessions.plugin("gang", enablePreemptable=False, enableReclaimable=False),
+    *TIER[2:],
+    sessions.plugin("proportion"),
+]
 
 
 @pytest.mark.parametrize("shares", ["proportion", "capacity"])
@@ -100,3 +107,72 @@ def test_an_evicting_action_visits_no_victims_while_no_job_starves(
     ssn.nodes.tasks, ssn.jobs = Unread(ssn.nodes.tasks), UnreadJobs(ssn.jobs)
     act(ssn)
     assert not ssn.decisions.evictions
+
+
+def victim_questions(
+    objects: list[meta.Object], act: Callable[[session.Session], None], run: str
+) -> tuple[int, int]:
+    """How often an action asks plugins for victims, and how many it evicts."""
+    asked: list[int] = []
+
+    class Counter:
+        def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+        def open(self, ssn: session.Session) -> None:
+            def choose(
+                evictor: entities.Task, candidates: Sequence[entities.Task]
+            ) -> extension_points.Victims:
+                asked.append(len(candidates))
+                return extension_points.Victims(candidates)
+
+            ssn.add_preemptable(choose)
+            ssn.add_reclaimable(choose)
+
+        def close(self, ssn: session.Session) -> None: ...
+
+    def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
+        return Counter if name == COUNTER else plugins.find(name, already_open)
+
+    usual = sessions.configured(BREAKABLE, run=run)
+    counting = (configuration.PluginOptions(COUNTER), *usual.tiers[0])
+    configured = configuration.Configuration(usual.actions, (counting,))
+    ssn = opening.open_session(configured, sessions.given(objects), find)
+    act(ssn)
+    return len(asked), len(ssn.decisions.evictions)
+
+
+def full_cluster(queue: str, size: int) -> list[meta.Object]:
+    """Each node has a pod of a job of its own, and too little room for a pod of a gang that
+    waits."""
+    objects: list[meta.Object] = [sessions.queue("a"), sessions.queue("b")]
+    for at in range(size):
+        objects.append(builders.make_node(f"n{at}", cpu="2"))
+        objects.extend(sessions.gang(f"g{at}", queue, 1, node=f"n{at}", cpu="1"))
+    return [*objects, *sessions.gang("new", "a", 4, min_member=4, cpu="2")]
+
+
+@pytest.mark.parametrize(
+    ("act", "queue"), [(preempt.run, "a"), (reclaim.run, "b")], ids=["preempt", "reclaim"]
+)
+def test_an_evicting_action_visits_no_node_where_no_job_may_have_victims(
+    act: Callable[[session.Session], None], queue: str
+) -> None:
+    """All jobs have the same priority, or their queue holds no more than it deserves."""
+    objects = full_cluster(queue, 8)
+    assert victim_questions(objects, act, "allocate, preempt, reclaim") == (0, 0)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_gang_without_enough_victims_asks_about_a_node_once_for_equal_tasks(size: int) -> None:
+    """Two of its four pods could have room; the number of questions does not grow with the pods
+    that find none."""
+    lower = builders.make_priority_class("lower", -1)
+    objects: list[meta.Object] = [lower, *full_cluster("a", size)]
+    for at in range(2):
+        node, name = f"m{at}", f"low{at}"
+        objects.append(builders.make_node(node, cpu="2"))
+        objects.append(
+            builders.make_pod_group(name, 1, queue="a", phase="Running", priority_class="lower")
+        )
+        objects.append(builders.make_pod(f"{name}-0", name, node=node, phase="Running", cpu="2"))
+    assert victim_questions(objects, preempt.run, "allocate, preempt") == (2, 0)

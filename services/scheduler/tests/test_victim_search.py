@@ -247,3 +247,16 @@ def test_a_broken_gang_of_lower_priority_can_be_preempted() -> None:
         "preempt", [builders.make_node("n0", cpu="4")], groups, pods, options=CHART
     )
     assert outcome.evictions == ("default/old-0",)
+
+
+@pytest.mark.parametrize("action", ["gangpreempt", "gangreclaim"])
+def test_pods_of_a_job_below_its_minimum_are_evicted_together(action: str) -> None:
+    """They cannot work without the others."""
+    nodes = [builders.make_node(f"n{at}", cpu="4") for at in range(2)]
+    pods = [
+        *(eviction.runs(f"old-{at}", f"n{at}", cpu="4") for at in range(2)),
+        builders.make_pod("old-2", "low", cpu="4"),
+        eviction.waits(cpu="4"),
+    ]
+    outcome = decide(action, nodes, [victims(action, least=3), eviction.high()], pods)
+    assert outcome.evictions == ("default/old-0", "default/old-1")

@@ -23,7 +23,8 @@ class Rules(msgspec.Struct, frozen=True):
 
     ``sharing``: proportion, capacity, or empty for neither. ``protects``: the actions for which the
     plugin gang protects each job's minimum. ``whole``: an eviction may end whole jobs (the gang
-    actions). ``overcommits``: the plugin overcommit limits which gangs enter queues.
+    actions). ``frees_quota``: victims on any nodes count for the limit of the queue.
+    ``overcommits``: the plugin overcommit limits which gangs enter queues.
     """
 
     sharing: str = ""
@@ -31,6 +32,7 @@ class Rules(msgspec.Struct, frozen=True):
     reclaims: bool = False
     protects: frozenset[str] = frozenset()
     whole: bool = False
+    frees_quota: bool = False
     overcommits: bool = True
 
 
@@ -96,12 +98,13 @@ def entitled(view: View, rules: Rules) -> Iterator[str]:
         if lacking and _may_borrow(view, rules, gang) and view.room(gang) >= lacking:
             yield f"{gang.name}: room is idle beyond the share of its queue"
             continue
-        if not lacking or not _may_have(view, rules, gang, lacking):
+        if not lacking:
             continue
         if view.phase[gang.name] == "Pending" and not _may_enter(view, rules, gang):
             continue
         for way, victims in _ways(view, rules, gang):
-            if view.room(gang, victims) >= lacking:
+            may_have = _may_have(view, rules, gang, lacking, victims)
+            if may_have and view.room(gang, victims) >= lacking:
                 names = ", ".join(pod.name for pod in victims)
                 yield (
                     f"{gang.name} by {way} of {names}" if victims else f"{gang.name}: room is idle"
@@ -176,11 +179,14 @@ def _may_reclaim(view: View, rules: Rules, gang: Gang) -> bool:
     return view.held[gang.queue] + needed <= view.deserved(gang.queue, rules)
 
 
-def _may_have(view: View, rules: Rules, gang: Gang, lacking: int) -> bool:
-    """What the queue would hold is within what proportion gives it; capacity sets no limit here."""
+def _may_have(view: View, rules: Rules, gang: Gang, lacking: int, victims: Iterable[Pod]) -> bool:
+    """What the queue would hold without the victims is within what proportion gives it; capacity
+    sets no limit here."""
     if rules.sharing != "proportion":
         return True
-    needed = view.held[gang.queue] + lacking * gang.cpu
+    own = [pod for pod in victims if pod.gang.queue == gang.queue]
+    freed = sum(pod.gang.cpu for pod in own) if rules.frees_quota else 0
+    needed = view.held[gang.queue] - freed + lacking * gang.cpu
     return needed <= view.deserved(gang.queue, rules)
 
 

@@ -1,7 +1,8 @@
 """Preemptors and victim candidates of the evicting actions, and their order."""
 
 import functools
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cmp_to_key
 
 import numpy as np
@@ -15,78 +16,125 @@ NEVER = "Never"
 _PREEMPTED = ("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
-_Requests = dict[entities.TaskClass, tuple[resource_vectors.Vector, list[int]]]
-"""Class of tasks -> their request, and the rows of the nodes that hold them."""
+_Requests = Sequence[tuple[resource_vectors.Vector, list[int]]]
+"""Request of some tasks, and the rows of the nodes that hold them."""
+MayHaveVictims = Callable[[extension_points.Evictor, entities.Job], bool]
+"""``Session.may_preempt`` or ``Session.may_reclaim``."""
+NO_JOBS: frozenset[str] = frozenset()
 
 
 class VictimIndex:
-    """Tasks that may be evicted, by queue and node, as of the first question of an action.
+    """Tasks that may be evicted, by job and node.
 
-    Tasks of the same priority are listed youngest first. O(tasks) at the first question, O(tasks of
-    the node) for each node.
+    A search visits the jobs that may have victims for it, and the nodes that could hold a task
+    without them. What a job holds on each node is summed at the first question about it: O(its
+    tasks). Tasks of the same priority are listed youngest first.
     """
 
-    def __init__(self, ssn: session.Session, statuses: Iterable[entities.Status]) -> None:
+    def __init__(
+        self,
+        ssn: session.Session,
+        statuses: Iterable[entities.Status],
+        may_have: MayHaveVictims,
+    ) -> None:
         self._session = ssn
         self._statuses = frozenset(statuses)
-        self._on_node: dict[int, list[tuple[str, entities.Task]]] = {}
-        self._summed: tuple[tuple[str, ...], resource_vectors.Table] | None = None
+        self._may_have = may_have
+        self._on_node: dict[int, list[entities.Task]] = {}
+        self._held: dict[str, _Requests] = {}
+        self._jobs: dict[extension_points.Evictor, tuple[int, frozenset[str]]] = {}
+        self._summed: tuple[frozenset[str], resource_vectors.Table] | None = None
 
-    @property
-    def queues(self) -> list[str]:
-        """The names of queues that have candidates."""
-        return sorted(self._held)
+    def jobs_for(
+        self, job: entities.Job, is_victim: Callable[[entities.Job], bool]
+    ) -> frozenset[str]:
+        """Return the keys of the other jobs that may have victims for a job.
 
-    def on(self, row: int, queues: Iterable[str]) -> list[entities.Task]:
-        """Return the candidates of these queues on a node, without those that have been evicted
-        since."""
+        ``is_victim``: the rule of the action, the same for all jobs of a queue. O(jobs with
+        candidates) after a change of the session, O(1) otherwise for each queue and priority.
+        """
+        evictor = extension_points.Evictor(job.queue, job.priority)
+        changes = len(self._session.nodes.touched)
+        known = self._jobs.get(evictor)
+        if known is None or known[0] != changes:
+            found = frozenset(
+                other.key
+                for other in self._holders
+                if is_victim(other) and self._may_have(evictor, other)
+            )
+            known = self._jobs[evictor] = changes, found
+        return known[1] - {job.key} if job.key in known[1] else known[1]
+
+    def on(self, row: int, jobs: Container[str]) -> list[entities.Task]:
+        """Return the candidates of these jobs on a node, by queue, without those that have been
+        evicted since."""
         listed = self._on_node.get(row)
         if listed is None:
             listed = self._on_node[row] = self._candidates(row)
+        return [task for task in listed if task.job in jobs and task.status in self._statuses]
+
+    def of_job(self, job: entities.Job) -> list[entities.Task]:
+        """Return the candidates of a job on all nodes."""
+        tasks = [] if job.frozen else job.with_status(*self._statuses)
         return [
-            task
-            for queue in queues
-            for name, task in listed
-            if name == queue and task.status in self._statuses
+            task for task in tasks if task.preemptable and task.node in self._session.nodes.rows
         ]
 
-    def helpful_nodes(self, task: entities.Task, queues: Iterable[str]) -> extension_points.Mask:
-        """Return the nodes that could hold the task if all candidates were evicted. No other node
-        is worth a trial."""
-        future = self._session.nodes.future_idle + self._held_by(tuple(queues))
+    def helpful_nodes(self, task: entities.Task, jobs: frozenset[str]) -> extension_points.Mask:
+        """Return the nodes that could hold the task if all candidates of the jobs were evicted. No
+        other node is worth a trial."""
+        future = self._session.nodes.future_idle
+        if jobs:
+            future = future + self._held_by(jobs)
         return resource_vectors.fits(task.request, future) & self._session.nodes.labelled.usable
 
-    def _candidates(self, row: int) -> list[tuple[str, entities.Task]]:
+    @functools.cached_property
+    def _holders(self) -> list[entities.Job]:
+        """The jobs that had candidates at the first question."""
+        return [
+            job
+            for job in self._session.jobs.values()
+            if not job.frozen and any(job.by_status.get(status) for status in self._statuses)
+        ]
+
+    def _candidates(self, row: int) -> list[entities.Task]:
         found = []
         tasks = self._session.nodes.tasks[row].values()
         for task in sorted(tasks, key=_eviction_preference, reverse=True):
             job = self._session.job_of(task)
             if job is not None and not job.frozen and task.preemptable:
                 found.append((job.queue, task))
-        return found
+        return [task for _, task in sorted(found, key=operator.itemgetter(0))]
 
-    @functools.cached_property
-    def _held(self) -> dict[str, _Requests]:
-        """Queue -> requests of its candidates."""
-        found: dict[str, _Requests] = {}
-        rows = self._session.nodes.rows
-        for job in self._session.jobs.values():
-            for status in () if job.frozen else self._statuses:
+    def _requests(self, key: str) -> _Requests:
+        """What the candidates of a job request, and where; as of the first question."""
+        known = self._held.get(key)
+        if known is None:
+            rows = self._session.nodes.rows
+            by_class: dict[entities.TaskClass, tuple[resource_vectors.Vector, list[int]]] = {}
+            job = self._session.jobs[key]
+            for status in self._statuses:
                 for task in job.by_status.get(status, {}).values():
                     row = rows.get(task.node)
                     if task.preemptable and row is not None:
-                        held = found.setdefault(job.queue, {})
-                        held.setdefault(task.task_class, (task.request, []))[1].append(row)
-        return found
+                        by_class.setdefault(task.task_class, (task.request, []))[1].append(row)
+            known = self._held[key] = list(by_class.values())
+        return known
 
-    def _held_by(self, queues: tuple[str, ...]) -> resource_vectors.Table:
-        """What the candidates of the queues hold on each node."""
-        if self._summed is None or self._summed[0] != queues:
-            total = np.zeros_like(self._session.nodes.idle)
-            for queue in queues:
-                for request, rows in self._held.get(queue, {}).values():
+    def _held_by(self, jobs: frozenset[str]) -> resource_vectors.Table:
+        """What the candidates of the jobs hold on each node. O(tasks of the jobs that differ from
+        those of the last question)."""
+        if self._summed is None:
+            self._summed = NO_JOBS, np.zeros_like(self._session.nodes.idle)
+        before, total = self._summed
+        if before != jobs:
+            for key in jobs - before:
+                for request, rows in self._requests(key):
                     np.add.at(total.T, rows, request)
-            self._summed = queues, total
+            for key in before - jobs:
+                for request, rows in self._requests(key):
+                    np.subtract.at(total.T, rows, request)
+            self._summed = jobs, total
         return self._summed[1]
 
 

@@ -73,7 +73,7 @@ def make_room(
                 )
                 if found is not None:
                     made, taken = found
-                    ended = [each.victims for each in taken if not each.is_safe]
+                    ended = [each.victims for each in taken if each.is_inseparable]
                     victim_search.conclude(ssn, job, made, _rules(action), ended)
                     return
 

@@ -7,7 +7,8 @@ the order of names, not from a random start. Gangs with a topology constraint ar
 ``gangpreempt``, since room that is made node by node may be in any domain.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -70,17 +71,21 @@ def configuration_of(ssn: session.Session) -> Arguments:
 
 
 def _preempt_other_jobs(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
-    rules = attempt.rules(lambda victim: victim.job != job.key)
+    rules = attempt.rules(job, attempt.other_jobs(job))
     victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
 def _preempt_within_job(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
-    rules = attempt.rules(lambda victim: victim.job == job.key)
+    rules = attempt.rules(job, lambda: frozenset({job.key}))
     stmt = ssn.statement()
     for task in eviction_rules.pending_tasks(ssn, job):
         if not victim_search.nominate(ssn, task, rules, stmt):
             break
     victim_search.conclude(ssn, job, stmt, rules)
+
+
+VictimJobs = Callable[[], frozenset[str]]
+"""Returns the jobs whose tasks are candidates."""
 
 
 class _Attempt:
@@ -89,55 +94,82 @@ class _Attempt:
     def __init__(self, ssn: session.Session, arguments: Arguments) -> None:
         self._session = ssn
         self._arguments = arguments
-        self._victims = eviction_rules.VictimIndex(ssn, entities.PREEMPTABLE)
+        self._victims = eviction_rules.VictimIndex(ssn, entities.PREEMPTABLE, ssn.may_preempt)
         self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
 
-    def rules(self, is_candidate: Callable[[entities.Task], bool]) -> victim_search.SearchRules:
-        """Return the search rules for victims that ``is_candidate`` accepts."""
+    def other_jobs(self, job: entities.Job) -> VictimJobs:
+        """Return the other jobs of the queue that may have victims, found when first needed.
+        Evictions for this gang only remove jobs from it."""
+        return functools.cache(
+            lambda: self._victims.jobs_for(job, lambda other: other.queue == job.queue)
+        )
 
-        def may_place(task: entities.Task) -> bool:
-            return self._session.finder.pre_predicate(task) is None
-
+    def rules(self, job: entities.Job, jobs: VictimJobs) -> victim_search.SearchRules:
+        """Return the search rules for victims of these jobs."""
+        finder = self._session.finder
         return victim_search.SearchRules(
             NAME,
-            may_place,
-            lambda task: self._make_room(task, is_candidate),
+            lambda task: finder.pre_predicate(task) is None,
+            lambda task: self._make_room(task, jobs()),
             lambda node: not self._arguments.is_topology_aware,
         )
 
     def _make_room(
-        self, task: entities.Task, is_candidate: Callable[[entities.Task], bool]
+        self, task: entities.Task, jobs: frozenset[str]
     ) -> victim_search.NodeRoom | None:
         ssn = self._session
-        if not eviction_rules.may_evict(ssn, task):
+        if not jobs or not eviction_rules.may_evict(ssn, task):
             return None
-        is_own = is_candidate(task)
+        is_own = task.job in jobs
         asked = (task.task_class, task.job, task.priority, is_own)
         if self._failed.get(asked) == len(ssn.nodes.touched):
             return None
-        room = self._room(task, is_candidate)
+        room = self._room(task, jobs)
         if room is None:
             self._failed[asked] = len(ssn.nodes.touched)
         return room
 
-    def _room(
-        self, task: entities.Task, is_candidate: Callable[[entities.Task], bool]
-    ) -> victim_search.NodeRoom | None:
+    def _room(self, task: entities.Task, jobs: frozenset[str]) -> victim_search.NodeRoom | None:
         finder = self._session.finder
-        queue = self._session.jobs[task.job].queue
-        helps = self._victims.helpful_nodes(task, [queue]) & finder.filter_result(task).resolvable
+        helps = self._victims.helpful_nodes(task, jobs) & finder.filter_result(task).resolvable
         if self._arguments.is_topology_aware:
-            return self._cheapest(task, is_candidate, helps & self._unresolvable_nodes(task))
+            helps &= self._unresolvable_nodes(task)
+            return self._cheapest(task, jobs, helps) or self._within_quota(task, jobs, helps)
         if not helps.any():
             return None
         # The best node nearly always succeeds: the others are ranked only if it fails.
         best = finder.best(task, helps)
-        room = self._room_on(task, best, is_candidate)
+        room = self._room_on(task, best, jobs)
         if room is not None:
             return room
         helps[self._session.nodes.rows[best]] = False
-        choices = (self._room_on(task, node, is_candidate) for node in finder.ranked(task, helps))
+        choices = (self._room_on(task, node, jobs) for node in finder.ranked(task, helps))
         return next((room for room in choices if room is not None), None)
+
+    def _within_quota(
+        self, task: entities.Task, jobs: frozenset[str], helps: extension_points.Mask
+    ) -> victim_search.NodeRoom | None:
+        """Return the room on a node for a task that exceeds its queue's quota as long as victims on
+        other nodes run. As in Volcano, only dry runs count the victims of several nodes."""
+        ssn = self._session
+        if not helps.any() or ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
+            return None
+        # What is served last is evicted first. Pods that request nothing free no quota.
+        ordered = sorted((ssn.jobs[key] for key in jobs), key=ssn.job_key(), reverse=True)
+
+        def groups() -> Iterator[list[entities.Task]]:
+            for job in ordered:
+                yield [each for each in self._victims.of_job(job) if not each.is_best_effort]
+
+        choices = victim_search.room_within_quota(
+            ssn,
+            task,
+            ssn.finder.ranked(task, helps),
+            lambda node: self._candidates(task, node, jobs),
+            groups,
+            ssn.preemptable,
+        )
+        return next((room for room in choices if not self._victim_would_win_back(task, room)), None)
 
     def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
         """Return the nodes that pass the filters of plugins that take no part in eviction trials.
@@ -158,16 +190,13 @@ class _Attempt:
         return mask
 
     def _cheapest(
-        self,
-        task: entities.Task,
-        is_candidate: Callable[[entities.Task], bool],
-        helps: extension_points.Mask,
+        self, task: entities.Task, jobs: frozenset[str], helps: extension_points.Mask
     ) -> victim_search.NodeRoom | None:
         """Return the room with the least important victims among the first nodes with room."""
         wanted = self._arguments.max_compared(len(self._session.nodes))
         found: list[victim_search.NodeRoom] = []
         for row in np.flatnonzero(helps):
-            room = self._room_on(task, self._session.nodes.names[row], is_candidate)
+            room = self._room_on(task, self._session.nodes.names[row], jobs)
             if room is not None:
                 found.append(room)
                 if len(found) == wanted:
@@ -175,19 +204,23 @@ class _Attempt:
         return min(found, key=_cost, default=None)
 
     def _room_on(
-        self, task: entities.Task, node: str, is_candidate: Callable[[entities.Task], bool]
+        self, task: entities.Task, node: str, jobs: frozenset[str]
     ) -> victim_search.NodeRoom | None:
         ssn = self._session
-        queue = ssn.jobs[task.job].queue
-        candidates = [
-            other
-            for other in self._victims.on(ssn.nodes.rows[node], [queue])
-            if is_candidate(other) and (other.is_best_effort or not task.is_best_effort)
-        ]
+        candidates = self._candidates(task, node, jobs)
         if not candidates:
             return None
         room = victim_search.room_on(ssn, task, node, candidates, ssn.preemptable)
         return None if room is None or self._victim_would_win_back(task, room) else room
+
+    def _candidates(
+        self, task: entities.Task, node: str, jobs: frozenset[str]
+    ) -> list[entities.Task]:
+        return [
+            other
+            for other in self._victims.on(self._session.nodes.rows[node], jobs)
+            if other.is_best_effort or not task.is_best_effort
+        ]
 
     def _victim_would_win_back(self, task: entities.Task, room: victim_search.NodeRoom) -> bool:
         """Return whether a victim's job would be ordered before the preemptor's job after the

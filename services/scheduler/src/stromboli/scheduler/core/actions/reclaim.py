@@ -4,6 +4,7 @@ Differences from Volcano: nothing is evicted on a node while another node has ro
 pass filters and the quota of its queue on the node as it is after the evictions.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -26,7 +27,7 @@ def run(ssn: session.Session) -> None:
     starving = eviction_rules.starving_jobs(ssn)
     if not starving:
         return
-    victims = eviction_rules.VictimIndex(ssn, (entities.Status.RUNNING,))
+    victims = eviction_rules.VictimIndex(ssn, (entities.Status.RUNNING,), ssn.may_reclaim)
     while starving:
         queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in starving])
         jobs = starving.pop(queue.name)
@@ -45,6 +46,11 @@ def _reclaim_for(
     def may_place(task: entities.Task) -> bool:
         return ssn.preemptive(queue, [task]) and ssn.finder.pre_predicate(task) is None
 
+    # Evictions for this gang only remove jobs from it.
+    others = functools.cache(
+        lambda: victims.jobs_for(job, lambda other: _is_reclaimable(ssn, queue, other.key))
+    )
+
     def search(choose: ChooseRoom) -> victim_search.MakeRoom:
         failed: dict[entities.TaskClass, int] = {}
 
@@ -53,7 +59,7 @@ def _reclaim_for(
                 return None
             if failed.get(task.task_class) == len(ssn.nodes.touched):
                 return None  # Nothing has changed since an equal task found no room.
-            room = choose(_choices(ssn, task, queue, victims))
+            room = choose(_choices(ssn, task, others(), victims))
             if room is None:
                 failed[task.task_class] = len(ssn.nodes.touched)
             return room
@@ -61,7 +67,9 @@ def _reclaim_for(
         return make_room
 
     def nominates_idle(node: str) -> bool:
-        return bool(victims.on(ssn.nodes.rows[node], _reclaimable_queues(ssn, queue, victims)))
+        on_node = ssn.nodes.tasks[ssn.nodes.rows[node]].values()
+        jobs = {task.job for task in on_node if _is_reclaimable(ssn, queue, task.job)}
+        return bool(victims.on(ssn.nodes.rows[node], jobs))
 
     rules = victim_search.SearchRules(
         NAME, may_place, search(_first), nominates_idle, search(_least_evicted)
@@ -72,11 +80,12 @@ def _reclaim_for(
 def _choices(
     ssn: session.Session,
     task: entities.Task,
-    queue: entities.Queue,
+    others: frozenset[str],
     victims: eviction_rules.VictimIndex,
 ) -> Iterator[victim_search.NodeRoom]:
     """Yield the room on each node whose victims make some, in node order."""
-    others = _reclaimable_queues(ssn, queue, victims)
+    if not others:
+        return
     helps = victims.helpful_nodes(task, others) & ssn.finder.filter_result(task).resolvable
     for row in np.flatnonzero(helps):
         candidates = victims.on(int(row), others)
@@ -106,12 +115,7 @@ def _least_evicted(choices: Iterator[victim_search.NodeRoom]) -> victim_search.N
     return compared[int(np.argmin(parts.sum(axis=1)))]
 
 
-def _reclaimable_queues(
-    ssn: session.Session, queue: entities.Queue, victims: eviction_rules.VictimIndex
-) -> list[str]:
-    """Return the names of the queues that others may reclaim from."""
-    return [
-        name
-        for name in victims.queues
-        if name != queue.name and name in ssn.queues and ssn.queues[name].reclaimable
-    ]
+def _is_reclaimable(ssn: session.Session, queue: entities.Queue, job: str) -> bool:
+    """Return whether the job is in another queue that others may reclaim from."""
+    other = ssn.jobs.get(job)
+    return other is not None and other.queue != queue.name and ssn.queue_of(other).reclaimable

@@ -1,7 +1,9 @@
 """Bundles of victims for the gang actions: groups of tasks that are evicted together.
 
 A *safe* bundle leaves its job at or above its minimum (or the job is below it already). A *whole*
-bundle ends its job: all of its tasks are evicted or none. Safe bundles come first.
+bundle ends its job: all of its tasks are evicted or none. Safe bundles come first. All tasks of a
+job below its minimum are one safe bundle, and none of them is spared: they cannot work without the
+others.
 """
 
 import math
@@ -21,11 +23,15 @@ PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 
 
 class VictimBundle(msgspec.Struct, frozen=True, eq=False):
-    """Victims of one job that are evicted together."""
+    """Victims of one job that are evicted together.
+
+    ``is_inseparable``: none of them is spared alone, since their job is below its minimum or ends.
+    """
 
     job: entities.Job
     victims: Sequence[entities.Task]
     is_safe: bool
+    is_inseparable: bool
 
     @property
     def request(self) -> resource_vectors.Sum:
@@ -84,7 +90,7 @@ def _split_job(
 ) -> list[VictimBundle]:
     ordered = sorted(tasks, key=lambda task: (not helps(task), task.priority, task.uid))
     if job.ready < job.min_available:
-        return [VictimBundle(job, ordered, is_safe=True)]
+        return [VictimBundle(job, ordered, is_safe=True, is_inseparable=True)]
     surplus = job.ready - job.min_available
     ready = Counter(task.role for task in job.with_status(*entities.READY))
     of_role = {role: ready[role] - least for role, least in job.role_minimums}
@@ -100,8 +106,8 @@ def _split_job(
         else:
             others.append(task)
     parts = [
-        VictimBundle(job, safe, is_safe=True),
-        VictimBundle(job, others, is_safe=False),
+        VictimBundle(job, safe, is_safe=True, is_inseparable=False),
+        VictimBundle(job, others, is_safe=False, is_inseparable=True),
     ]
     return [part for part in parts if part.victims]
 
@@ -142,7 +148,7 @@ def _filtered_by_plugins(
     is kept or dropped."""
     agreed = ssn.unified_evictable(action, preemptor, bundle.victims)
     if bundle.is_safe:
-        return [VictimBundle(bundle.job, agreed, is_safe=True)] if agreed else []
+        return [msgspec.structs.replace(bundle, victims=agreed)] if agreed else []
     return [bundle] if len(agreed) == len(bundle.victims) else []
 
 

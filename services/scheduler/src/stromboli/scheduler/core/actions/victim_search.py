@@ -18,7 +18,8 @@ So idle, terminating and reclaimed room count together, and a node without victi
 node that has some. The search depends on the session alone and is deterministic.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -30,6 +31,8 @@ from stromboli.scheduler.core.placement import extension_points
 
 ALLOCATE = "allocate"
 """The action that binds to idle room."""
+MOST_FOR_QUOTA = 256
+"""Victims of one task that exceeds its queue's quota; trials with more would take seconds."""
 
 ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
 """Returns the candidates on a node that plugins allow: ``Session.preemptable`` or
@@ -37,7 +40,10 @@ ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities
 
 
 class NodeRoom(msgspec.Struct, frozen=True, eq=False):
-    """A node on which a task fits once the victims are evicted. The evictions are not applied."""
+    """A node on which a task fits once the victims are evicted. The evictions are not applied.
+
+    Victims on other nodes reduce what the task's queue holds, if its quota refuses the task.
+    """
 
     node: str
     victims: Sequence[entities.Task]
@@ -97,11 +103,27 @@ def place(
     room.
     """
     has_all = True
+    failed: dict[Hashable, int] = {}
     for task in job.most_needed_first(tasks):
         if not with_surplus and ssn.job_pipelined(job) and not ssn.job_starving(job):
             return True
-        has_all = nominate(ssn, task, rules, stmt) and has_all
+        kind = _kind(ssn, task)
+        if failed.get(kind) == len(ssn.nodes.touched):
+            has_all = False  # Nothing has changed since an equal task found no room.
+        elif not nominate(ssn, task, rules, stmt):
+            failed[kind], has_all = len(ssn.nodes.touched), False
     return has_all
+
+
+def _kind(ssn: session.Session, task: entities.Task) -> Hashable:
+    """Tasks of a job with an equal kind find the same room."""
+    pod = task.pod
+    return (
+        ssn.finder.kind(task),
+        task.priority,
+        pod.spec.preemption_policy,
+        pod.status.nominated_node_name,
+    )
 
 
 def nominate(
@@ -192,6 +214,51 @@ def room_on(
     return _room_of(ssn, task, node, useful, choose)
 
 
+def room_within_quota(
+    ssn: session.Session,
+    task: entities.Task,
+    nodes: Iterable[str],
+    candidates_on: Callable[[str], Sequence[entities.Task]],
+    groups: Callable[[], Iterable[Sequence[entities.Task]]],
+    choose: ChooseVictims,
+) -> Iterator[NodeRoom]:
+    """Yield the room on nodes for a task that the quota of its queue refuses. Victims on other
+    nodes make no room on a node, but reduce what the queue holds.
+
+    ``groups``: candidates on all nodes, the first to evict at the beginning. Yields nothing if the
+    quota needs more than ``MOST_FOR_QUOTA`` victims.
+    """
+    queue, trial = ssn.queue_of(ssn.jobs[task.job]), ssn.statement()
+
+    def is_within() -> bool:
+        return ssn.allocatable(queue, task)
+
+    def evict(candidates: Sequence[entities.Task], is_enough: Callable[[], bool]) -> None:
+        allowed = ssn.evictable(ssn.job_of(task), candidates)
+        for victim in ssn.ordered_victims(choose(task, allowed), task):
+            if is_enough() or len(trial.operations) == MOST_FOR_QUOTA:
+                return
+            trial.evict(victim, "")
+
+    def evict_groups(without: str) -> None:
+        for group in groups():
+            if is_within() or len(trial.operations) == MOST_FOR_QUOTA:
+                return
+            evict([each for each in group if each.node != without], is_within)
+
+    evict_groups(without="")
+    is_possible = is_within()
+    trial.discard()
+    for node in nodes if is_possible else ():
+        evict(candidates_on(node), functools.partial(_fits, ssn, task, node))
+        evict_groups(without=node)
+        is_enough = _fits(ssn, task, node)
+        evicted = [victim for each in trial.operations for victim in each.tasks]
+        trial.discard()
+        if is_enough:
+            yield NodeRoom(node, _minimal_victims(ssn, task, node, evicted))
+
+
 def _room_of(
     ssn: session.Session,
     task: entities.Task,
@@ -252,15 +319,22 @@ def reprieve_victims(
     spareable = [group for group in spareable if group[0].job not in ended]
     if not spareable or _replay_without(ssn, stmt, saved, spareable):
         return
-    # Filters or quotas forbid sparing all of them: try one by one.
+    # Filters or quotas forbid sparing all of them: try one by one. Without a nomination on their
+    # nodes, victims of one class and job are interchangeable.
+    used = {node for each in saved if each.kind == "pipeline" for node in each.nodes}
+    needed: set[tuple[str, entities.TaskClass]] = set()
     spared: list[Sequence[entities.Task]] = []
     for group in spareable:
-        if group[0].job in ended:
+        first = group[0]
+        like = (first.job, first.task_class)
+        if first.job in ended or (first.node not in used and like in needed):
             continue
         if _replay_without(ssn, stmt, saved, [*spared, group]):
             spared.append(group)
         elif group in ending:
-            ended.add(group[0].job)
+            ended.add(first.job)
+        elif first.node not in used:
+            needed.add(like)
     _replay_without(ssn, stmt, saved, spared)
 
 
@@ -344,13 +418,20 @@ def _minimal_victims(
 ) -> list[entities.Task]:
     """Return the victims without those that are not needed. The last one is always needed."""
     needed = list(evicted)
+    # Victims of one class and job on other nodes are interchangeable.
+    kept: set[tuple[str, entities.TaskClass]] = set()
     for victim in reversed(evicted[:-1]):
+        like = (victim.job, victim.task_class)
+        if victim.node != node and like in kept:
+            continue
         others = [other for other in needed if other is not victim]
         trial = ssn.statement()
         for other in others:
             trial.evict(other, "")
         if _fits(ssn, task, node):
             needed = others
+        elif victim.node != node:
+            kept.add(like)
         trial.discard()
     return needed
 

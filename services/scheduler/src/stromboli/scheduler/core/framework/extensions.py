@@ -40,6 +40,25 @@ class Extensions(interfaces.Registry):
         tiers = self.functions(interfaces.RECLAIMABLE)
         return self._within_reclaim_limits(_agreed(tiers, candidates, reclaimer))
 
+    def may_preempt(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
+        """Whether the other job may have victims for a preemptor in its queue: in some tier no
+        plugin excludes it."""
+        return self._may_have_victims(interfaces.PREEMPTABLE, evictor, other)
+
+    def may_reclaim(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
+        """Whether the other job may have victims for a reclaimer of another queue."""
+        return self._may_have_victims(interfaces.RECLAIMABLE, evictor, other)
+
+    def _may_have_victims(
+        self, point: interfaces.Point, evictor: extension_points.Evictor, other: entities.Job
+    ) -> bool:
+        tests = self._victim_jobs
+        return any(
+            all(choose not in tests or tests[choose](evictor, other) for choose in tier)
+            for tier in self.functions(point)
+            if tier
+        )
+
     def _within_reclaim_limits(self, victims: list[entities.Task]) -> list[entities.Task]:
         for leave in self.flat(interfaces.RECLAIM_LIMIT):
             victims = list(leave(victims))

@@ -21,7 +21,7 @@ tier by tier, in the order of the configuration.
 
 import contextlib
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from stromboli.scheduler.core.config import configuration
@@ -74,85 +74,52 @@ class Point(NamedTuple):
     combine: Combine
 
 
-JOB_ORDER = Point("job_order", "enableJobOrder", Combine.FIRST_OPINION)
-QUEUE_ORDER = Point("queue_order", "enableQueueOrder", Combine.FIRST_OPINION)
-TASK_ORDER = Point("task_order", "enableTaskOrder", Combine.FIRST_OPINION)
-SUBJOB_ORDER = Point("subjob_order", "enabledSubJobOrder", Combine.FIRST_OPINION)
-VICTIM_QUEUE_ORDER = Point("victim_queue_order", "", Combine.FIRST_OPINION)
-JOB_ORDER_CHANGED = Point("job_order_changed", "enableJobOrder", Combine.ANY)
-PRE_PREDICATE = Point("pre_predicate", "enablePredicate", Combine.FIRST_OPINION)
-PREDICATE = Point("predicate", "enablePredicate", Combine.ALL)
-NODE_ORDER = Point("node_order", "enableNodeOrder", Combine.SUM)
-DOMAIN_ORDER = Point("domain_order", "enabledHyperNodeOrder", Combine.SUM)
-SOFT_TOPOLOGY = Point("soft_topology", "enabledHyperNodeGradient", Combine.ANY)
-CLASS_KEY = Point("class_key", "", Combine.UNION)
-AVAILABILITY = Point("availability", "", Combine.ALL)
-PREEMPTABLE = Point("preemptable", "enablePreemptable", Combine.TIERED_INTERSECTION)
-RECLAIMABLE = Point("reclaimable", "enableReclaimable", Combine.TIERED_INTERSECTION)
-UNIFIED_EVICTABLE = Point("unified_evictable", "", Combine.TIERED_INTERSECTION)
-RECLAIM_LIMIT = Point("reclaim_limit", "enableReclaimable", Combine.SUCCESSION)
-EVICTABLE = Point("evictable", "", Combine.ALL)
-EVICTION_NOTICE = Point("eviction_notice", "", Combine.MOST)
-VICTIM_TASKS = Point("victim_tasks", "enabledVictim", Combine.TIERED_UNION)
-OVERUSED = Point("overused", "enabledOverused", Combine.ANY)
-PREEMPTIVE = Point("preemptive", "enablePreemptive", Combine.ALL)
-ALLOCATABLE = Point("allocatable", "enabledAllocatable", Combine.LEAST)
-JOB_READY = Point("job_ready", "enableJobReady", Combine.MOST)
-SUBJOB_READY = Point("subjob_ready", "enabledSubJobReady", Combine.ALL)
-JOB_PIPELINED = Point("job_pipelined", "enableJobPipelined", Combine.VOTE)
-SUBJOB_PIPELINED = Point("subjob_pipelined", "enabledSubJobPipelined", Combine.VOTE)
-JOB_STARVING = Point("job_starving", "enableJobStarving", Combine.ALL_OF_FIRST_TIER)
-JOB_VALID = Point("job_valid", "", Combine.FIRST_OPINION)
-JOB_ENQUEUEABLE = Point("job_enqueueable", "enableJobEnqueued", Combine.VOTE)
-JOB_ENQUEUED = Point("job_enqueued", "enableJobEnqueued", Combine.NOTIFICATION)
-JOB_BLOCKED = Point("job_blocked", "", Combine.FIRST_OPINION)
-QUEUE_SHARE = Point("queue_share", "", Combine.FIRST_OPINION)
-GAUGES = Point("gauges", "", Combine.UNION)
-EVENT = Point("event", "", Combine.NOTIFICATION)
-PREPARATION = Point("preparation", "", Combine.UNION)
-ANNOTATION = Point("annotation", "", Combine.UNION)
-
-_ALL = (
-    JOB_ORDER,
-    QUEUE_ORDER,
-    TASK_ORDER,
-    SUBJOB_ORDER,
-    VICTIM_QUEUE_ORDER,
-    JOB_ORDER_CHANGED,
-    PRE_PREDICATE,
-    PREDICATE,
-    NODE_ORDER,
-    DOMAIN_ORDER,
-    SOFT_TOPOLOGY,
-    CLASS_KEY,
-    AVAILABILITY,
-    PREEMPTABLE,
-    RECLAIMABLE,
-    UNIFIED_EVICTABLE,
-    RECLAIM_LIMIT,
-    EVICTABLE,
-    EVICTION_NOTICE,
-    VICTIM_TASKS,
-    OVERUSED,
-    PREEMPTIVE,
-    ALLOCATABLE,
-    JOB_READY,
-    SUBJOB_READY,
-    JOB_PIPELINED,
-    SUBJOB_PIPELINED,
-    JOB_STARVING,
-    JOB_VALID,
-    JOB_ENQUEUEABLE,
-    JOB_ENQUEUED,
-    JOB_BLOCKED,
-    QUEUE_SHARE,
-    GAUGES,
-    EVENT,
-    PREPARATION,
-    ANNOTATION,
-)
-POINTS: Mapping[str, Point] = {each.name: each for each in _ALL}
+POINTS: dict[str, Point] = {}
 """Name -> point."""
+
+
+def _point(name: str, flag: str, combine: Combine) -> Point:
+    POINTS[name] = Point(name, flag, combine)
+    return POINTS[name]
+
+
+JOB_ORDER = _point("job_order", "enableJobOrder", Combine.FIRST_OPINION)
+QUEUE_ORDER = _point("queue_order", "enableQueueOrder", Combine.FIRST_OPINION)
+TASK_ORDER = _point("task_order", "enableTaskOrder", Combine.FIRST_OPINION)
+SUBJOB_ORDER = _point("subjob_order", "enabledSubJobOrder", Combine.FIRST_OPINION)
+VICTIM_QUEUE_ORDER = _point("victim_queue_order", "", Combine.FIRST_OPINION)
+JOB_ORDER_CHANGED = _point("job_order_changed", "enableJobOrder", Combine.ANY)
+PRE_PREDICATE = _point("pre_predicate", "enablePredicate", Combine.FIRST_OPINION)
+PREDICATE = _point("predicate", "enablePredicate", Combine.ALL)
+NODE_ORDER = _point("node_order", "enableNodeOrder", Combine.SUM)
+DOMAIN_ORDER = _point("domain_order", "enabledHyperNodeOrder", Combine.SUM)
+SOFT_TOPOLOGY = _point("soft_topology", "enabledHyperNodeGradient", Combine.ANY)
+CLASS_KEY = _point("class_key", "", Combine.UNION)
+AVAILABILITY = _point("availability", "", Combine.ALL)
+PREEMPTABLE = _point("preemptable", "enablePreemptable", Combine.TIERED_INTERSECTION)
+RECLAIMABLE = _point("reclaimable", "enableReclaimable", Combine.TIERED_INTERSECTION)
+UNIFIED_EVICTABLE = _point("unified_evictable", "", Combine.TIERED_INTERSECTION)
+RECLAIM_LIMIT = _point("reclaim_limit", "enableReclaimable", Combine.SUCCESSION)
+EVICTABLE = _point("evictable", "", Combine.ALL)
+EVICTION_NOTICE = _point("eviction_notice", "", Combine.MOST)
+VICTIM_TASKS = _point("victim_tasks", "enabledVictim", Combine.TIERED_UNION)
+OVERUSED = _point("overused", "enabledOverused", Combine.ANY)
+PREEMPTIVE = _point("preemptive", "enablePreemptive", Combine.ALL)
+ALLOCATABLE = _point("allocatable", "enabledAllocatable", Combine.LEAST)
+JOB_READY = _point("job_ready", "enableJobReady", Combine.MOST)
+SUBJOB_READY = _point("subjob_ready", "enabledSubJobReady", Combine.ALL)
+JOB_PIPELINED = _point("job_pipelined", "enableJobPipelined", Combine.VOTE)
+SUBJOB_PIPELINED = _point("subjob_pipelined", "enabledSubJobPipelined", Combine.VOTE)
+JOB_STARVING = _point("job_starving", "enableJobStarving", Combine.ALL_OF_FIRST_TIER)
+JOB_VALID = _point("job_valid", "", Combine.FIRST_OPINION)
+JOB_ENQUEUEABLE = _point("job_enqueueable", "enableJobEnqueued", Combine.VOTE)
+JOB_ENQUEUED = _point("job_enqueued", "enableJobEnqueued", Combine.NOTIFICATION)
+JOB_BLOCKED = _point("job_blocked", "", Combine.FIRST_OPINION)
+QUEUE_SHARE = _point("queue_share", "", Combine.FIRST_OPINION)
+GAUGES = _point("gauges", "", Combine.UNION)
+EVENT = _point("event", "", Combine.NOTIFICATION)
+PREPARATION = _point("preparation", "", Combine.UNION)
+ANNOTATION = _point("annotation", "", Combine.UNION)
 
 
 # What a plugin is -----------------------------------------------------------------------------
@@ -194,6 +161,7 @@ class Registry:
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
         self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
         self._siblings: dict[Callable[..., Any], extension_points.Siblings] = {}
+        self._victim_jobs: dict[Callable[..., Any], extension_points.VictimJob] = {}
         self.scopes: dict[Callable[..., Any], extension_points.Scope] = {}
         self.allocate_events: list[extension_points.TaskEvent] = []
         self.deallocate_events: list[extension_points.TaskEvent] = []
@@ -307,13 +275,28 @@ class Registry:
 
     # Victims ------------------------------------------------------------------------------------
 
-    def add_preemptable(self, choose: extension_points.VictimChoice) -> None:
-        """(preemptor, candidates) -> victims in the preemptor's queue."""
-        self._add(PREEMPTABLE, choose)
+    def add_preemptable(
+        self,
+        choose: extension_points.VictimChoice,
+        *,
+        may_have: extension_points.VictimJob | None = None,
+    ) -> None:
+        """(preemptor, candidates) -> victims in the preemptor's queue.
 
-    def add_reclaimable(self, choose: extension_points.VictimChoice) -> None:
-        """(reclaimer, candidates) -> victims in other queues."""
-        self._add(RECLAIMABLE, choose)
+        ``may_have``: rejects other jobs of which ``choose`` returns no task on any node, so that
+        searches skip them. Its answer changes within a session only when tasks are placed or
+        evicted.
+        """
+        self._add_victims(PREEMPTABLE, choose, may_have)
+
+    def add_reclaimable(
+        self,
+        choose: extension_points.VictimChoice,
+        *,
+        may_have: extension_points.VictimJob | None = None,
+    ) -> None:
+        """(reclaimer, candidates) -> victims in other queues. ``may_have``: as for preemption."""
+        self._add_victims(RECLAIMABLE, choose, may_have)
 
     def add_unified_evictable(self, choose: extension_points.UnifiedChoice) -> None:
         """(action, preemptor's job, candidates) -> victims for a whole gang."""
@@ -484,6 +467,17 @@ class Registry:
             self._keys[derived] = key
             self._note(point, key)  # a failure is attributed to the plugin by its own function
             self._functions.setdefault(point.name, []).append((*self._opening, derived))
+
+    def _add_victims(
+        self,
+        point: Point,
+        choose: extension_points.VictimChoice,
+        may_have: extension_points.VictimJob | None,
+    ) -> None:
+        if may_have is not None:
+            self._victim_jobs[choose] = may_have
+            self._note(point, may_have)
+        self._add(point, choose)
 
     def _note(self, point: Point, function: Callable[..., Any]) -> None:
         self._registered.append((point.name, self._opening, function))

@@ -76,6 +76,13 @@ class JobInvalid(NamedTuple):
     message: str
 
 
+class Evictor(NamedTuple):
+    """A job that needs room: what of it decides which other jobs have victims for it."""
+
+    queue: str
+    priority: int
+
+
 class Victims(NamedTuple):
     """A plugin's choice among candidates. With ``vote`` ABSTAIN the plugin has no say in this
     tier.
@@ -129,6 +136,8 @@ JobReady: TypeAlias = Callable[[entities.Job, entities.Task | None], int]
 Preemptive: TypeAlias = Callable[[entities.Queue, Sequence[entities.Task]], bool]
 VictimChoice: TypeAlias = Callable[[entities.Task, Sequence[entities.Task]], Victims]
 """(preemptor or reclaimer, candidates) -> victims."""
+VictimJob: TypeAlias = Callable[[Evictor, entities.Job], bool]
+"""(evictor, other job) -> whether tasks of the job may be victims, whatever their nodes."""
 UnifiedChoice: TypeAlias = Callable[[str, entities.Job, Sequence[entities.Task]], Victims]
 """(action ``gangpreempt`` or ``gangreclaim``, preemptor's job, candidates) -> victims."""
 Siblings: TypeAlias = Callable[[entities.Queue], tuple[Hashable, Any]]

@@ -31,8 +31,8 @@ class Plugin:
 
         ssn.add_gauges(lambda: _gauges(ssn))
         ssn.add_job_valid(_validity)
-        ssn.add_preemptable(surplus)
-        ssn.add_reclaimable(surplus)
+        ssn.add_preemptable(surplus, may_have=_has_surplus)
+        ssn.add_reclaimable(surplus, may_have=_has_surplus)
         ssn.add_unified_evictable(
             lambda action, job, candidates: extension_points.Victims(candidates)
         )
@@ -104,6 +104,10 @@ def _validity(job: entities.Job) -> extension_points.JobInvalid | None:
             f"valid: {job.valid}, min: {job.min_available}",
         )
     return None
+
+
+def _has_surplus(evictor: extension_points.Evictor, other: entities.Job) -> bool:
+    return other.ready > other.min_available
 
 
 def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> extension_points.Victims:

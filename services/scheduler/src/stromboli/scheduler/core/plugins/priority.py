@@ -20,7 +20,9 @@ class Plugin:
         ssn.add_task_order(key=lambda task: -task.priority)
         ssn.add_job_order(key=lambda job: -job.priority)
         ssn.add_subjob_order(lambda left, right: right.priority - left.priority)
-        ssn.add_preemptable(self._preemptable)
+        ssn.add_preemptable(
+            self._preemptable, may_have=lambda evictor, other: other.priority < evictor.priority
+        )
         ssn.add_unified_evictable(_evictable(ssn))
         ssn.add_job_starving(lambda job: job.ready + job.waiting < len(job.tasks))
 

@@ -46,7 +46,7 @@ class Plugin:
         ssn.add_overused(self._is_overused)
         ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
-        ssn.add_reclaimable(self._choose_reclaimable)
+        ssn.add_reclaimable(self._choose_reclaimable, may_have=self._is_beyond_share)
         ssn.add_reclaim_limit(
             lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
         )
@@ -102,6 +102,10 @@ class Plugin:
                 shares.add(allocated, self._demands.of(task), -1)
                 victims.append(task)
         return extension_points.Victims(victims)
+
+    def _is_beyond_share(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
+        quota = self._accounts[other.queue]
+        return not shares.is_within(quota.allocated, quota.deserved)
 
     def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
