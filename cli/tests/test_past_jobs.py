@@ -53,6 +53,7 @@ class Past(empty_history.EmptyHistory):
         super().__init__()
         self.found: tuple[accounting.JobRecord, ...] = (job("u1"), job("u0"))
         self.evicted: tuple[accounting.Eviction, ...] = ()
+        self.on_nodes: dict[str, tuple[accounting.Attempt, ...]] = {}
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
         self.asked.append(query)
@@ -61,6 +62,8 @@ class Past(empty_history.EmptyHistory):
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
         self.asked.append(query)
+        if query.node:
+            return accounting.AttemptPage(attempts=self.on_nodes.get(query.node, ()))
         return accounting.AttemptPage(
             attempts=(attempt(1, 25, 50, 100), attempt(0, 0, 0, 50)) if query.uid == "u1" else ()
         )
@@ -75,6 +78,20 @@ def past(api_server: Any) -> Past:
     made = Past()
     api_server.keep_history(made)
     return made
+
+
+def test_a_nodes_history_has_the_attempts_of_all_namespaces(past: Past, strom: Any) -> None:
+    shown = strom("node", "history", "n1", "--since", "2026-01-01", "--device", "GPU-1")
+    assert shown.stderr == "No attempts on node n1 found.\n"
+    (asked,) = past.asked
+    assert (asked.node, asked.namespace, asked.device) == ("n1", "", "GPU-1")
+    assert asked.since is not None
+    past.on_nodes["n1"] = (attempt(0, 0, 0, 50),)
+    lines = strom("node", "history", "n1").stdout.splitlines()
+    assert lines[0].split()[:4] == ["ALLOCATED", "AT", "ENDED", "AT"]
+    assert lines[1].split()[4:9] == ["default", "a", "w", "0", "ann"]
+    found = json.loads(strom("node", "history", "n1", "-o", "json").stdout)
+    assert [(each["job"], each["node"]) for each in found] == [("a", "n1")]
 
 
 def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any) -> None:

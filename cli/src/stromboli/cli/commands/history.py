@@ -147,23 +147,37 @@ def history(
     with options.client(server) as client:
         submitter = options.submitter(client, is_me=me, user=user or None)
         query = msgspec.structs.replace(query, user=submitter or "")
-        found = list(itertools.islice(_all(client, query), limit + 1 if limit else None))
+        found = list(itertools.islice(read_attempts(client, query), limit + 1 if limit else None))
     if limit and len(found) > limit:
         found.pop()
         output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
     if export is not None:
         _export(export, found, shown if columns else COLUMNS, now)
-    elif output_format is Format.JSON:
-        output.show_lines([_json(found)])
-    elif output_format is Format.CSV:
-        output.show_lines(_csv(found, shown, now).splitlines())
-    elif not found:
+    elif not found and output_format is Format.TABLE:
         output.show_empty_list("attempts", None if all_namespaces else namespace)
     else:
-        if all_namespaces and not columns:
+        if all_namespaces and not columns and output_format is Format.TABLE:
             shown = ("namespace", *shown)
-        headers = [column.upper().replace("_", " ") for column in shown]
-        output.show_table(headers, [row(each, shown, now) for each in found])
+        show(found, shown, output_format, now)
+
+
+def show(
+    found: Sequence[accounting.Attempt],
+    columns: Sequence[str],
+    output_format: Format,
+    now: datetime,
+    empty: str = "",
+) -> None:
+    """Print attempts; JSON has all fields. ``empty``: the note instead of a table without rows."""
+    if output_format is Format.JSON:
+        output.show_lines([_json(found)])
+    elif output_format is Format.CSV:
+        output.show_lines(_csv(found, columns, now).splitlines())
+    elif not found:
+        output.show_note(empty)
+    else:
+        headers = [column.upper().replace("_", " ") for column in columns]
+        output.show_table(headers, [row(each, columns, now) for each in found])
 
 
 def row(
@@ -188,7 +202,8 @@ def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: 
     return str(value)
 
 
-def _all(client: "Client", query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
+def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
+    """The attempts of a query, page by page, with a note if the newest may be missing."""
     from stromboli.client import accounting_calls
 
     while True:

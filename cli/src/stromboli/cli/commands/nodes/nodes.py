@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from stromboli.cli import lazy, options, selectors
-from stromboli.cli.commands.nodes import node_maintenance
+from stromboli.cli.commands.nodes import node_history, node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import listing, node_health, node_layout, output
 from stromboli.client import calls
@@ -167,6 +167,7 @@ def _show_status(client: "Client", node: core.Node) -> None:
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))
 
 
+app.command("history")(node_history.node_history)
 app.command("cordon")(node_maintenance.cordon)
 app.command("uncordon")(node_maintenance.uncordon)
 app.command("drain")(node_maintenance.drain)
