@@ -4,15 +4,14 @@ import subprocess
 
 import pytest
 
-from stromboli.testkit import real_system
-from tests.images.support import image_build
+from tests.images.support import compose_services, image_build
 
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, image_build.Image]:
-    """All four, built one after another."""
+    """All of compose.yaml, built one after another."""
     where = tmp_path_factory.mktemp("images")
     try:
-        return {name: image_build.build(name, where / name) for name in real_system.SERVICES}
+        return {name: image_build.build(name, where / name) for name in compose_services.OURS}
     except subprocess.CalledProcessError as error:
         pytest.fail(f"{error.cmd}\n{error.stdout}\n{error.stderr}", pytrace=False)

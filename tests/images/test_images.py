@@ -103,6 +103,17 @@ async def test_an_example_finishes(
 
 
 @in_one_loop
+async def test_the_history_of_a_job_is_found(system: compose_services.ComposeServices) -> None:
+    """Admission and the history share a token, and the history writes to its volume."""
+    async with asyncio.timeout(60):
+        while True:
+            if "Succeeded" in await strom(system, "history", "gang"):
+                break
+            await asyncio.sleep(0.2)
+    assert "Completed" in await strom(system, "timeline", "gang")
+
+
+@in_one_loop
 async def test_events_can_be_read_from_this_machine(
     system: compose_services.ComposeServices,
 ) -> None:

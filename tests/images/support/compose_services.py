@@ -32,6 +32,7 @@ import yaml
 
 from stromboli.admission.settings import Settings as AdmissionSettings
 from stromboli.controller.settings import Settings as ControllerSettings
+from stromboli.history.settings import Settings as HistorySettings
 from stromboli.monitor.settings import Settings as MonitorSettings
 from stromboli.scheduler.settings import Settings as SchedulerSettings
 from stromboli.testkit.parts import ports, tools
@@ -43,6 +44,7 @@ FILE = FOLDER / "compose.yaml"
 SETTINGS: Mapping[str, type[msgspec.Struct]] = {
     "admission": AdmissionSettings,
     "controller": ControllerSettings,
+    "history": HistorySettings,
     "monitor": MonitorSettings,
     "scheduler": SchedulerSettings,
 }
