@@ -73,6 +73,11 @@ class Database:
                 await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             await connection.run_sync(upgrade)
 
+    async def version(self) -> str:
+        """The version of the tables; empty if there are none. Raises UnavailableError."""
+        async with self.transaction() as connection:
+            return await connection.run_sync(_version)
+
     def insert(self, table: sa.Table) -> Any:
         """An INSERT of this database's dialect, which has ``on_conflict_do_update``."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
