@@ -29,12 +29,12 @@ def port_forward(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Forward local ports to a running pod of a job, until Ctrl-C.
+    """Forward local ports to a running pod of a job.
 
     strom job port-forward train 8888
 
-    The pod is the first running one, or the one of --task and --index, or of JOB[7]. On a cluster
-    your kubeconfig and your own rights are used.
+    It ends with Ctrl-C. The pod is the first running one, or the one of --task and --index, or of
+    JOB[7]. On a cluster your kubeconfig and your own rights are used.
     """
     from stromboli.cli.sessions import forwarding, selection
 

@@ -44,10 +44,10 @@ def node_history(
     ] = history.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show what ran on a node, with its devices, also if the node no longer exists.
+    """Show what ran on a node, with its devices.
 
-    The attempts of all namespaces that had the node, the last submitted first. Bound but unfinished
-    ones hold its resources now.
+    The attempts of all namespaces that had the node, the last submitted first, also if the node no
+    longer exists. Bound but unfinished ones hold its resources now.
     """
     now = datetime.now(UTC)
     query = accounting.AttemptQuery(
