@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from services.scheduler.tests.support.harness import POLICY, SchedulerHarness
+from services.scheduler.tests.support.harness import SchedulerHarness
 from services.scheduler.tests.test_planned_pods import group, plan, publish
-from stromboli.scheduler.core import schedule
 from stromboli.scheduler.core.cache import node_rejections
 from stromboli.scheduler.core.framework import node_cooldowns
 from stromboli.shared.api import core
@@ -126,8 +125,7 @@ def test_the_explanation_names_the_rejection(harness: SchedulerHarness) -> None:
     harness.see(rejected())
     harness.lose(builders.make_node("n2", cpu="2"))
     assert list(nodes(harness, after(timedelta()))) == []
-    explained = schedule.run_session(harness.cache, after(timedelta(seconds=30)), POLICY)
-    (found,) = explained.explanations.values()
+    (found,) = harness.cache.explained.values()
     assert found is not None
     assert [it.reason for it in found.refusals] == [node_cooldowns.REASON]
 

@@ -84,10 +84,15 @@ class Gang(msgspec.Struct, eq=False):
 
 
 class Result(msgspec.Struct):
-    """Pod key -> node, in the order of decisions, and the PodGroups that were enqueued."""
+    """Pod key -> node, in the order of decisions, and the PodGroups that were enqueued.
+
+    ``packs``: a gang did not fit in task order and might if all of its tasks were packed together,
+    which is not modelled here (see ``services/scheduler/tests/oracle/packing.py``).
+    """
 
     binds: dict[str, str] = {}
     inside: set[str] = set()
+    packs: bool = False
 
 
 def decide(objects: Iterable[meta.Object]) -> Result:
@@ -343,6 +348,7 @@ class _Session:
             return True
         for task, node in placed:
             self.give_back(queue, task, node)
+        self.result.packs |= bool(placed)
         return False
 
     def goes_on(self, gang: Gang) -> bool:
