@@ -218,6 +218,17 @@ TestCrashesAnywhere = CrashesAnywhere.TestCase
 TestCrashesAnywhere.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
 
 
+def test_events_of_a_finished_job_change_nothing_if_they_are_read_twice() -> None:
+    """It is restarted later. A state that is newer than its position contains the restart."""
+    events: list[msgspec.Struct] = [
+        phase_changed("default/a", "1", "Completed"),
+        task_changed("default/a", "1", "w", 0, 1, "Gone"),
+        phase_changed("default/a", "1", "Pending"),
+    ]
+    twice = full_read([*events, *events[1:]])
+    assert _comparable(twice.jobs) == _comparable(full_read(events).jobs)
+
+
 def test_no_record_is_larger_than_the_limit() -> None:
     """Also where a user forges annotations of many pods: one index, and the longest strings."""
     history = event_history.EventHistory()

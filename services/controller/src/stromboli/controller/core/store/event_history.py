@@ -61,7 +61,8 @@ class JobHistory(msgspec.Struct):
     tasks: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
     """Task -> the highest attempt of each index so far, 0 for none. It includes deleted pods. Four
-    bytes for each index; empty once the job has finished."""
+    bytes for each index. Cleared when the job finishes. Events of its pods that follow count, so
+    that events that are applied twice, the second time in a later phase, change nothing."""
     has_had_pods: bool = False
     object_version: int = 0
     """The resourceVersion of the job at the last published phase."""
@@ -76,7 +77,7 @@ class JobHistory(msgspec.Struct):
     def count(self, task: str, index: int, attempt: int) -> None:
         """Note that an event of this attempt was published."""
         self.has_had_pods = True
-        if self.phase in lifecycle.FINISHED or not 0 <= index < batch_api.MOST_PODS:
+        if not 0 <= index < batch_api.MOST_PODS:
             return
         attempts = self.attempts.setdefault(task, array("I"))
         if index >= len(attempts):
