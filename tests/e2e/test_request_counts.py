@@ -25,6 +25,7 @@ from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.shared.runtime import runtime
 
 GANGS, PODS_PER_GANG = 100, 100
@@ -82,6 +83,9 @@ async def running(
         await simulated.create_nodes(
             cluster, simulated.node_documents(nodes, cpu=cpu, memory="1Ti")
         )
+        for document in pod_annotations.documents(["controller"]) if bound_pods else ():
+            kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
+            await cluster.create(kind, "", msgspec.json.encode(document))
         clock = runtime.utc_now
         healths = [runtime.Health(name) for name in ("monitor", "scheduler", "controller")]
         work = (
