@@ -2,6 +2,7 @@
 slow at times, for slowness is no broken rule."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,11 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
+
+# A job in the background of a shell starts with SIGINT ignored, which processes of tests would
+# inherit: tests interrupt some of them as a user does.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # By policy and not by the plugin's hook, which would end what a run shares behind each test.
 asyncio.set_event_loop_policy(UvloopPolicy())
