@@ -99,6 +99,7 @@ class Life(RuleBasedStateMachine):
             for at, cpu in enumerate(cpus)
         ]
         self.pods |= {pod.metadata.key: pod for pod in members}
+        self.monitor_reads(len(self.unseen))
         self.harness.see(group, *members)
 
     @rule(
@@ -166,6 +167,7 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data(), comes_back=st.booleans())
     def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.pods)))
+        self.monitor_reads(len(self.unseen))
         gone = self.pods.pop(key)
         self.harness.apply(*self.harness.log.lose(gone))
         if comes_back:
@@ -270,10 +272,17 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.unseen)
     @rule()
     def monitor_sees_what_was_carried_out(self) -> None:
-        key = self.unseen.pop(0)
-        found = self.pods.get(key) or self.groups.get(key)
-        if found is not None:
-            self.harness.see(found)
+        self.monitor_reads(1)
+
+    def monitor_reads(self, count: int) -> None:
+        """The monitor publishes objects in the order of their versions."""
+        objects = {**self.groups, **self.pods}
+        unseen = sorted(
+            (objects[key] for key in set(self.unseen) if key in objects),
+            key=lambda found: found.metadata.version,
+        )
+        self.unseen = [found.metadata.key for found in unseen[count:]]
+        self.harness.see(*unseen[:count])
 
     # What must hold
 

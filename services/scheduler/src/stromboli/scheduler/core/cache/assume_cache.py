@@ -25,6 +25,7 @@ from stromboli.scheduler.core.cache.assumptions import (
     Effect,
     Rank,
     decision_of,
+    parts_of,
     pod_key,
     rank_of,
 )
@@ -64,6 +65,8 @@ class AssumeCache:
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
         self._decisions: dict[str, Decision] = {}
+        self._unanswered: dict[str, Decision] = {}  # closed by snapshots before their outcome
+        self._unanswered_offsets: list[tuple[int, str]] = []
         self._by_object: dict[tuple[Effect, str], dict[Assumption, None]] = {}
         self._by_claim: dict[tuple[str, str], dict[Assumption, None]] = {}
         self._absent: dict[Assumption, None] = {}
@@ -105,6 +108,7 @@ class AssumeCache:
         elif rank <= self._last:
             return ()
         self._last = max(self._last, rank)
+        self._unanswered.pop(statement.decision, None)
         decision = decision_of(statement.decision or id_, offset, statement)
         self._decisions[decision.id] = decision
         heapq.heappush(self._offsets, (offset, decision.id))
@@ -122,11 +126,13 @@ class AssumeCache:
     ) -> scheduling.StatementDecided | None:
         """Apply an outcome; return the statement that it changes, if any. O(its tasks)."""
         self._outcomes.note(offset, answer, self._first_open())
-        decision = self._decisions.get(answer.decision)
-        if decision is None or decision.is_answered or decision.offset != answer.decision_offset:
-            return None
-        self._answer(decision, answer, offset)
-        return decision.statement
+        decision = self._decisions.get(answer.decision) or self._unanswered.get(answer.decision)
+        changed = None
+        if decision and not decision.is_answered and decision.offset == answer.decision_offset:
+            self._answer(decision, answer, offset)
+            changed = decision.statement
+        self._drop_lost()
+        return changed
 
     def read_to(self, offset: int) -> None:
         """Note that all decisions below this offset have been read."""
@@ -287,26 +293,31 @@ class AssumeCache:
             for it in answer.tasks
             if it.result == "executed"
         }
-        refused: list[Assumption] = []
+        # An outcome answers the whole publication: a task that it lacks was not executed. Parts
+        # that a snapshot closed are refused, too: a pod may be gone before its bind is tried.
+        refused = [
+            each
+            for each in parts_of(decision)
+            if not (
+                answer.enqueue == "executed"
+                if each.effect is Effect.ENTRY
+                else (each.key, each.uid) in executed
+            )
+        ]
+        not_executed = {(each.effect, each.key) for each in refused}
         for each in list(decision.open.values()):
-            if each.effect is Effect.ENTRY:
-                is_executed = answer.enqueue == "executed"
-            else:
-                at = each.key, each.uid
-                is_executed = at in executed
-                each.created_version = executed.get(at, 0)
-                if each.is_planned and each.created_version:
-                    place = each.created_version, next(self._numbers), each
-                    heapq.heappush(self._created, place)
-            # An outcome answers the whole publication: a task that it lacks was not executed.
+            is_executed = (each.effect, each.key) not in not_executed
+            if each.effect is not Effect.ENTRY:
+                each.created_version = executed.get((each.key, each.uid), 0)
+            if each.is_planned and each.created_version:
+                heapq.heappush(self._created, (each.created_version, next(self._numbers), each))
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
-            if not is_executed:
-                refused.append(each)
         if refused and offset >= self._recorded_outcomes:
             self._note_refusal(decision.statement, refused, answer, offset)
         self._observe_all(list(decision.open.values()))
         self.close_vanished()
         self._close_if_over(decision)
+        self._unanswered.pop(decision.id, None)
 
     def _note_refusal(
         self,
@@ -318,10 +329,12 @@ class AssumeCache:
         before = self._refusals.get(statement.pod_group)
         uid = statement.pod_group_uid
         is_start = statement.starts_gang and any(it.effect is Effect.BIND for it in refused)
-        if before is not None and before.uid == uid:
-            is_start = is_start or before.is_start
-        text = _refusal_text(refused, answer)
-        self._refusals[statement.pod_group] = Refusal(offset, uid, text, is_start)
+        noted = Refusal(offset, uid, _refusal_text(refused, answer), is_start)
+        if before is not None:  # early outcomes are applied in the order of their decisions
+            first, last = sorted((before, noted), key=lambda each: each.offset)
+            is_start = last.is_start or (first.is_start and first.uid == last.uid)
+            noted = msgspec.structs.replace(last, is_start=is_start)
+        self._refusals[statement.pod_group] = noted
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
@@ -343,6 +356,17 @@ class AssumeCache:
         if not decision.open and self._decisions.get(decision.id) is decision:
             del self._decisions[decision.id]
             self._republications.remove(decision)
+            if not decision.is_answered and decision.offset >= self._outcomes.answered_below:
+                self._unanswered[decision.id] = decision
+                heapq.heappush(self._unanswered_offsets, (decision.offset, decision.id))
+
+    def _drop_lost(self) -> None:
+        """Forget closed decisions whose outcome is lost: the controller has passed them."""
+        offsets = self._unanswered_offsets
+        while offsets and offsets[0][0] < self._outcomes.answered_below:
+            offset, id_ = heapq.heappop(offsets)
+            if id_ in self._unanswered and self._unanswered[id_].offset == offset:
+                del self._unanswered[id_]
 
     def _add(self, assumption: Assumption) -> None:
         self._by_object.setdefault((assumption.effect, assumption.key), {})[assumption] = None
@@ -376,10 +400,10 @@ class AssumeCache:
             self._costly.discard((effect, key))
 
     def _first_open(self) -> float:
-        """Offset of the first open decision, infinite if none is open."""
+        """Offset of the first decision that is open or may be answered, infinite for none."""
         while self._offsets:
             offset, id_ = self._offsets[0]
-            decision = self._decisions.get(id_)
+            decision = self._decisions.get(id_) or self._unanswered.get(id_)
             if decision is not None and decision.offset == offset:
                 return offset
             heapq.heappop(self._offsets)

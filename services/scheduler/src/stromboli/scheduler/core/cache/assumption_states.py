@@ -41,6 +41,9 @@ Rules:
 7. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
    of another: neither its room nor its memory nor, once it has been published again, the offset
    from which a restart reads.
+8. A decision whose assumptions the snapshots have all closed is kept until its outcome is read or
+   is certainly lost. Which binds were refused, and so whether a gang was started only in part, does
+   not depend on which of the two is read first.
 
 Identity: an assumption names a pod by its uid, and a planned pod by the decision's id, which the
 controller writes to the pod.

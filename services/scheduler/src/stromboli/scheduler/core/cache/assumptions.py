@@ -135,11 +135,12 @@ def decision_of(id_: str, offset: int, statement: scheduling.StatementDecided) -
     """A publication with all its assumptions, open. O(binds + evictions)."""
     awaits_volumes = any(bind.volumes for bind in statement.binds)
     decision = Decision(id_, offset, statement, awaits_volumes)
-    decision.open = {(each.effect, each.key): each for each in _assumptions(decision)}
+    decision.open = {(each.effect, each.key): each for each in parts_of(decision)}
     return decision
 
 
-def _assumptions(decision: Decision) -> Iterator[Assumption]:
+def parts_of(decision: Decision) -> Iterator[Assumption]:
+    """One new assumption for each part of the decision's statement. O(parts)."""
     of = decision.statement
     if of.enqueue:
         yield Assumption(decision, Effect.ENTRY, of.pod_group, of.pod_group_uid)
