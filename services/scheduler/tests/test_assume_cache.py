@@ -219,6 +219,7 @@ def test_a_closed_decision_whose_outcome_is_lost_is_forgotten(harness: Scheduler
     harness.see(*pods("g1", 1, node="n1", version=2))
     later = gang(harness, "g2", 1)
     passed = answer(later, "executed")
+    assert passed.message is not None
     message = msgspec.structs.replace(passed.message, unanswered_from=later.offset)
     harness.apply(harness.log.append(msgspec.structs.replace(passed, message=message)))
     harness.see(*pods("g2", 1, node="n1", version=2))
