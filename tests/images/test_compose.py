@@ -229,6 +229,21 @@ def test_a_panel_queries_existing_metrics(title: str, promql: str) -> None:
     assert asked <= documented() | OF_OTHERS
 
 
+def alerts() -> list[tuple[str, str]]:
+    """Name and expression of each rule that the file of Prometheus loads."""
+    folder = compose_services.FOLDER / "prometheus"
+    (name,) = yaml.safe_load((folder / "prometheus.yaml").read_text())["rule_files"]
+    groups = yaml.safe_load((folder / name).read_text())["groups"]
+    return [(rule["alert"], rule["expr"]) for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize(("alert", "promql"), alerts())
+def test_an_alert_queries_existing_metrics(alert: str, promql: str) -> None:
+    queried = metrics_of(promql)
+    assert queried
+    assert queried <= documented()
+
+
 @pytest.mark.parametrize("board", dashboards.ALL, ids=lambda board: board.name)
 def test_a_dashboard_has_the_schema_of_grafana(board: dashboards.Dashboard) -> None:
     """Each panel has a unique id and position and queries the existing data source."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+import yaml
 from aiokafka import admin
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
@@ -195,6 +196,17 @@ async def test_every_service_is_scraped(system: compose_services.ComposeServices
     away = [each for each in targets if each["health"] != "up"]
     assert {each["labels"]["job"] for each in targets} > {"stromboli", "kubernetes", "traces"}
     assert [each["labels"]["job"] for each in away] == ["traces"]
+
+
+@in_one_loop
+async def test_every_alert_is_loaded(system: compose_services.ComposeServices) -> None:
+    async with httpx.AsyncClient(base_url=system.url("prometheus", 9090)) as client:
+        response = await client.get("/api/v1/rules", params={"type": "alert"})
+    (group,) = response.raise_for_status().json()["data"]["groups"]
+    text = (compose_services.FOLDER / "prometheus/alerts.yaml").read_text()
+    (expected,) = yaml.safe_load(text)["groups"]
+    names = [rule["alert"] for rule in expected["rules"]]
+    assert [rule["name"] for rule in group["rules"]] == names
 
 
 @in_one_loop

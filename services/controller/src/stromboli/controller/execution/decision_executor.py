@@ -18,7 +18,7 @@ from stromboli.controller import isolation
 from stromboli.controller.core import commands
 from stromboli.controller.core.decisions import decisions
 from stromboli.controller.core.pod_groups import pod_groups
-from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.store import controller_cache, eviction_cycles
 from stromboli.controller.execution import publications
 from stromboli.controller.execution.claim_preparation import ClaimPreparation
 from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
@@ -44,6 +44,9 @@ _ENDING = (errors.ExternalError, errors.InvariantError)
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions, by result"
+)
+_cycles = telemetry.meter.create_counter(
+    "stromboli.controller.eviction.cycles", description="Cycles of jobs that evict each other"
 )
 
 
@@ -396,10 +399,27 @@ class DecisionExecutor:
         answer = decisions.before_eviction(self._cache, eviction)
         if answer is None:
             cause = decisions.eviction_cause(self._cache, eviction, decided.pod_group)
+            victim = decisions.victim_of(self._cache, eviction)
             call = functools.partial(self._evict_now, eviction, cause, group, permit)
             answer = await isolation.run(call, decisions.failure, "eviction", pod=eviction.pod)
+            if answer.result == "executed" and victim is not None:
+                self._note_cycle(victim, decided)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
+
+    def _note_cycle(
+        self, victim: eviction_cycles.Member, decided: messages.StatementDecided
+    ) -> None:
+        """Report jobs that evict each other, in their PodGroups' conditions and as a metric."""
+        beneficiary = decisions.member_of(self._cache.pod_group(decided.pod_group))
+        if beneficiary is None or beneficiary.uid != decided.pod_group_uid:
+            return
+        members = self._cache.eviction_cycles.note(beneficiary, victim, self._clock())
+        if members:
+            _cycles.add(1)
+            _log.warning("jobs evict each other", pod_groups=[each.key for each in members])
+        for each in members:
+            self._add_key(controller_cache.ReconcileKey("podgroup", each.key), decided.decision)
 
     async def _evict_now(
         self, eviction: messages.Eviction, cause: str, group: str, permit: InFlightPermit

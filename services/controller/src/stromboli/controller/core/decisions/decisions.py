@@ -12,10 +12,11 @@ from typing import Literal
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle, manifests, termination_causes
-from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.store import controller_cache, eviction_cycles, job_relations
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
+from stromboli.shared.api import scheduling as api_scheduling
 from stromboli.shared.messages import scheduling
 
 Outcome = scheduling.TaskOutcome
@@ -176,6 +177,22 @@ def eviction_cause(
     if action == "reclaimed":
         return f"reclaimed by queue {group.spec.queue} for {job}"
     return f"preempted by {job} of queue {group.spec.queue}"
+
+
+def member_of(group: api_scheduling.PodGroup | None) -> eviction_cycles.Member | None:
+    """The PodGroup as a member of eviction cycles."""
+    if group is None:
+        return None
+    return eviction_cycles.Member(group.metadata.key, group.metadata.uid)
+
+
+def victim_of(
+    cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
+) -> eviction_cycles.Member | None:
+    """The PodGroup of an evicted pod; None if the pod or its PodGroup is not known."""
+    pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
+    key = None if pod is None or pod.metadata.uid != eviction.uid else job_relations.group_of(pod)
+    return None if key is None else member_of(cache.pod_group(key))
 
 
 _ACTIONS = {"preempt": "preempted", "reclaim": "reclaimed"}

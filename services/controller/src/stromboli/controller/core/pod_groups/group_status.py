@@ -15,7 +15,12 @@ import msgspec
 
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pod_groups import missing_groups
-from stromboli.controller.core.store import controller_cache, explanations, pod_group_members
+from stromboli.controller.core.store import (
+    controller_cache,
+    eviction_cycles,
+    explanations,
+    pod_group_members,
+)
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
@@ -32,6 +37,7 @@ UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 NOT_ENOUGH_TASKS = "NotEnoughTasks"
+EVICTION_CYCLE = "EvictionCycle"
 READY = "tasks in gang are ready to be scheduled"
 
 
@@ -64,6 +70,10 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     reported_at = _pending_since(group)
     if reported_at is not None and now < reported_at:
         return reported_at
+    if _condition(group.status, EVICTION_CYCLE):
+        until = cache.eviction_cycles.until(group.metadata.uid)
+        if until is not None and now < until:
+            return until
     explained, found = cache.explained(group), _condition(group.status, UNSCHEDULABLE)
     if explained is None or found is None or found.last_transition_time is None:
         return None
@@ -101,9 +111,10 @@ def next_status(
         phase = "Completed" if placed == succeeded + failed else "Running"
     else:
         phase = "Inqueue" if group.status.phase == "Inqueue" else "Pending"
+    conditions = _conditions(group.status, explained, is_ready=is_ready, now=now)
     return PodGroupStatus(
         phase=phase,
-        conditions=_conditions(group.status, explained, is_ready=is_ready, now=now),
+        conditions=_with_cycle(cache, group, conditions, now),
         running=running,
         succeeded=succeeded,
         failed=failed,
@@ -144,6 +155,33 @@ def _conditions(
             found = msgspec.structs.replace(found, status="False", last_transition_time=now)
         conditions.append(found)
     return (*conditions, kept)
+
+
+def _with_cycle(
+    cache: controller_cache.ControllerCache,
+    group: PodGroup,
+    conditions: tuple[PodGroupCondition, ...],
+    now: datetime,
+) -> tuple[PodGroupCondition, ...]:
+    """The conditions with the one about evictions in a circle, if it holds or has held."""
+    before = next((each for each in conditions if each.type == EVICTION_CYCLE), None)
+    members = cache.eviction_cycles.of(group.metadata.uid, now)
+    if not members and before is None:
+        return conditions
+    status, message = "False", "" if before is None else before.message
+    if members:
+        status = "True"
+        message = eviction_cycles.message_of(members, group.metadata.namespace)
+    if before is not None and (before.status, before.message) == (status, message):
+        return conditions
+    new = PodGroupCondition(
+        type=EVICTION_CYCLE,
+        status=status,
+        last_transition_time=now,
+        reason="EvictEachOther",
+        message=message,
+    )
+    return (*(each for each in conditions if each.type != EVICTION_CYCLE), new)
 
 
 def _is_news(before: PodGroupCondition, after: PodGroupCondition, now: datetime) -> bool:
@@ -200,6 +238,14 @@ def _events(
         job = None if owner is None else cache.job(owner)
         if job is not None and status.phase == "Pending":
             said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
+            yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
+    cycle = _condition(status, EVICTION_CYCLE)
+    if cycle is not None and cycle != _condition(group.status, EVICTION_CYCLE):
+        said = (EVICTION_CYCLE, cycle.message, now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
+        owner = controller_cache.job_of(group)
+        job = None if owner is None else cache.job(owner)
+        if job is not None:
             yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
     if _condition(status, SCHEDULED) and not _condition(group.status, SCHEDULED):
         said = (SCHEDULED, "pod group is ready", now)

@@ -14,6 +14,7 @@ from stromboli.controller.core import commands
 from stromboli.controller.core.store import (
     complete_specs,
     event_history,
+    eviction_cycles,
     explanations,
     hardware_index,
     job_plans,
@@ -95,6 +96,7 @@ class ControllerCache:
         self._enqueuing: set[str] = set()
         self._recorded = recorded_events.RecordedEvents()
         self.plans = job_plans.JobPlans()
+        self.eviction_cycles = eviction_cycles.EvictionCycles()
 
     # Reads
 

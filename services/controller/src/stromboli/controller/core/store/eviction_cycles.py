@@ -1,0 +1,129 @@
+"""Finds jobs that evict each other: A evicts a pod of B, and B, started again, evicts one of A.
+
+Such a cycle wastes the work of all its jobs. It follows from a configuration in which two rules
+contradict each other, for example a high priority in a queue above its deserved share.
+
+An eviction is an edge from the PodGroup that gets the room to that of the victim. An eviction that
+closes a path back to its own beneficiary within ``WINDOW`` is a cycle, and all PodGroups on the
+path are in it. PodGroups are compared by uid: a job that is submitted again is another one.
+
+Memory: at most ``MOST_EVICTIONS`` edges; the oldest are dropped first, so that a cluster with more
+evictions in the window may miss a cycle and never reports a wrong one. Time: O(1) for a victim that
+evicted no pod itself, else O(edges that can be reached from it). A new leader starts with no edges
+and finds a cycle that continues.
+"""
+
+from collections import OrderedDict
+from datetime import datetime, timedelta
+
+import msgspec
+
+WINDOW = timedelta(minutes=10)
+"""Evictions within this time can form a cycle; a found cycle is reported as long after its last
+eviction."""
+MOST_EVICTIONS = 10_000
+"""Edges that are kept."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A PodGroup in a cycle. ``key``: of the PodGroup; ``uid``: of it."""
+
+    key: str
+    uid: str
+
+
+class _Found(msgspec.Struct, frozen=True):
+    members: tuple[Member, ...]
+    at: datetime
+
+
+class EvictionCycles:
+    """Recent evictions, and the cycles among them. All times are of one clock."""
+
+    def __init__(self) -> None:
+        self._edges: OrderedDict[tuple[Member, Member], datetime] = OrderedDict()
+        self._victims: dict[Member, dict[Member, None]] = {}
+        self._found: dict[str, _Found] = {}
+
+    def note(self, beneficiary: Member, victim: Member, now: datetime) -> tuple[Member, ...]:
+        """Note an executed eviction; return the members of the cycle that it closes, the
+        beneficiary first, or nothing, also for a cycle that is reported already."""
+        self._drop_before(now - WINDOW)
+        if beneficiary == victim:
+            return ()
+        edge = beneficiary, victim
+        self._edges[edge] = now
+        self._edges.move_to_end(edge)
+        self._victims.setdefault(beneficiary, {})[victim] = None
+        if len(self._edges) > MOST_EVICTIONS:
+            self._drop(next(iter(self._edges)))
+        path = self._path(victim, beneficiary)
+        if not path:
+            return ()
+        members = (beneficiary, *path[:-1])
+        is_known = all(set(self.of(each.uid, now)) == set(members) for each in members)
+        for each in members:
+            known = self.of(each.uid, now) if is_known else members
+            self._found[each.uid] = _Found(known, now)
+        return () if is_known else members
+
+    def of(self, uid: str, now: datetime) -> tuple[Member, ...]:
+        """The last cycle of this PodGroup, or nothing if the window is over."""
+        found = self._found.get(uid)
+        return found.members if found is not None and now < found.at + WINDOW else ()
+
+    def until(self, uid: str) -> datetime | None:
+        """When the last cycle of this PodGroup is no longer reported; None for no cycle."""
+        found = self._found.get(uid)
+        return None if found is None else found.at + WINDOW
+
+    def _path(self, start: Member, end: Member) -> tuple[Member, ...]:
+        """A shortest path of evictions between two members, both included."""
+        came_from: dict[Member, Member | None] = {start: None}
+        front = [start]
+        while front and end not in came_from:
+            reached = []
+            for each in front:
+                for victim in self._victims.get(each, ()):
+                    if victim not in came_from:
+                        came_from[victim] = each
+                        reached.append(victim)
+            front = reached
+        path: list[Member] = []
+        at = end if end in came_from else None
+        while at is not None:
+            path.append(at)
+            at = came_from[at]
+        return tuple(reversed(path))
+
+    def _drop_before(self, limit: datetime) -> None:
+        while self._edges:
+            edge, at = next(iter(self._edges.items()))
+            if at > limit:
+                break
+            self._drop(edge)
+        ended = [uid for uid, found in self._found.items() if found.at <= limit]
+        for uid in ended:
+            del self._found[uid]
+
+    def _drop(self, edge: tuple[Member, Member]) -> None:
+        del self._edges[edge]
+        beneficiary, victim = edge
+        del self._victims[beneficiary][victim]
+        if not self._victims[beneficiary]:
+            del self._victims[beneficiary]
+
+
+def message_of(members: tuple[Member, ...], namespace: str) -> str:
+    """The sentence that explains a cycle to the users of a namespace. Names of other namespaces are
+    not shown to them."""
+    names = [
+        each.key if each.key.startswith(f"{namespace}/") else "a job in another namespace"
+        for each in members
+    ]
+    minutes = int(WINDOW.total_seconds() // 60)
+    path = " evicted ".join([*names, names[0]])
+    return (
+        f"These jobs evict each other: {path}, within {minutes} minutes. Compare their priorities "
+        "with the deserved shares and the field reclaimable of their queues."
+    )
