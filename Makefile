@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.shared.jobspec.policies \
 	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi_file \
-	stromboli.cli.reference tools.charts tools.compose tools.pod_schema tools.docs.settings tools.docs.gang_diagram tools.docs.assumption_diagram
+	stromboli.cli.reference tools.release_version tools.charts tools.compose tools.pod_schema tools.docs.settings tools.docs.gang_diagram tools.docs.assumption_diagram
 
 SERVICES := admission controller history monitor scheduler
 NODES ?= 100
@@ -95,7 +95,7 @@ docs: setup ## the documentation site in .site, every warning an error (`make ch
 sbom: setup ## bills of materials of the five images in .sbom, from their locks (CycloneDX)
 	@$(BIN)/python -m tools.sbom .sbom
 
-dist: setup ## wheels and source distributions of all packages in dist/, installed once as a check
+dist: setup ## a release in dist/: wheels, charts, images, bills of materials, checksums; runs the demo from it
 	@$(BIN)/python -m tools.dist dist
 
 format: setup ## rewrite the sources as ruff wants them

@@ -56,16 +56,21 @@ def document(service: str, requirements: str) -> dict[str, Any]:
     }
 
 
+def write(folder: Path) -> None:
+    """Write NAME.cdx.json of each service into ``folder``."""
+    for service in SERVICES:
+        lock = (ROOT / "services" / service / "requirements.txt").read_text(encoding="utf-8")
+        made = json.dumps(document(service, lock), indent=1)
+        (folder / f"stromboli-{service}.cdx.json").write_text(f"{made}\n", encoding="utf-8")
+
+
 def main(words: list[str] | None = None) -> int:
     """Write the bills into a folder."""
     parser = argparse.ArgumentParser(prog="python -m tools.sbom")
     parser.add_argument("folder", type=Path, help="where NAME.cdx.json is written")
     folder: Path = parser.parse_args(words).folder
     folder.mkdir(parents=True, exist_ok=True)
-    for service in SERVICES:
-        lock = (ROOT / "services" / service / "requirements.txt").read_text(encoding="utf-8")
-        made = json.dumps(document(service, lock), indent=1)
-        (folder / f"stromboli-{service}.cdx.json").write_text(f"{made}\n", encoding="utf-8")
+    write(folder)
     return 0
 
 

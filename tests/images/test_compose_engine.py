@@ -6,14 +6,19 @@ Collector and Grafana are left out: no image of them can be made without a regis
 import asyncio
 import json
 import sys
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from stromboli.testkit.parts.engine import images
 from stromboli.testkit.parts.engine.daemon import Engine
 from stromboli.testkit.parts.tools import EngineTools, Tools
 from tests.images.support import compose_services
 from tests.images.support.compose_project import OTHERS, PROMETHEUS, SERVICES, ComposeProject
+from tools import sbom
+from tools.dist import images as release_images
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -117,3 +122,24 @@ def test_all_services_end_by_themselves_and_up_finds_the_state_after_down(
     assert "gang" in project.strom("job", "list")
     project.run_example("priority", "urgent")
     assert set(OTHERS) <= set(project.containers())
+
+
+def test_the_images_of_a_release_are_oci_archives(
+    project: ComposeProject, engine: Engine, tmp_path: Path
+) -> None:
+    """`make dist` where an engine runs; the layers of Compose's build are used again."""
+    given = {**engine.environment(), "CA_CERTIFICATES": images.certificates()}
+    docker = release_images.engine(given)
+    assert docker is not None
+    archives = release_images.build(docker, project.clone, "0.1.0", tmp_path, given)
+    assert [archive.name for archive in archives] == [
+        f"stromboli-{service}-0.1.0.oci.tar" for service in sbom.SERVICES
+    ]
+    for archive in archives:
+        with tarfile.open(archive) as opened:
+            layout, index = (
+                json.loads(opened.extractfile(name).read())  # type: ignore[union-attr]  # a file
+                for name in ("oci-layout", "index.json")
+            )
+        assert layout == {"imageLayoutVersion": "1.0.0"}
+        assert len(index["manifests"]) == 1

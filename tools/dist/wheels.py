@@ -1,23 +1,22 @@
-"""Source distributions and wheels of all packages, with a check that they install: ``make dist``.
+"""Source distributions and wheels of all packages, with a check that they install.
 
 Each wheel is built from its source distribution, so a file that is missing there fails the build.
 The check installs the wheels and their locked dependencies into a new virtual environment, without
-the repository on the path, and runs ``strom version``.
+the repository on the path, and runs ``strom version`` and ``strom demo`` there.
 """
 
-import argparse
-import hashlib
 import os
+import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tools import environment
 
-ROOT = Path(__file__).parents[1]
-CHECKSUMS = "SHA256SUMS"
+ROOT = Path(__file__).parents[2]
+LOCK = "stromboli-requirements.txt"
+"""The locked versions of all dependencies: ``uv pip install --constraints``."""
 
 
 def packages(root: Path) -> list[str]:
@@ -26,12 +25,10 @@ def packages(root: Path) -> list[str]:
 
 
 def build(folder: Path) -> list[Path]:
-    """Build all packages into ``folder`` and return the wheels. Files of other builds are removed.
+    """Build all packages into ``folder``, copy the lock and return the wheels.
 
     Raises subprocess.CalledProcessError if a build fails.
     """
-    for old in (*folder.glob("stromboli_*.tar.gz"), *folder.glob("stromboli_*.whl")):
-        old.unlink()
     for member in packages(ROOT):
         _run(
             [
@@ -41,10 +38,8 @@ def build(folder: Path) -> list[Path]:
                 *("--no-create-gitignore", "--quiet"),
             ]
         )
-    built = sorted((*folder.glob("stromboli_*.tar.gz"), *folder.glob("stromboli_*.whl")))
-    digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in built]
-    (folder / CHECKSUMS).write_text("".join(digests))
-    return [path for path in built if path.suffix == ".whl"]
+    shutil.copyfile(ROOT / "requirements.txt", folder / LOCK)
+    return sorted(folder.glob("stromboli_*.whl"))
 
 
 def install(wheels: Sequence[Path], target: Path) -> Path:
@@ -58,16 +53,17 @@ def install(wheels: Sequence[Path], target: Path) -> Path:
     variables = environment.uv_environment(environment.pip_settings(settings), os.environ)
     _run([uv, "venv", "--quiet", "--python", ROOT / ".venv/bin/python", target], variables)
     command: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
-    _run([*command, "--constraints", ROOT / "requirements.txt", *wheels], variables)
+    _run([*command, "--constraints", wheels[0].parent / LOCK, *wheels], variables)
     return python
 
 
 def check(wheels: Sequence[Path]) -> str:
-    """Install the wheels away from the repository and return what ``strom version`` prints."""
+    """Install the wheels away from the repository, run the demo, and return what ``strom version``
+    prints."""
     with tempfile.TemporaryDirectory() as folder:
         python = install(wheels, Path(folder) / "venv")
         strom = python.parent / "strom"
-        _run([strom, "up", "--help"], folder=folder)  # imports the embedded mode as a plugin
+        _run([strom, "demo"], folder=folder)
         return _run([strom, "version"], folder=folder)
 
 
@@ -84,26 +80,3 @@ def _run(
     )
     done.check_returncode()
     return done.stdout
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Build into the folder of the command line; check unless ``--no-check``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to write distributions and checksums")
-    parser.add_argument("--no-check", action="store_true", help="do not install the wheels")
-    chosen = parser.parse_args(arguments)
-    folder = chosen.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        wheels = build(folder)
-        print(f"{len(wheels)} wheels, their source distributions and {CHECKSUMS} in {folder}")
-        if not chosen.no_check:
-            print(check(wheels).splitlines()[0], "runs from the wheels")
-    except subprocess.CalledProcessError as error:
-        print(f"dist: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
