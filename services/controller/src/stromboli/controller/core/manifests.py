@@ -169,6 +169,12 @@ def version_of(found: Object) -> int:
     return number(found.metadata.annotation(keys.JOB_VERSION))
 
 
+def attempt_of(pod: Object) -> int:
+    """The attempt of a pod, from 1. A pod that Volcano created does not have it: it is the first
+    that is known."""
+    return max(number(pod.metadata.annotation(keys.ATTEMPT)), 1)
+
+
 def number(text: str | None) -> int:
     """The number in an annotation, 0 if it is invalid: users may edit annotations."""
     return count(text or "") or 0

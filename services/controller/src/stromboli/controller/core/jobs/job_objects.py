@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stromboli.controller.core import commands, manifests
+from stromboli.controller.core import commands
 from stromboli.controller.core.jobs import job_dependencies
 from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.pods import (
@@ -36,7 +36,7 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
         return _group_creation(cache, job)
     if group is None or cache.is_going(group):
         return ()
-    if manifests.version_of(group) < job.status.version:
+    if pod_groups.is_of_earlier_version(job, group):
         return delete_group(cache, job)
     return pod_groups.adjust(cache, job, group)
 
@@ -54,9 +54,13 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
 
 
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Delete the PodGroup, unless it is gone or being deleted."""
+    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes that of the
+    version before."""
     group = cache.pod_group(group_key(job))
     if group is None or cache.is_going(group):
+        return ()
+    is_restarting = job.status.state.phase == "Restarting"
+    if is_restarting and not pod_groups.is_of_earlier_version(job, group):
         return ()
     return (
         commands.Delete(

@@ -12,7 +12,6 @@ import msgspec
 from stromboli.controller.core import (
     commands,
     lifecycle,
-    manifests,
     partial_restarts,
     pending_reason,
 )
@@ -101,7 +100,7 @@ def _pod_commands(
     group = cache.pod_group(job_objects.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return
-    if manifests.version_of(group) < job.status.version:
+    if pod_groups.is_of_earlier_version(job, group):
         return
     most = min(MOST_PODS, tasks.room(cache, job, lambda: observed.pods))
     reserved = cache.plans.reserved_names(job.metadata.uid)

@@ -12,9 +12,10 @@ from typing import Protocol
 import msgspec
 
 from stromboli.controller.core import manifests, partial_restarts, termination_causes
+from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
-from stromboli.shared import keys, node_rejections
+from stromboli.shared import node_rejections
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job
 from stromboli.shared.formats import durations
@@ -108,7 +109,7 @@ def collect(
     if (
         group is not None
         and group.status.phase == "Unknown"
-        and not is_of_earlier_attempt(job, group)
+        and not pod_groups.is_of_earlier_version(job, group)
     ):
         yield PolicyEvent(("Unknown",))
     if is_overdue(job, now):
@@ -127,11 +128,9 @@ def deadline(job: Job) -> datetime | None:
     return None if since is None or limit is None else durations.later(since, limit)
 
 
-def is_of_earlier_attempt(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
-    """Whether a pod or PodGroup is not of the job's current attempt."""
-    if manifests.version_of(found) != job.status.version:
-        return True
-    return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
+def is_of_earlier_attempt(job: Job, pod: core.Pod) -> bool:
+    """Whether a pod is not of the job's current attempt."""
+    return manifests.version_of(pod) != job.status.version or tasks.is_of_earlier_try(job, pod)
 
 
 def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEvent | None:
@@ -167,7 +166,7 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
     return msgspec.structs.replace(
         found,
         is_node_rejection=node_rejections.is_rejected(pod),
-        attempt=manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
+        attempt=manifests.attempt_of(pod),
         created_at=pod.metadata.creation_timestamp,
     )
 

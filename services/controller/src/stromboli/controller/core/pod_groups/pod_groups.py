@@ -129,6 +129,13 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
     )
 
 
+def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
+    """Whether the PodGroup was created for an earlier job version. One without a version was
+    created by Volcano, which deletes it before the next one, so it is of the current version."""
+    has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
+    return has_version and manifests.version_of(group) < job.status.version
+
+
 def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
     """Whether this decision has admitted the group to its queue. It is then executed, even if the
     group is Pending again."""

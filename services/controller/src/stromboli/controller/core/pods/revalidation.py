@@ -23,11 +23,9 @@ def refusals(job: Job) -> Iterator[Violation]:
 
 
 def _as_submitted(job: Job) -> Job:
-    """The job without the names of claims that the controller created and recorded in it."""
+    """The job without the names of claims that a controller, ours or Volcano's, recorded in it."""
     as_written = tuple(
-        msgspec.structs.replace(it, volume_claim_name="")
-        if it.volume_claim_name == volumes.name_for(job, it)
-        else it
+        msgspec.structs.replace(it, volume_claim_name="") if volumes.is_recorded(job, it) else it
         for it in job.spec.volumes
     )
     spec = msgspec.structs.replace(job.spec, volumes=as_written)

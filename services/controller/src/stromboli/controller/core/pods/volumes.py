@@ -45,6 +45,14 @@ def name_for(job: Job, volume: VolumeSpec) -> str:
     return f"{job.metadata.name}-pvc-{suffix}"
 
 
+def is_recorded(job: Job, volume: VolumeSpec) -> bool:
+    """Whether a controller wrote the name of the claim that it created into the spec: this one, or
+    Volcano's, whose names are random and in the status."""
+    name = volume.volume_claim_name
+    is_noted = is_made(volume) and CONTROLLED + name in job.status.controlled_resources
+    return is_noted or name == name_for(job, volume)
+
+
 def resources(job: Job) -> Iterator[commands.Create]:
     """The claims to create."""
     for volume in job.spec.volumes:

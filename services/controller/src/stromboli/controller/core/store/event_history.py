@@ -337,7 +337,7 @@ def _changed(
         pod.spec.node_name,
         manifests.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
         manifests.version_of(pod),
-        manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
+        manifests.attempt_of(pod),
         (reason or ("" if before is None else before.reason))[:LONGEST_TEXT],
         pod.metadata.version,
     )

@@ -179,7 +179,10 @@ def is_of_job(found: meta.Object) -> bool:
 
 
 def is_made(state: snapshot.State) -> bool:
-    """Whether this controller created the PodGroup for unmanaged pods."""
+    """Whether a controller created the PodGroup for unmanaged pods: this one, which annotates it,
+    or Volcano's, which gives it the same name and owner."""
     if not isinstance(state, scheduling.PodGroup):
         return False
-    return state.metadata.annotation(keys.MADE_FOR_PODS) == "true"
+    owner = state.metadata.controller
+    is_named = owner is not None and state.metadata.name == PREFIX + owner.uid
+    return is_named or state.metadata.annotation(keys.MADE_FOR_PODS) == "true"

@@ -242,22 +242,27 @@ def phase_of(job: Job) -> lifecycle.Phase:
 def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
     """Whether a pod that is not being deleted has to be deleted.
 
-    While a job stops: all pods, or only those that have not finished. Otherwise those of an earlier
-    attempt, and those that the spec no longer contains. ``retained``: names of pods with a result.
+    While a job stops: all pods, or only those that have not finished; while it restarts, those of
+    an earlier version. Otherwise those of an earlier attempt, and those that the spec no longer
+    contains. ``retained``: names of pods with a result.
     """
     if partial_restarts.is_partial(job):
         return is_of_earlier_try(job, pod)
     if job.status.state.phase in lifecycle.STOPPING:
-        return kills_all(job) or not has_finished(pod)
+        if has_finished(pod):
+            return kills_all(job)
+        is_old = manifests.version_of(pod) < job.status.version
+        return is_old or job.status.state.phase != "Restarting"
     is_wanted = member is not None or pod.metadata.name in retained
     return not is_wanted or is_of_earlier_try(job, pod)
 
 
 def kills_all(job: Job) -> bool:
     """Whether finished pods are deleted, too: a restart runs them again. A resumed job keeps them,
-    and the last attempt leaves them for inspection."""
+    and the last attempt leaves them for inspection. A restart without a reason is Volcano's, which
+    deletes pods before it writes the phase: what is left has a result."""
     state = job.status.state
-    if state.phase != "Restarting" or state.reason == "ResumeJob":
+    if state.phase != "Restarting" or state.reason in ("", "ResumeJob"):
         return False
     return spent_tries(job) < max_retry(job)
 
