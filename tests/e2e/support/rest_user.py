@@ -82,6 +82,13 @@ class User:
         items = self._http.get(SPACE).raise_for_status().json()["items"]
         return [item["metadata"]["name"] for item in items]
 
+    def job_phases(self) -> dict[str, str]:
+        """The phase of each job."""
+        return {
+            item["metadata"]["name"]: item.get("status", {}).get("state", {}).get("phase", "")
+            for item in self._http.get(SPACE).raise_for_status().json()["items"]
+        }
+
     def queue(self, name: str) -> Document:
         found = self._http.get(f"/v1/queues/{name}").raise_for_status().json()
         status: Document = found.get("status", {})

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import trustme
 
@@ -182,6 +183,10 @@ class RealSystem:
     async def start(self) -> None:
         """Start the parts, then the services side by side, then the webhooks."""
         await self.parts.start()
+        await self.start_services()
+
+    async def start_services(self) -> None:
+        """Start the services side by side, then the webhooks, where the parts run already."""
         try:
             certificate = self._authority.issue_cert(LOOPBACK)
             chain, key = self._state / "webhooks.pem", self._state / "webhooks.key"
@@ -226,6 +231,13 @@ class RealSystem:
             await self.stop()
             raise
 
+    async def stop_services(self) -> None:
+        """Stop the services and remove their webhooks, as an operator who uninstalls them."""
+        await asyncio.gather(*(service.stop() for service in self.services.values()))
+        async with self.parts.client() as api:
+            for document in self._webhooks():
+                await api.delete(_path(document, document["metadata"]["name"]))
+
     def _ours(self) -> list[Part]:
         nodes = (self.nodes, self.process_nodes)
         return [*self.services.values(), *(part for part in nodes if part is not None)]
@@ -238,13 +250,14 @@ class RealSystem:
                 await api.create(kind.path(), document)
 
     async def _register_webhooks(self) -> None:
-        url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
-        authority = self._authority.cert_pem.bytes()
         async with self.parts.client() as api:
-            for document in webhooks.configurations(url, authority):
-                plural = document["kind"].lower() + "s"
-                await api.create(f"/apis/admissionregistration.k8s.io/v1/{plural}", document)
+            for document in self._webhooks():
+                await api.create(_path(document), document)
             await _until_called(api)
+
+    def _webhooks(self) -> list[dict[str, Any]]:
+        url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
+        return list(webhooks.configurations(url, self._authority.cert_pem.bytes()))
 
     def standby(self, name: str) -> Service:
         """Another replica of a service, which the test starts and stops."""
@@ -282,6 +295,12 @@ def client_certificate(authority: trustme.CA, state: Path) -> tuple[Path, Path]:
     key.touch(mode=0o600)
     key.write_bytes(issued.private_key_pem.bytes())
     return chain, key
+
+
+def _path(webhook: Mapping[str, Any], name: str = "") -> str:
+    """The path of a webhook configuration, or of all of its kind."""
+    plural = webhook["kind"].lower() + "s"
+    return f"/apis/admissionregistration.k8s.io/v1/{plural}" + (f"/{name}" if name else "")
 
 
 async def _until_called(api: Api) -> None:
