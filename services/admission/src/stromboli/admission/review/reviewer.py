@@ -225,6 +225,19 @@ class Reviewer:
             lambda: review.default_patch(kind, document, policy, traceparent, known),
         )
 
+    def kept(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        before: Document,
+        namespace: str,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[patch.Add, ...]:
+        """Defaults for an update."""
+        space = self._cache.get(kinds.NAMESPACES, namespace)
+        known = review.ClusterContext(namespace=space, claimed=claimed)
+        return review.update_patch(kind, document, before, self.policy, known)
+
     def reserve(
         self,
         kind: Kind[Any],

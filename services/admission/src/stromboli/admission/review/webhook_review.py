@@ -72,8 +72,12 @@ class WebhookReview:
         with telemetry.span("admit", kind=kind.kind) as traceparent:
             document = request.object or {}
             before = request.old_object if request.operation == "UPDATE" else None
-            additions: tuple[patch.Add, ...] = ()
-            if not before:
+            additions: tuple[patch.Add, ...]
+            if before:
+                additions = self._reviewer.kept(
+                    kind, document, before, request.namespace, self.claimed
+                )
+            else:
                 additions = await self._reviewer.completed(
                     kind, document, request.namespace, traceparent, self.claimed
                 )

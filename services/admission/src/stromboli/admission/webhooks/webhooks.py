@@ -38,7 +38,7 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.CRON_JOBS, "validate", ("CREATE", "UPDATE")),
     (kinds.JOB_FLOWS, "mutate", ("CREATE", "UPDATE")),
     (kinds.JOB_FLOWS, "validate", ("CREATE", "UPDATE")),
-    (kinds.POD_GROUPS, "mutate", ("CREATE",)),
+    (kinds.POD_GROUPS, "mutate", ("CREATE", "UPDATE")),
     (kinds.POD_GROUPS, "validate", ("CREATE", "UPDATE")),
     (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
     (kinds.COMMANDS, "validate", ("CREATE",)),

@@ -49,6 +49,17 @@ def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> t
     return (Add(path="/spec/queue", value=namespace_queue),)
 
 
+def update_patch(
+    made: PodGroup, old: PodGroup, document: Document, namespace_queue: str
+) -> tuple[Add, ...]:
+    """Keeps the namespace's queue in an update that leaves the queue out, where the schema writes
+    ``default``: mpi-operator writes the spec that it wants whenever the stored one differs. An
+    update that moves the PodGroup is not changed."""
+    if old.spec.queue != namespace_queue:
+        return ()
+    return default_patch(made, document, namespace_queue)
+
+
 def validate_create(
     made: PodGroup,
     document: Document,

@@ -93,6 +93,26 @@ class _Template(meta.Part, frozen=True, kw_only=True):
 _TEMPLATE = msgspec.json.Decoder(_Template | None)
 
 
+def update_patch(
+    kind: Kind[Any],
+    document: Document,
+    before: Document,
+    policy: AdmissionPolicy,
+    known: ClusterContext,
+) -> tuple[Add, ...]:
+    """Defaults for an update of a PodGroup; none for other kinds, and none if either state cannot
+    be decoded."""
+    if kind != kinds.POD_GROUPS or bounds.violations(document):
+        return ()
+    try:
+        read, old = (kinds.POD_GROUPS.decode(msgspec.json.encode(it)) for it in (document, before))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if not is_ours(read, policy, known):
+        return ()
+    return pod_groups.update_patch(read, old, document, known.namespace_queue)
+
+
 def default_patch(
     kind: Kind[Any],
     document: Document,
