@@ -1,0 +1,56 @@
+"""The services' images as OCI archives, for `docker load` and for copies between registries."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools import sbom
+
+BUILD_ARGUMENTS = ("CA_CERTIFICATES", "PYTHON_IMAGE")
+"""Arguments of the Dockerfiles that are taken from the environment if it has them."""
+
+
+def engine(environment: Mapping[str, str]) -> str | None:
+    """``docker`` if its engine answers, else None."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return None
+    answered = subprocess.run(
+        [docker, "version", "--format", "{{.Server.Version}}"],
+        env=dict(environment),
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    return docker if answered.returncode == 0 else None
+
+
+def build(
+    docker: str, root: Path, version: str, folder: Path, environment: Mapping[str, str] = os.environ
+) -> list[Path]:
+    """Build each service's image and save it in ``folder``; return the archives.
+
+    Docker 25 and later save in the OCI layout. Raises subprocess.CalledProcessError if a build
+    fails.
+    """
+    archives = []
+    arguments = [f"--build-arg={name}" for name in BUILD_ARGUMENTS if environment.get(name)]
+    for service in sbom.SERVICES:
+        name = f"stromboli-{service}"
+        archive = folder / f"{name}-{version}.oci.tar"
+        file = f"--file=services/{service}/Dockerfile"
+        for command in (
+            ["build", "--quiet", file, f"--tag={name}:{version}", *arguments, "."],
+            ["save", f"--output={archive}", f"{name}:{version}"],
+        ):
+            subprocess.run(
+                [docker, *command],
+                cwd=root,
+                env=dict(environment),
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        archives.append(archive)
+    return archives
