@@ -1,7 +1,8 @@
-"""How tests run here: on the event loop that serves, and with Hypothesis as patient as machines are
-slow at times, for slowness is no broken rule."""
+"""How tests run here: on the event loop that serves, without time limits of Hypothesis, and without
+the collected tests in the garbage collector's generations."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+
+from stromboli.testkit import cpu_time
 
 settings.register_profile(
     "stromboli", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -33,6 +36,18 @@ def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
         for task in asyncio.all_tasks(loop):
             task.print_stack(file=sys.stderr)
         loop.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules, tests and their parameters live as long as the run: no garbage collection visits
+    them, neither while they are made nor later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        cpu_time.freeze_objects()
 
 
 @pytest.fixture(scope="session", autouse=True)

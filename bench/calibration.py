@@ -375,7 +375,7 @@ def main() -> None:
     every: list[Forecast] = []
     facts = []
     for case in cases:
-        with run.without_collections():
+        with run.rare_collections():
             found, fact = measured(case, given.samples, given.cpu_s)
         every += found
         if given.raw is not None:

@@ -149,7 +149,7 @@ def main() -> None:
         scenario = workload.Scenario(found.nodes, found.jobs, found.queues, (), options)
     simulated = kernel.Simulation(scenario)
     began = time.process_time()
-    with run.without_collections():
+    with run.rare_collections():
         simulated.run()
     seconds = time.process_time() - began
     summary = results.summarize(simulated, 0)

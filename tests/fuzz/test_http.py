@@ -1,6 +1,5 @@
 """No HTTP request makes admission answer with 5xx, cost a second, or delay ``/livez`` by one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ from tests.fuzz import engine, http_admission, mutations
 
 
 @pytest.fixture(autouse=True)
-def frozen_objects() -> Iterator[None]:
-    with cpu_time.frozen_objects():
-        yield
+def frozen_objects() -> None:
+    cpu_time.freeze_objects()
 
 
 @pytest.mark.timeout(0)

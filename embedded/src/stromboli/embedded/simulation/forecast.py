@@ -88,7 +88,7 @@ def forecast(
     if history is not None:
         _learn(learned, history)
     numbers = np.random.default_rng(seed).random((draws, len(present.pod_groups)))
-    with run.without_collections():
+    with run.rare_collections():
         options = expected_starts.Options(
             configured=run.used_configuration(config), find=discovery.discover_plugins().find
         )

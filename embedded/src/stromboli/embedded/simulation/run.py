@@ -159,26 +159,24 @@ def simulate(
     """Run a simulation with the plugins of this environment."""
     scenario = workload.Scenario(given.nodes, given.jobs, given.queues, given.failures, options)
     simulated = kernel.Simulation(scenario, on_finished, discovery.discover_plugins().find)
-    with without_collections():
+    with rare_collections():
         simulated.run()
     return simulated
 
 
 @contextlib.contextmanager
-def without_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Collect garbage rarely: the workload never goes, and most objects of sessions have no cycles.
 
-    Collections of all generations took a third of the time.
+    Collections of all generations took a third of the time. With these thresholds one happens once
+    in 500 million objects.
     """
     thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 def used_configuration(file: Path | None) -> configuration.Configuration:
