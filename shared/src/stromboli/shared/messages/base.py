@@ -12,6 +12,7 @@ S = TypeVar("S", bound=type[msgspec.Struct])
 TYPES: dict[str, type[msgspec.Struct]] = {}
 """Type name -> Struct."""
 _NAMES: dict[type[msgspec.Struct], str] = {}
+_DECODERS: dict[str, decoding.Decoder[Any]] = {}
 
 
 class Message(
@@ -20,14 +21,16 @@ class Message(
     """Base of our messages and their parts."""
 
 
-def register(name: str) -> Callable[[S], S]:
-    """Give a Struct its type name on topics."""
+def register(name: str, decoder: decoding.Decoder[Any] | None = None) -> Callable[[S], S]:
+    """Give a Struct its type name on topics. ``decoder``: instead of msgspec's own."""
 
     def with_name(struct: S) -> S:
         if name in TYPES or struct in _NAMES:
             raise ValueError(f"{name} or {struct.__name__} has a type name already")
         TYPES[name] = struct
         _NAMES[struct] = name
+        if decoder is not None:
+            _DECODERS[name] = decoder
         return struct
 
     return with_name
@@ -44,7 +47,6 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {}
 
 
 def decode(name: str, value: bytes) -> msgspec.Struct:

@@ -20,10 +20,11 @@ from stromboli.shared.api import (
     topology,
 )
 from stromboli.shared.decoding import Instant
+from stromboli.shared.messages import pod_decoder
 from stromboli.shared.messages.base import Message, register
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
-register("stromboli.cluster.pod_observed.v1")(core.Pod)
+register("stromboli.cluster.pod_observed.v1", pod_decoder.PodDecoder())(core.Pod)
 register("stromboli.cluster.priority_class_observed.v1")(core.PriorityClass)
 register("stromboli.cluster.pod_group_observed.v1")(scheduling.PodGroup)
 register("stromboli.cluster.queue_observed.v1")(scheduling.Queue)

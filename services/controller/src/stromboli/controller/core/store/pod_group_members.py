@@ -26,12 +26,21 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     condition: tuple[str, str, str] | None
 
 
+class _Members(msgspec.Struct, frozen=True, eq=False):
+    """The pods of a PodGroup that are in one state. One object for all of them: a cluster has
+    100,000 pods."""
+
+    group: str
+    state: MemberState
+    pods: set[str]
+
+
 class GroupMembers:
     """PodGroup -> its pods, counted by state."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[MemberState, set[str]]] = {}
-        self._pods: dict[str, tuple[str, MemberState]] = {}
+        self._groups: dict[str, dict[MemberState, _Members]] = {}
+        self._pods: dict[str, _Members] = {}
 
     def groups(self) -> Collection[str]:
         """Keys of PodGroups that have members."""
@@ -39,30 +48,37 @@ class GroupMembers:
 
     def member_states(self, group: str) -> Mapping[MemberState, Collection[str]]:
         """State -> keys of the members in that state."""
-        return self._groups.get(group, {})
+        return {state: found.pods for state, found in self._groups.get(group, {}).items()}
 
     def of(self, group: str) -> Iterator[str]:
         """Keys of the members."""
-        for keys in self._groups.get(group, {}).values():
-            yield from keys
+        for found in self._groups.get(group, {}).values():
+            yield from found.pods
 
     def put(self, key: str, group: str, member_state: MemberState) -> None:
         """Add a pod, or update its state."""
+        before = self._pods.get(key)
+        if before is not None and before.group == group and before.state == member_state:
+            return
         self.remove(key)
-        self._pods[key] = group, member_state
-        self._groups.setdefault(group, {}).setdefault(member_state, set()).add(key)
+        by_state = self._groups.setdefault(group, {})
+        found = by_state.get(member_state)
+        if found is None:
+            found = by_state[member_state] = _Members(group, member_state, set())
+        found.pods.add(key)
+        self._pods[key] = found
 
     def remove(self, key: str) -> None:
         """Remove a pod that is gone or unreadable."""
-        group, member_state = self._pods.pop(key, ("", None))
-        if member_state is None:
+        found = self._pods.pop(key, None)
+        if found is None:
             return
-        member_states = self._groups[group]
-        member_states[member_state].discard(key)
-        if not member_states[member_state]:
-            del member_states[member_state]
-            if not member_states:
-                del self._groups[group]
+        found.pods.discard(key)
+        if not found.pods:
+            by_state = self._groups[found.group]
+            del by_state[found.state]
+            if not by_state:
+                del self._groups[found.group]
 
 
 def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:

@@ -42,6 +42,7 @@ class QueueAccounting:
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}
         self._held: dict[str, units.Amounts] = {}
+        self._newest: dict[str, _Held] = {}
 
     def phases(self, queue: str) -> Iterable[str]:
         """The phases of the queue's PodGroups; one without a phase is Pending."""
@@ -124,18 +125,28 @@ class QueueAccounting:
     def put_pod(self, key: str, pod: core.Pod | None, group: str | None) -> Iterator[str]:
         """Update a pod of ``group``; None if it is gone. Returns the PodGroups whose sum
         changed."""
-        after = None
+        before, after = self._pods.get(key), None
         if pod is not None and group and pod.spec.node_name and pod.status.phase not in ENDED:
-            after = _Held(group, _amounts(pod.spec))
-        before = self._pods.pop(key, None)
-        if after is not None:
-            self._pods[key] = after
+            after = self._shared(_Held(group, _amounts(pod.spec)))
         if before == after:
             return
+        if after is None:
+            del self._pods[key]
+        else:
+            self._pods[key] = after
         for held, sign in ((before, -1), (after, 1)):
             if held is not None:
                 self._add(held, sign)
                 yield held.group
+
+    def _shared(self, held: _Held) -> _Held:
+        """The object of an equal pod of the PodGroup, if its newest pod is one: 100,000 pods need
+        not hold as many."""
+        newest = self._newest.get(held.group)
+        if newest == held:
+            return newest
+        self._newest[held.group] = held
+        return held
 
     def _add(self, held: _Held, sign: int) -> None:
         total = units.add(self._held.get(held.group, {}), units.times(sign, held.amounts))
@@ -143,6 +154,7 @@ class QueueAccounting:
             self._held[held.group] = total
         else:
             self._held.pop(held.group, None)
+            self._newest.pop(held.group, None)
 
 
 def _state(queue: scheduling.Queue | None) -> str | None:

@@ -21,6 +21,7 @@ DEFAULT_MAX_RETRY = 3
 FINISHED_PODS = ("Succeeded", "Failed")
 COUNTERS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 """The counters of a job's status."""
+_COUNTER_OF = {name.capitalize(): name for name in COUNTERS}
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -194,8 +195,7 @@ def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
     if is_going:
         return "terminating", task, ""
     phase = pod.status.phase or "Pending"
-    field = phase.lower()
-    return (field if field in COUNTERS else "unknown"), task, phase
+    return _COUNTER_OF.get(phase, "unknown"), task, phase
 
 
 def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
