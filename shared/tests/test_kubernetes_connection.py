@@ -1,6 +1,7 @@
 """Requests, streams and credentials against a server that plays given answers."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import pathlib
@@ -9,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 import trustme
@@ -285,3 +287,59 @@ async def test_no_connection_outlives_the_client(tmp_path: pathlib.Path) -> None
         accepted.settimeout(5)
         while await asyncio.to_thread(accepted.recv, 1 << 16):
             pass
+
+
+class Threads(concurrent.futures.ThreadPoolExecutor):
+    """Threads of the event loop; counts the calls."""
+
+    calls = 0
+
+    def submit(self, *given: Any, **options: Any) -> concurrent.futures.Future[Any]:
+        """See ``Executor``."""
+        self.calls += 1
+        return super().submit(*given, **options)
+
+
+async def test_a_server_on_another_machine_is_called_through_the_proxy_of_the_environment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script((200, "{}"))
+    async with serving(script) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
+        async with KubernetesCluster(given, Random(1)) as cluster:
+            assert await cluster.get(kinds.PODS, "default", "p") == b"{}"
+    assert script.asked == [("GET", "/api/v1/namespaces/default/pods/p", "Bearer first")]
+
+
+async def test_a_server_on_another_machine_is_called_without_a_thread(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hops to a thread for each request cost more CPU than the request."""
+    threads = Threads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    async with serving(Script((200, "{}"))) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
+        async with KubernetesCluster(given, Random(1)) as cluster:
+            await cluster.get(kinds.PODS, "default", "p")
+            before = threads.calls
+            await cluster.get(kinds.PODS, "default", "p")
+            assert threads.calls == before
+
+
+async def test_a_password_for_the_server_in_netrc_is_not_used(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubeconfig has the credentials. aiohttp raises ValueError where there are two."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine api.example.test login someone password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    script = Script((200, "{}"))
+    async with serving(script) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
+        async with KubernetesCluster(given, Random(1)) as cluster:
+            await cluster.get(kinds.PODS, "default", "p")
+    assert [token for _, _, token in script.asked] == ["Bearer first"]

@@ -69,6 +69,7 @@ class Connection:
     async def open(self) -> None:
         """Read the configuration. Raises ConfigurationError when it is wrong."""
         await self._access.load()
+        proxy, proxy_auth = _proxy_of(self._access.host)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 keepalive_timeout=KEPT_OPEN_S,
@@ -76,8 +77,8 @@ class Connection:
                 ssl=self._access.tls or True,
                 socket_factory=self._make_socket,
             ),
-            # As in Go, a proxy from the environment is not used for loopback addresses.
-            trust_env=not _is_loopback(self._access.host),
+            proxy=proxy,
+            proxy_auth=proxy_auth,
             read_bufsize=BUFFER_BYTES,
             headers=_HEADERS,
         )
@@ -279,6 +280,20 @@ def _abort_stream(response: aiohttp.ClientResponse) -> None:
     """
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
+
+
+def _proxy_of(host: str) -> tuple[yarl.URL | None, aiohttp.BasicAuth | None]:
+    """The proxy that the environment names for a server; none for loopback addresses, as in Go.
+
+    With ``trust_env`` aiohttp would read the environment and ``~/.netrc`` for each request, each in
+    a thread, and reject requests to a server that ``~/.netrc`` has a password for.
+    """
+    if _is_loopback(host):
+        return None, None
+    try:
+        return aiohttp.helpers.get_env_proxy_for_url(yarl.URL(host))
+    except LookupError:
+        return None, None
 
 
 def _is_loopback(host: str) -> bool:
