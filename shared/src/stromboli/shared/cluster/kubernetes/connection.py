@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import yarl
+from aiohttp import helpers
 
 from stromboli.shared import errors
 from stromboli.shared.cluster.kubernetes import status
@@ -291,7 +292,7 @@ def _proxy_of(host: str) -> tuple[yarl.URL | None, aiohttp.BasicAuth | None]:
     if _is_loopback(host):
         return None, None
     try:
-        return aiohttp.helpers.get_env_proxy_for_url(yarl.URL(host))
+        return helpers.get_env_proxy_for_url(yarl.URL(host))
     except LookupError:
         return None, None
 
