@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine test-integrations real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -10,6 +10,7 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 	&& echo $$python && exit; done; echo python3)
 
 PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
+INTEGRATIONS := $(wildcard integrations/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.shared.jobspec.policies \
@@ -66,6 +67,10 @@ test-kubelets: setup real-tools kubelet-tools ## the tests on real kubelets and 
 test-engine: setup real-tools kubelet-tools engine-tools ## our images: Compose under Docker, the charts on kubelets (root)
 	STROM_REAL=1 STROM_KUBELETS=1 STROM_ENGINE=1 $(BIN)/pytest -m engine
 
+test-integrations: setup ## workflow engines, installed apart, run their examples on process nodes
+	@$(BIN)/python -m tools.integrations
+	.venv-integrations/bin/pytest integrations
+
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
@@ -75,6 +80,7 @@ nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, ku
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
+	$(MAKE) test-integrations
 	$(MAKE) test-kubelets
 	$(MAKE) test-engine
 
@@ -113,6 +119,9 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	@for service in $(SERVICES); do $(COMPILE) services/$$service/pyproject.toml \
 	--no-emit-package stromboli-shared --constraints requirements.txt \
 	--output-file services/$$service/requirements.txt >/dev/null || exit 1; done
+	$(COMPILE) $(INTEGRATIONS) --constraints requirements.txt \
+	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) $(INTEGRATIONS) | tr -d '"') \
+	--output-file integrations/requirements.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
 	@echo "The lock is written; the next make installs it."
@@ -136,5 +145,5 @@ real-down: setup ## stop exactly what real-up started
 	@$(BIN)/python -m stromboli.testkit.real_up down
 
 clean: ## remove the environment and every tool's cache (not .strom: state and jobs of yours)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom dist
+	rm -rf .venv .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom dist
 	find . -name __pycache__ -not -path './.strom/*' -prune -exec rm -rf {} +

@@ -16,6 +16,14 @@ MEMBERS: list[str] = WORKSPACE["tool"]["uv"]["workspace"]["members"]
 PROJECTS = [ROOT / "pyproject.toml", *(ROOT / member / "pyproject.toml" for member in MEMBERS)]
 
 
+LOCKS = (
+    "requirements.txt",
+    "requirements-real.txt",
+    "tools/uv.txt",
+    "integrations/requirements.txt",
+)
+
+
 def third_party(project: Path) -> Iterator[tuple[str, str]]:
     """(group, requirement) for everything that a pyproject.toml takes from outside."""
     content = tomllib.loads(project.read_text())
@@ -38,7 +46,9 @@ def pins(lock: str) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in found}
 
 
-def lock_of(group: str) -> str:
+def lock_of(project: Path, group: str) -> str:
+    if project.is_relative_to(ROOT / "integrations"):
+        return "integrations/requirements.txt"
     return {"real": "requirements-real.txt", "bootstrap": "tools/uv.txt"}.get(
         group, "requirements.txt"
     )
@@ -58,19 +68,28 @@ def test_the_lock_holds_every_dependency_within_its_bounds(project: Path) -> Non
     """Otherwise `make lock` was forgotten."""
     for group, text in third_party(project):
         requirement = Requirement(text)
-        locked = pins(lock_of(group))
+        lock = lock_of(project, group)
+        locked = pins(lock)
         version = locked.get(canonicalize_name(requirement.name))
-        assert version is not None, f"{text} is not in {lock_of(group)}: run make lock"
+        assert version is not None, f"{text} is not in {lock}: run make lock"
         assert requirement.specifier.contains(version, prereleases=True), f"{text}: {version}"
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-real.txt", "tools/uv.txt"])
+@pytest.mark.parametrize("lock", LOCKS)
 def test_the_lock_has_hashes_and_names_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()
     entries = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert entries
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
     assert "://" not in text
+
+
+def test_integrations_are_tested_with_the_versions_of_the_services() -> None:
+    """Their environment has both locks."""
+    main, engines = pins("requirements.txt"), pins("integrations/requirements.txt")
+    assert {name: (main[name], engines[name]) for name in main.keys() & engines.keys()} == {
+        name: (main[name], main[name]) for name in main.keys() & engines.keys()
+    }
 
 
 def test_there_is_one_lock() -> None:

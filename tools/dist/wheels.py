@@ -15,8 +15,11 @@ from pathlib import Path
 from tools import environment
 
 ROOT = Path(__file__).parents[2]
-LOCK = "stromboli-requirements.txt"
-"""The locked versions of all dependencies: ``uv pip install --constraints``."""
+LOCKS = {
+    "stromboli-requirements.txt": "requirements.txt",
+    "stromboli-integrations-requirements.txt": "integrations/requirements.txt",
+}
+"""File of a release -> the lock of which it is a copy: ``uv pip install --constraints``."""
 
 
 def packages(root: Path) -> list[str]:
@@ -25,7 +28,7 @@ def packages(root: Path) -> list[str]:
 
 
 def build(folder: Path) -> list[Path]:
-    """Build all packages into ``folder``, copy the lock and return the wheels.
+    """Build all packages into ``folder``, copy the locks and return the wheels.
 
     Raises subprocess.CalledProcessError if a build fails.
     """
@@ -38,7 +41,8 @@ def build(folder: Path) -> list[Path]:
                 *("--no-create-gitignore", "--quiet"),
             ]
         )
-    shutil.copyfile(ROOT / "requirements.txt", folder / LOCK)
+    for name, lock in LOCKS.items():
+        shutil.copyfile(ROOT / lock, folder / name)
     return sorted(folder.glob("stromboli_*.whl"))
 
 
@@ -53,7 +57,8 @@ def install(wheels: Sequence[Path], target: Path) -> Path:
     variables = environment.uv_environment(environment.pip_settings(settings), os.environ)
     _run([uv, "venv", "--quiet", "--python", ROOT / ".venv/bin/python", target], variables)
     command: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
-    _run([*command, "--constraints", wheels[0].parent / LOCK, *wheels], variables)
+    locks = [word for lock in LOCKS for word in ("--constraints", wheels[0].parent / lock)]
+    _run([*command, *locks, *wheels], variables)
     return python
 
 
