@@ -17,6 +17,10 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.
 	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi_file \
 	stromboli.cli.reference tools.release_version tools.charts tools.compose tools.pod_schema tools.docs.settings tools.docs.gang_diagram tools.docs.assumption_diagram
 
+# Containers set this variable, and the tests start hundreds of Python processes: without bytecode
+# files each of them compiles its imports.
+export PYTHONDONTWRITEBYTECODE =
+
 SERVICES := admission controller history monitor scheduler
 NODES ?= 100
 KUBELETS ?= 0

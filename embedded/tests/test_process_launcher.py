@@ -22,14 +22,15 @@ STUBBORN = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 987' &) ; echo on
 """Ignores SIGTERM, and so does a child in its own session; prints a line when both run."""
 
 
-async def views() -> list[str]:
-    best, _ = await machine.view()
+@pytest.fixture(scope="module")
+def views() -> list[str]:
+    best, _ = asyncio.run(machine.view())
     return {"root": ["root", "user", "plain"], "user": ["user", "plain"]}.get(best, ["plain"])
 
 
 @pytest.fixture(params=["root", "user", "plain"])
-async def view(request: pytest.FixtureRequest) -> str:
-    if request.param not in await views():
+def view(request: pytest.FixtureRequest, views: list[str]) -> str:
+    if request.param not in views:
         pytest.skip(f"this machine does not allow the view {request.param}")
     return str(request.param)
 
