@@ -35,8 +35,12 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, str
     assert (there.exit_code, there.stderr) == (0, "")
     first, *lines = there.stdout.splitlines()
     assert first == "jupyter of default/a is ready on node."
-    assert any("port-forward -n default service/a-tool-jupyter 8888" in line for line in lines)
-    assert any("secret -n default a-tool-jupyter" in line for line in lines)
+    assert lines == [
+        "  connect    strom job port-forward a -n default --tool jupyter",
+        "             then open http://127.0.0.1:8888",
+        "  token      strom job exec a -n default --tool jupyter -- printenv STROM_TOOL_TOKEN",
+        "  stop       strom job detach a -n default --tool jupyter",
+    ]
 
 
 @pytest.mark.usefixtures("job")
@@ -92,6 +96,32 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
     assert over.exit_code == 1
     assert "it is Completed, and debug tools need a running job" in over.stderr
     assert wanted(api_server) == []
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("exec", "a", "--tool", "jupyter", "--", "true"), "it has no such debug tool now"),
+        (("exec", "a", "--tool", "jupyter", "--index", "0", "--", "true"), "a debug tool has one"),
+        (("port-forward", "a"), "there is no port to forward"),
+        (("port-forward", "a", "--tool", "jupyter"), "it has no such debug tool now"),
+    ],
+)
+def test_a_session_with_an_absent_tool_is_refused(
+    strom: Any, words: tuple[str, ...], why: str
+) -> None:
+    refused = strom("job", *words)
+    assert refused.exit_code in (1, 2)
+    assert why in refused.stderr
+
+
+@pytest.mark.usefixtures("job")
+def test_attach_passes_on_what_the_tool_requests(api_server: Any, strom: Any) -> None:
+    asked = ("--cpu", "2", "--memory", "8Gi", "--idle", "30m", "--timeout", "0.1s")
+    strom("job", "attach", "a", "--tool", "jupyter", *asked)
+    expected = {"tool": "jupyter", "cpu": "2", "memory": "8Gi", "idle": "30m"}
+    assert wanted(api_server) == [expected]
 
 
 def test_a_tool_requested_again_replaces_the_first() -> None:

@@ -23,6 +23,9 @@ def asking(text: str) -> batch.Job:
         ('[{"tool": "emacs"}]', "tool 'emacs' is unknown"),
         ('[{"tool": "jupyter"}, {"tool": "jupyter"}]', "tool 'jupyter' is duplicate"),
         ('[{"tool": "jupyter", "task": "ps"}]', "there is no task 'ps'"),
+        ('[{"tool": "jupyter", "cpu": "much"}]', "cpu 'much' is not a positive quantity"),
+        ('[{"tool": "jupyter", "memory": "0"}]', "memory '0' is not a positive quantity"),
+        ('[{"tool": "jupyter", "idle": "soon"}]', "idle: 'soon' is not a duration"),
     ],
 )
 def test_an_invalid_annotation_is_rejected_and_never_executed(text: str, reason: str) -> None:

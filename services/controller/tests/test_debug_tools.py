@@ -94,6 +94,63 @@ def test_a_tools_pod_is_none_of_the_jobs(harness: CoreHarness) -> None:
     assert (harness.phase(), harness.job().status.failed) == ("Running", 0)
 
 
+def test_the_requests_of_a_tool_are_counted_on_its_node(harness: CoreHarness) -> None:
+    (container,) = harness.objects["pods", POD]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "100m", "memory": "512Mi"}}
+    annotate(harness, debug_tools.DebugToolRequest(tool="jupyter", cpu="2", memory="8Gi"))
+    harness.reap(POD)
+    harness.settle()
+    (container,) = harness.objects["pods", POD]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "2", "memory": "8Gi"}}
+
+
+def test_a_tool_that_its_node_rejects_is_created_again_after_a_while(harness: CoreHarness) -> None:
+    """A full node rejects each pod at once: without a pause, the API server would be busy."""
+    uid = harness.objects["pods", POD]["metadata"]["uid"]
+    harness.change_pod(POD, "Failed", reason="OutOfcpu")
+    harness.settle()
+    assert "deletionTimestamp" not in harness.objects["pods", POD]["metadata"]
+    harness.wait(30)
+    harness.settle()
+    harness.reap(POD)
+    harness.settle()
+    assert harness.objects["pods", POD]["metadata"]["uid"] != uid
+
+
+@pytest.mark.parametrize(("phase", "reason"), [("Succeeded", ""), ("Failed", "DeadlineExceeded")])
+def test_an_idle_tool_is_withdrawn_with_all_that_is_its_own(
+    harness: CoreHarness, phase: str, reason: str
+) -> None:
+    """Its process ends when it is idle, its pod when its time is over. A user starts it again."""
+    annotate(
+        harness,
+        debug_tools.DebugToolRequest(tool="jupyter"),
+        debug_tools.DebugToolRequest(tool="tensorboard"),
+    )
+    harness.change_pod(POD, phase, reason=reason)
+    harness.settle()
+    harness.reap(POD)
+    harness.settle()
+    left = [request.tool for request in debug_tools.requested_tools(harness.job())]
+    assert (left, objects(harness)) == (["tensorboard"], set())
+    assert "ToolEnded" in {event.reason for event in harness.events.values()}
+    assert harness.phase() == "Running"
+
+
+def test_a_tool_ends_when_it_is_idle_and_in_any_case() -> None:
+    harness = running(asking(debug_tools.DebugToolRequest(tool="jupyter", idle="30m")))
+    annotate(
+        harness,
+        debug_tools.DebugToolRequest(tool="jupyter", idle="30m"),
+        debug_tools.DebugToolRequest(tool="terminal"),
+    )
+    spec = harness.objects["pods", POD]["spec"]
+    assert "--ServerApp.shutdown_no_activity_timeout=1800" in spec["containers"][0]["command"]
+    assert (spec["restartPolicy"], spec["activeDeadlineSeconds"]) == ("OnFailure", 43200)
+    terminal = harness.objects["pods", "default/j1-tool-terminal"]["spec"]["containers"][0]
+    assert {"name": "TMOUT", "value": "3600"} in terminal["env"]
+
+
 def test_no_tool_before_the_job_runs_somewhere() -> None:
     harness = enqueued(asking(debug_tools.DebugToolRequest(tool="jupyter")))
     assert objects(harness) == {"services", "secrets"}

@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Iterator
 
 from stromboli.cli import options
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.job_specs import job_reference
 from stromboli.client import errors
 from stromboli.client.sessions import opening, targets
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 
 
@@ -26,13 +27,26 @@ def select(
     index: int | None,
     container: str | None,
     any_container: bool = False,
+    tool: str = "",
 ) -> SessionPlace:
-    """The first running pod of ``JOB`` or ``JOB[7]``. Raises CommandError. ``any_container``: the
-    containers of a pod share its ports, so it does not matter which one."""
+    """The first running pod of ``JOB`` or ``JOB[7]``, or that of its debug tool. Raises
+    CommandError. ``any_container``: the containers of a pod share its ports, so it does not matter
+    which one."""
     name, indexes = job_reference.split(reference, index)
+    if tool and (task or indexes):
+        raise UsageError("--tool", "a debug tool has one pod", "leave out the task and the index")
     with options.client(server) as client, translated(namespace, name):
         job = client.decode(kinds.JOBS, client.job(namespace, name))
-        pods = [client.decode(kinds.PODS, raw) for raw in client.pods(namespace, name)]
+        found_pods = (client.tools if tool else client.pods)(namespace, name)
+        pods = [client.decode(kinds.PODS, raw) for raw in found_pods]
+        if tool:
+            pods = [pod for pod in pods if pod.metadata.label(keys.TOOL) == tool]
+            if not pods:
+                raise CommandError(
+                    f"job {namespace}/{name}",
+                    "it has no such debug tool now",
+                    f"start it: strom job attach {name} -n {namespace} --tool {tool}",
+                )
         found = targets.choose(
             job,
             pods,

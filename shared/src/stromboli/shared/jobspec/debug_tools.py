@@ -10,36 +10,55 @@ import msgspec
 
 from stromboli.shared import decoding, keys
 from stromboli.shared.api.batch import Job
+from stromboli.shared.formats import durations, units
 from stromboli.shared.messages.admission import Violation
 
 PATH = f"metadata.annotations[{keys.TOOLS}]"
 TOKEN = "STROM_TOOL_TOKEN"
 """Environment variable of a tool's container: the secret that users must enter."""
+USER = "strom"
+"""The user of tools that require a name beside the token."""
+IDLE = "1h"
+"""How long a tool may be idle by default."""
+LONGEST_S = 12 * 3600
+"""After this time a tool ends in any case: not all of them can tell that they are idle."""
 EXAMPLE = '[{"tool": "jupyter"}]'
 
 
 class DebugToolRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One requested tool. ``task``: the task whose node and volumes it uses, the first one if
-    empty; ``image``: a custom image that contains the tool.
+    empty; ``image``: a custom image that contains the tool. ``cpu``, ``memory``: its requests in
+    place of the tool's own; ``idle``: how long it may be idle until it ends (``1h``), where the
+    tool can tell.
     """
 
     tool: str
     task: str = ""
     image: str = ""
+    cpu: str = ""
+    memory: str = ""
+    idle: str = ""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a tool. ``{folder}`` in its command is the first folder that the job mounts.
+    """How to run a tool. ``{folder}`` in its command is the first folder that the job mounts,
+    ``{idle_s}`` the seconds of ``idle``.
 
     ``variable``: another environment variable in which it expects the token. ``asks``: whether it
     requires the token; a tool that does not is never exposed outside the cluster.
+    ``idle_variable``: an environment variable in which it expects the seconds of ``idle``.
+    ``user``: the name to enter beside the token.
     """
 
     image: str
     port: int
     command: tuple[str, ...]
+    memory: str
+    cpu: str = "100m"
     variable: str = ""
     asks: bool = True
+    idle_variable: str = ""
+    user: str = ""
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -53,20 +72,27 @@ TOOLS: Mapping[str, Tool] = {
             "--port=8888",
             "--no-browser",
             "--ServerApp.root_dir={folder}",
+            # The server ends when it has no kernels and terminals, so these end first.
+            "--ServerApp.shutdown_no_activity_timeout={idle_s}",
+            "--MappingKernelManager.cull_idle_timeout={idle_s}",
+            "--TerminalManager.cull_inactive_timeout={idle_s}",
         ),
         variable="JUPYTER_TOKEN",
+        memory="512Mi",
     ),
     "tensorboard": Tool(
         image="tensorflow/tensorflow:2.18.0",
         port=6006,
         command=("tensorboard", "--bind_all", "--port=6006", "--logdir={folder}"),
         asks=False,
+        memory="512Mi",
     ),
     "code-server": Tool(
         image="codercom/code-server:4.98.2",
         port=8080,
         command=("code-server", "--bind-addr=0.0.0.0:8080", "--auth=password", "{folder}"),
         variable="PASSWORD",
+        memory="512Mi",
     ),
     "terminal": Tool(
         image="tsl0922/ttyd:1.7.7",
@@ -75,10 +101,14 @@ TOOLS: Mapping[str, Tool] = {
             "ttyd",
             "--port=7681",
             "--writable",
-            f"--credential=strom:$({TOKEN})",
+            f"--credential={USER}:$({TOKEN})",
             "--cwd={folder}",
+            "--exit-no-conn",
             "sh",
         ),
+        memory="64Mi",
+        idle_variable="TMOUT",
+        user=USER,
     ),
 }
 
@@ -117,7 +147,29 @@ def violations(job: Job) -> Iterator[Violation]:
                 reason=f"there is no task {request.task!r}",
                 expected=f"one of {', '.join(tasks)}",
             )
+        yield from _invalid_values(request)
         seen.add(request.tool)
+
+
+def _invalid_values(request: DebugToolRequest) -> Iterator[Violation]:
+    for name, text in (("cpu", request.cpu), ("memory", request.memory)):
+        try:
+            is_valid = not text or units.quantity(text) > 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            reason = f"{name} {text!r} is not a positive quantity"
+            yield Violation(path=PATH, reason=reason, expected="a quantity such as 500m or 2Gi")
+    try:
+        idle_s(request)
+    except ValueError as error:
+        yield Violation(path=PATH, reason=f"idle: {error}", expected="a duration such as 30m")
+
+
+def idle_s(request: DebugToolRequest) -> int:
+    """After how many idle seconds the tool ends, at least 60: tools check once a minute. Raises
+    ValueError."""
+    return max(int(durations.duration(request.idle or IDLE).total_seconds()), 60)
 
 
 def encode_annotation(found: tuple[DebugToolRequest, ...]) -> str:

@@ -54,6 +54,21 @@ def attach(
             "--image", "-i", help="An image that contains the tool. [default: the public one]"
         ),
     ] = "",
+    cpu: Annotated[
+        str, typer.Option("--cpu", metavar="CPU", help="CPUs that it requests. [default: by tool]")
+    ] = "",
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory that it requests. [default: by tool]"
+        ),
+    ] = "",
+    idle: Annotated[
+        str,
+        typer.Option(
+            "--idle", metavar="TIME", help="How long it may be idle until it ends. [default: 1h]"
+        ),
+    ] = "",
     timeout: Annotated[
         str, typer.Option("--timeout", help="How long to wait until the tool is ready.")
     ] = "5m",
@@ -62,10 +77,12 @@ def attach(
 ) -> None:
     """Start a debug tool beside a job.
 
-    The tool runs on a node of the job with the volumes of the job. It is removed with the job, or
-    by strom job detach.
+    The tool runs on a node of the job with the volumes of the job. It is removed with the job, by
+    strom job detach, when it is idle, and after 12 hours.
     """
-    request = debug_tools.DebugToolRequest(tool=tool.value, task=task, image=image)
+    request = debug_tools.DebugToolRequest(
+        tool=tool.value, task=task, image=image, cpu=cpu, memory=memory, idle=idle
+    )
     timeout_s = options.duration_s(timeout, "--timeout") or 0.0
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
@@ -121,18 +138,17 @@ def without_tool(
 
 def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[str]:
     """How to connect to a tool, in lines."""
-    name, port = debug_tools.object_name(job, tool), debug_tools.TOOLS[tool].port
+    found, which = debug_tools.TOOLS[tool], f"{job} -n {namespace} --tool {tool}"
     lines = [
         f"{tool} of {namespace}/{job} is ready on {node}.",
-        f"  connect    kubectl port-forward -n {namespace} service/{name} {port}",
-        f"             then open http://127.0.0.1:{port}",
+        f"  connect    strom job port-forward {which}",
+        f"             then open http://127.0.0.1:{found.port}",
     ]
-    if debug_tools.TOOLS[tool].asks:
-        path = "jsonpath={.data.token}"
-        lines += [
-            f"  token      kubectl get secret -n {namespace} {name} -o {path} | base64 -d",
-        ]
-    return [*lines, f"  stop       strom job detach {job} -n {namespace} --tool {tool}"]
+    if found.user:
+        lines.append(f"  user       {found.user}")
+    if found.asks:
+        lines.append(f"  token      strom job exec {which} -- printenv {debug_tools.TOKEN}")
+    return [*lines, f"  stop       strom job detach {which}"]
 
 
 def _update_tools(

@@ -28,6 +28,9 @@ Container = Annotated[
         "--container", "-c", metavar="NAME", help="The container, if the pod has several."
     ),
 ]
+Tool = Annotated[
+    str, typer.Option("--tool", metavar="NAME", help="The pod of this debug tool of the job.")
+]
 
 
 def exec_in(
@@ -36,6 +39,7 @@ def exec_in(
     task: Task = None,
     index: Index = None,
     container: Container = None,
+    tool: Tool = "",
     stdin: Annotated[
         bool, typer.Option("--stdin", "-i", help="Pass stdin on to the command.")
     ] = False,
@@ -61,7 +65,9 @@ def exec_in(
         raise UsageError("--tty", why, "leave it out, or call it on a terminal with -it")
     from stromboli.cli.sessions import selection, terminal
 
-    found = selection.select(name, namespace, server, task=task, index=index, container=container)
+    found = selection.select(
+        name, namespace, server, task=task, index=index, container=container, tool=tool
+    )
     with selection.translated(namespace, job_reference.split(name, index)[0]):
         code = asyncio.run(terminal.run(found.place, found, command, stdin=stdin, tty=tty))
     raise typer.Exit(code)

@@ -8,9 +8,10 @@ import typer
 
 from stromboli.cli import options
 from stromboli.cli.commands.jobs import job_exec
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
+from stromboli.shared.jobspec import debug_tools
 
 if TYPE_CHECKING:
     from stromboli.cli.sessions.selection import SessionPlace
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 def port_forward(
     name: options.JobName,
     ports: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="[LOCAL:]REMOTE...", help="Ports: 8080, 9090:80, or :80 for a free one."
+            metavar="[LOCAL:]REMOTE...",
+            help="Ports: 8080, 9090:80, or :80 for a free one. [default: that of --tool]",
         ),
-    ],
+    ] = None,
     task: job_exec.Task = None,
     index: job_exec.Index = None,
+    tool: job_exec.Tool = "",
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
@@ -34,17 +37,29 @@ def port_forward(
     strom job port-forward train 8888
 
     It ends with Ctrl-C. The pod is the first running one, or the one of --task and --index, or of
-    JOB[7]. On a cluster your kubeconfig and your own rights are used.
+    JOB[7], or that of a debug tool. On a cluster your kubeconfig and your own rights are used.
     """
     from stromboli.cli.sessions import forwarding, selection
 
+    if not ports and tool not in debug_tools.TOOLS:
+        why = "there is no port to forward"
+        raise UsageError(
+            "[LOCAL:]REMOTE", why, f"name one, or --tool {'|'.join(debug_tools.TOOLS)}"
+        )
     try:
-        pairs = [forwarding.parse(text) for text in ports]
+        pairs = [forwarding.parse(text) for text in ports or [str(debug_tools.TOOLS[tool].port)]]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="[LOCAL:]REMOTE") from None
     job = job_reference.split(name, index)[0]
     found = selection.select(
-        name, namespace, server, task=task, index=index, container=None, any_container=True
+        name,
+        namespace,
+        server,
+        task=task,
+        index=index,
+        container=None,
+        any_container=True,
+        tool=tool,
     )
     with selection.translated(namespace, job):
         asyncio.run(_forward(found, pairs))

@@ -74,7 +74,7 @@ def effects(
             stage += of_pods
             said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
             why = pending_reason.reasons((it.reason, it.message) for it in said)
-            stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods)
+            stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods, now)
     if why:
         stage += pending_reason.noted(kinds.JOBS, job, why)
     stage += events

@@ -56,7 +56,7 @@ from stromboli.controller.core.jobs import (
     policies,
     policy_events,
 )
-from stromboli.controller.core.pods import planned_pods
+from stromboli.controller.core.pods import debug_tool_pods, planned_pods
 from stromboli.controller.core.store import complete_specs, controller_cache, event_history
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
@@ -147,7 +147,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     if job.status.state.phase in phase_changes.RULED:
         times += [policy_events.deadline(job), job.status.retry_at]
         pods = cache.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
-        times.append(policies.due(job, pods))
+        times += [policies.due(job, pods), debug_tool_pods.due(cache, job)]
     return min((at for at in times if at is not None), default=None)
 
 

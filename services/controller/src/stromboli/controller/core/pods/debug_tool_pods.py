@@ -2,14 +2,17 @@
 Ingress.
 
 The pod runs on a node with a pod of the job, since a volume may be reachable only there. It is
-bound without the scheduler, as it uses no accounted resources. It is deleted when the job's pods
-leave that node, when it is no longer requested, and with the job, and recreated while it is
-requested. It does not count as a pod of the job: its end is not an event of the job.
+bound without the scheduler, and its requests count: a node without room rejects it, and it is
+created again after a while. It is deleted when the job's pods leave that node, when it is no longer
+requested, and with the job, and recreated while it is requested. A tool that ended by itself, since
+it was idle or its time was over, is withdrawn from the job. It does not count as a pod of the job:
+its end is not an event of the job.
 ``status.controlledResources`` has ``tool-<name>`` while the other objects exist.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,6 +25,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
 from stromboli.shared.jobspec import debug_tools
+from stromboli.shared.jobspec.policy_event_names import DEADLINE_EXCEEDED
 
 CONTROLLED = "tool-"
 """Keys of ``controlledResources``."""
@@ -36,19 +40,75 @@ COPIED = (
 """Fields that a tool's pod copies from its task's template: those for running on the node and for
 reading files."""
 _LONGEST_LABEL = 63
+AGAIN_AFTER = timedelta(seconds=30)
+"""How long after the creation of a failed pod the next one is created."""
 
 
 def carried_out(
-    cache: controller_cache.ControllerCache, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    own_pods: Callable[[], Sequence[core.Pod]],
+    now: datetime,
 ) -> Iterator[commands.Command]:
-    """Create requested pods that are missing, and delete others. O(pods) for each tool."""
+    """Create requested pods that are missing, delete others, and withdraw tools that ended. O(pods)
+    for each tool."""
     wanted = debug_tools.requested_tools(job)
     yield from removals(job, tuple(request.tool for request in wanted))
     for name in debug_tools.TOOLS:
         if name not in {request.tool for request in wanted}:
             yield from _removed(cache, job, name)
+    ended = tuple(request for request in wanted if _has_ended(cache, job, request.tool))
+    if ended:
+        yield from _withdrawn(job, wanted, ended, now)
     for request in wanted:
-        yield from _pod(cache, job, request, own_pods())
+        if request not in ended:
+            yield from _pod(cache, job, request, own_pods(), now)
+
+
+def due(cache: controller_cache.ControllerCache, job: Job) -> datetime | None:
+    """When the next failed pod of a tool is replaced. O(tools)."""
+    found = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
+    times = [_again_at(pod) for pod in found if pod is not None and tasks.has_finished(pod)]
+    return min((at for at in times if at is not None), default=None)
+
+
+def _again_at(pod: core.Pod) -> datetime | None:
+    created = pod.metadata.creation_timestamp
+    return None if created is None else created + AGAIN_AFTER
+
+
+def _has_ended(cache: controller_cache.ControllerCache, job: Job, tool: str) -> bool:
+    """Whether the tool ended since it was idle, or its time was over."""
+    pod = _found(cache, job, tool)
+    if pod is None or cache.is_going(pod):
+        return False
+    return pod.status.phase == "Succeeded" or pod.status.reason == DEADLINE_EXCEEDED
+
+
+def _withdrawn(
+    job: Job,
+    wanted: tuple[debug_tools.DebugToolRequest, ...],
+    ended: tuple[debug_tools.DebugToolRequest, ...],
+    now: datetime,
+) -> Iterator[commands.Command]:
+    """Remove the requests from the job, unless a user has changed them meanwhile."""
+    left = tuple(request for request in wanted if request not in ended)
+    path = manifests.annotation_path(keys.TOOLS)
+    operations = [
+        manifests.test("/metadata/uid", job.metadata.uid),
+        manifests.test(path, job.metadata.annotation(keys.TOOLS)),
+        manifests.put(path, debug_tools.encode_annotation(left)),
+    ]
+    for request in ended:
+        text = f"{request.tool} was idle or its time was over; strom job attach starts it again"
+        yield commands.event_about(kinds.JOBS, job, "Normal", "ToolEnded", text, now, recurs=True)
+    yield commands.Patch(
+        kind=kinds.JOBS,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        patch=manifests.encode(operations),
+    )
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
@@ -102,6 +162,7 @@ def _pod(
     job: Job,
     request: debug_tools.DebugToolRequest,
     own_pods: Sequence[core.Pod],
+    now: datetime,
 ) -> Iterator[commands.Command]:
     task = _task(job, request)
     nodes = sorted(
@@ -115,7 +176,9 @@ def _pod(
     if found is not None:
         is_misplaced = found.spec.node_name not in {node for _, node in nodes}
         is_other = found.metadata.annotation(keys.TOOL_REQUEST) != _digest(request)
-        if (is_misplaced or is_other or tasks.has_finished(found)) and not cache.is_going(found):
+        again_at = _again_at(found) if tasks.has_finished(found) else None
+        is_due = again_at is not None and again_at <= now
+        if (is_misplaced or is_other or is_due) and not cache.is_going(found):
             yield _deletion(found)
     elif nodes and cache.state(kinds.PODS, _key(job, request.tool)) is None:
         yield _create(job, request, task, nodes[0][1])
@@ -136,6 +199,13 @@ def _create(
         "env": [
             _token(name, variable) for variable in (debug_tools.TOKEN, tool.variable) if variable
         ],
+        # No limit: a node that is short of memory evicts pods above their requests first.
+        "resources": {
+            "requests": {
+                "cpu": request.cpu or tool.cpu,
+                "memory": request.memory or tool.memory,
+            }
+        },
         "ports": [{"name": "http", "containerPort": tool.port}],
         "readinessProbe": {"tcpSocket": {"port": tool.port}},
         "volumeMounts": list(first.get("volumeMounts") or ()),
@@ -143,14 +213,20 @@ def _create(
     spec = {key: template[key] for key in COPIED if key in template}
     spec |= {
         "nodeName": node,
-        "restartPolicy": "Always",
+        "restartPolicy": "OnFailure",
+        "activeDeadlineSeconds": debug_tools.LONGEST_S,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
     }
     pods.mount(spec, job)
     mounts = container["volumeMounts"]
     folder = mounts[0]["mountPath"] if mounts else "/"
-    container["command"] = [word.replace("{folder}", folder) for word in tool.command]
+    idle_s = str(debug_tools.idle_s(request))
+    container["command"] = [
+        word.replace("{folder}", folder).replace("{idle_s}", idle_s) for word in tool.command
+    ]
+    if tool.idle_variable:
+        container["env"].append({"name": tool.idle_variable, "value": idle_s})
     metadata = {
         "name": name,
         "labels": _labels(job, request.tool),
