@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine test-integrations real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -37,7 +37,7 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	topology_constraint_properties.py liveness.py)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## build .venv from the lock (every other target does it when it is needed)
 	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11 \
@@ -48,7 +48,7 @@ demo: setup ## gangs against single pods, live, in under a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
@@ -75,18 +75,22 @@ test-integrations: setup ## workflow engines, installed apart, run their example
 	@$(BIN)/python -m tools.integrations
 	.venv-integrations/bin/pytest integrations
 
+test-operators: setup real-tools operator-tools ## Kubeflow's released operator over our services
+	STROM_REAL=1 STROM_OPERATORS=1 $(BIN)/pytest -m operators
+
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine
+nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, operators
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
 	$(MAKE) test-integrations
 	$(MAKE) test-kubelets
 	$(MAKE) test-engine
+	$(MAKE) test-operators
 
 check: setup ## formatting, lint, types, imports between packages, generated files, docs
 	$(BIN)/ruff format --check .
@@ -138,6 +142,9 @@ kubelet-tools: setup ## install containerd and build the kubelet for test-kubele
 
 engine-tools: setup ## install Docker's engine and build Compose for test-engine (needs root)
 	@$(BIN)/python tools/real/engine.py
+
+operator-tools: setup ## build controllers of others for test-operators (minutes the first time)
+	@$(BIN)/python tools/real/operators.py
 
 real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100 KUBELETS=0
 ifneq ($(KUBELETS),0)

@@ -57,6 +57,17 @@ def engine_tools(real_tools: tools.Tools) -> tools.EngineTools:
         pytest.fail(str(error), pytrace=False)
 
 
+@pytest.fixture(scope="session")
+def operator_tools(real_tools: tools.Tools) -> dict[str, tools.OperatorTool]:
+    """Controllers of others. Skips if one is missing; `make test-operators` fails instead."""
+    try:
+        return tools.locate_operators()
+    except tools.RealPartsMissingError as error:
+        if os.environ.get("STROM_OPERATORS") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory

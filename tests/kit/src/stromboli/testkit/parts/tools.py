@@ -8,11 +8,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 INSTALLER = Path("tools") / "real" / "install.py"
 KUBELET_INSTALLER = "kubelets.py"
 """Beside it."""
 ENGINE_INSTALLER = "engine.py"
+"""Beside it."""
+OPERATOR_INSTALLER = "operators.py"
 """Beside it."""
 LOCATE_TIMEOUT_S = 60
 
@@ -75,6 +78,19 @@ class EngineTools:
     """The folder that all clones share."""
 
 
+@dataclass(frozen=True)
+class OperatorTool:
+    """A controller of others: its program, and the folder with its manifests and examples."""
+
+    directory: Path
+    program: str
+    version: str
+
+    def files(self, folder: str) -> list[Path]:
+        """The YAML files of a folder of its manifests or examples."""
+        return sorted((self.directory / folder).glob("*.yaml"))
+
+
 def installer() -> Path:
     """The installer of the working tree from which this package is installed.
 
@@ -117,7 +133,17 @@ def locate_engine() -> EngineTools:
     return EngineTools(**_located(ENGINE_INSTALLER, "run `make engine-tools`"))
 
 
-def _located(script: str, remedy: str) -> dict[str, str]:
+@functools.cache
+def locate_operators() -> dict[str, OperatorTool]:
+    """Controllers of others by name; raises RealPartsMissingError with what is missing."""
+    found = _located(OPERATOR_INSTALLER, "run `make operator-tools`")
+    return {
+        name: OperatorTool(Path(it["directory"]), it["program"], it["version"])
+        for name, it in found.items()
+    }
+
+
+def _located(script: str, remedy: str) -> dict[str, Any]:
     """What an installer beside the first one prints of its paths."""
     asked = subprocess.run(
         [sys.executable, str(installer().with_name(script)), "--where"],
@@ -129,5 +155,5 @@ def _located(script: str, remedy: str) -> dict[str, str]:
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines()
         raise RealPartsMissingError(lines[-1] if lines else remedy)
-    found: dict[str, str] = json.loads(asked.stdout)
+    found: dict[str, Any] = json.loads(asked.stdout)
     return found

@@ -1,0 +1,150 @@
+"""Controllers of others as processes over a real API server, each installed by its own manifests.
+
+They are the released programs with the options that a user sets; only addresses differ from an
+installation in pods.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from stromboli.testkit.parts import kubernetes, ports
+from stromboli.testkit.parts.api import Api
+from stromboli.testkit.parts.part import Part
+from stromboli.testkit.parts.tools import OperatorTool
+
+Document = dict[str, Any]
+HOST = "localhost"
+"""An external name of a Service, for which an IP address is not allowed."""
+FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""A definition has 20,000 lines: seconds in Python, a tenth of it in C."""
+
+
+def documents(path: Path) -> list[Document]:
+    """The objects in a file of YAML."""
+    return [found for found in yaml.load_all(path.read_text(), FAST) if found]
+
+
+async def define(api: Api, files: Iterable[Path]) -> None:
+    """Create the custom resource definitions in files."""
+    for path in files:
+        for document in documents(path):
+            if document["kind"] == "CustomResourceDefinition":
+                await api.establish(document)
+
+
+class Operator(Part):
+    """A controller of others, installed at its first start."""
+
+    def __init__(self, tool: OperatorTool, state: Path, server: kubernetes.ApiServer) -> None:
+        super().__init__(state)
+        self.tool = tool
+        self._server = server
+        self._installed = False
+
+    async def prepare(self) -> None:
+        """Install its definitions and what else its manifests have."""
+        if not self._installed:
+            async with self._server.client() as api:
+                await self.install(api)
+            self._installed = True
+
+    async def install(self, api: Api) -> None:
+        """Create the objects that it needs."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """Where the API server is."""
+        return {"KUBECONFIG": str(self._server.kubeconfig())}
+
+
+class TrainingOperator(Operator):
+    """Kubeflow's training-operator with its gang scheduling for Volcano, and its validating
+    webhooks.
+
+    It reads its certificate below a fixed path, where a kubelet would mount its Secret. It runs in
+    a mount namespace in which a folder of ours is there, so that several of it run side by side.
+    """
+
+    name: ClassVar[str] = "training-operator"
+    port_count: ClassVar[int] = 2
+    NAMESPACE = "kubeflow"
+    KINDS = ("pytorchjob", "tfjob")
+    WEBHOOKS = "validator.training-operator.kubeflow.org"
+    SECRET = "training-operator-webhook-cert"
+    MOUNT = "/tmp/k8s-webhook-server"
+    IN_NAMESPACE = f'mkdir -p {MOUNT} && mount --bind "$0" {MOUNT} && exec "$@"'
+
+    async def install(self, api: Api) -> None:
+        """Its definitions, an empty Secret for its certificates, and its webhooks."""
+        self._certificates.mkdir(parents=True)
+        manifests = self.tool.directory / "manifests" / "base"
+        definitions = manifests / "crds"
+        await define(api, [definitions / f"kubeflow.org_{kind}s.yaml" for kind in self.KINDS])
+        await api.create_namespace(self.NAMESPACE)
+        secret = {"kind": "Secret", "metadata": {"name": self.SECRET}}
+        await api.create(self._secrets, secret)
+        await self._lead_to_us(api)
+        (hooks,) = documents(manifests / "webhook" / "manifests.yaml")
+        hooks["metadata"]["name"] = self.WEBHOOKS
+        hooks["webhooks"] = [hook for hook in hooks["webhooks"] if self._serves(hook)]
+        for hook in hooks["webhooks"]:
+            service = {"name": self.name, "namespace": self.NAMESPACE, "port": self.ports[0]}
+            hook["clientConfig"]["service"].update(service)
+        await api.create(
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", hooks
+        )
+
+    @property
+    def _secrets(self) -> str:
+        return f"/api/v1/namespaces/{self.NAMESPACE}/secrets"
+
+    @property
+    def _certificates(self) -> Path:
+        return self.state / "webhook-server" / "serving-certs"
+
+    def _serves(self, hook: Mapping[str, Any]) -> bool:
+        return any(kind in hook["name"] for kind in self.KINDS)
+
+    async def _lead_to_us(self, api: Api) -> None:
+        """A Service whose name leads to this machine, as its certificate is for that name."""
+        service = {
+            "kind": "Service",
+            "metadata": {"name": self.name},
+            "spec": {"type": "ExternalName", "externalName": HOST},
+        }
+        await api.create(f"/api/v1/namespaces/{self.NAMESPACE}/services", service)
+
+    def command(self) -> list[str]:
+        """As docs/operators.md says, with ports of this machine."""
+        isolated = ["--user", "--map-root-user", "--mount", "sh", "-c", self.IN_NAMESPACE]
+        return [
+            shutil.which("unshare") or "unshare",
+            *isolated,
+            str(self._certificates.parent),
+            self.tool.program,
+            "--gang-scheduler-name=volcano",
+            *(f"--enable-scheme={kind}" for kind in self.KINDS),
+            "--metrics-bind-address=0",
+            f"--webhook-server-port={self.ports[0]}",
+            f"--health-probe-bind-address={ports.LOOPBACK}:{self.ports[1]}",
+        ]
+
+    async def is_ready(self) -> bool:
+        """Its own readiness: it serves webhooks."""
+        if not list(self._certificates.iterdir()):
+            await self._mount()
+        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
+
+    async def _mount(self) -> None:
+        """Write its Secret to files, as a kubelet does."""
+        async with self._server.client() as api:
+            secret = await api.get(f"{self._secrets}/{self.SECRET}")
+        for name, content in sorted(secret.get("data", {}).items(), reverse=True):
+            (self._certificates / name).write_bytes(base64.b64decode(content))

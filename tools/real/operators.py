@@ -1,0 +1,158 @@
+"""Build controllers of others that create pods for our scheduler, for `make test-operators`.
+
+    python tools/real/operators.py           build what is missing (`make operator-tools`)
+    python tools/real/operators.py --where   print the paths as JSON; exit 3 if something is missing
+
+Each is built as it was released, from a Go module of its own in tools/go, because each pins other
+libraries of Kubernetes. Its definitions and examples are read from its module and stored beside the
+program: no file of theirs is in this repository. Kubeflow's takes 2 minutes of CPU the first time,
+seconds when Go's build cache is warm, and 53 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from tools.real import binaries, cache, toolchains  # noqa: E402 - needs the path above
+from tools.real.errors import InstallError  # noqa: E402 - as above
+
+NOT_INSTALLED = 3
+BUILD_REVISION = "1"  # raise it when the same sources are built or stored differently
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A controller of others. ``name``: its folder in tools/go; ``files``: folders and files of its
+    module that are stored beside the program, with their paths."""
+
+    name: str
+    module: str
+    program: str
+    files: tuple[str, ...]
+
+
+OPERATORS = (
+    Operator(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        "training-operator.v1",
+        ("manifests/base", "examples/pytorch/simple.yaml", "examples/tensorflow/simple.yaml"),
+    ),
+)
+
+
+def directory(operator: Operator) -> Path:
+    """The directory of an operator of this working tree's module, built or not."""
+    digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
+    digest.update(repr(operator).encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((module_of(operator) / name).read_bytes())
+    root = cache.shared_root(os.environ)
+    return root / f"{operator.name}-{digest.hexdigest()[:16]}"
+
+
+def module_of(operator: Operator) -> Path:
+    """The folder of the Go module that builds an operator."""
+    return REPOSITORY / "tools" / "go" / operator.name
+
+
+def version(operator: Operator) -> str:
+    """The release that is built."""
+    go_mod = (module_of(operator) / "go.mod").read_text()
+    return binaries.required_version(go_mod, operator.module)
+
+
+def build(operator: Operator) -> None:
+    """Build an operator into its directory, once for all clones. Raises InstallError."""
+    venv = toolchains.environment(REPOSITORY)
+    go = toolchains.find(toolchains.GO, venv)
+    if go is None:
+        go = toolchains.install_wheel(toolchains.GO, REPOSITORY, venv)
+    place = directory(operator)
+    with cache.sole_installer(place):
+        if cache.is_installed(place):  # another clone has built it
+            return
+        release = version(operator)
+        print(f"building {operator.name} {release}: 2 to 5 minutes the first time", flush=True)
+        with cache.staged(place, {operator.name: release, "go": go}) as stage:
+            binaries.go_build(go, module_of(operator), stage, "-s -w", os.environ)
+            source = _source(go, operator)
+            for name in operator.files:
+                _copy(source / name, stage / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with all below it, without the module cache's read-only modes."""
+    files = [source] if source.is_file() else [it for it in source.rglob("*") if it.is_file()]
+    for file in files:
+        place = target / file.relative_to(source) if file != source else target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+
+
+def _source(go: str, operator: Operator) -> Path:
+    """The operator's module in Go's module cache."""
+    listed = subprocess.run(
+        [go, "list", "-m", "-f", "{{.Dir}}", operator.module],
+        cwd=module_of(operator),
+        env=binaries.go_environment(os.environ),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode != 0 or not listed.stdout.strip():
+        raise InstallError(f"go list failed: {binaries.failure(listed.stderr.splitlines())}")
+    return Path(listed.stdout.strip())
+
+
+def where() -> str:
+    """The line of JSON: the directory, the program and the release of each operator. Raises
+    InstallError with what is missing."""
+    missing = [each.name for each in OPERATORS if not cache.is_installed(directory(each))]
+    if missing:
+        raise InstallError(f"missing {', '.join(missing)}: run `make operator-tools`")
+    return json.dumps(
+        {
+            each.name: {
+                "directory": str(directory(each)),
+                "program": str(directory(each) / each.program),
+                "version": version(each),
+            }
+            for each in OPERATORS
+        }
+    )
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    only_where = parser.parse_args().where
+    try:
+        if only_where:
+            print(where())
+            return 0
+        for operator in OPERATORS:
+            if not cache.is_installed(directory(operator)):
+                build(operator)
+        print(f"operators can start: {where()}")
+    except InstallError as error:
+        print(f"operator-tools: {error}", file=sys.stderr)
+        return NOT_INSTALLED if only_where else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
