@@ -61,6 +61,22 @@ def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
     assert cached.get(NODES, "n1") == observed(5)
 
 
+def test_versions_of_an_object_have_one_name_and_uid() -> None:
+    """Indexes of 100,000 objects keep the texts of the version that they were built from."""
+    cached = snapshot.Snapshot()
+    first, second = (
+        cached.apply(builders.make_record(builders.snapshot_of(observed(version)), version))
+        for version in (1, 2)
+    )
+    assert first is not None
+    assert second is not None
+    assert isinstance(first.after, meta.Object)
+    assert isinstance(second.after, meta.Object)
+    assert first.after.metadata.uid is second.after.metadata.uid
+    assert first.after.metadata.name is second.after.metadata.name
+    assert (first.after.metadata.version, second.after.metadata.version) == (1, 2)
+
+
 def test_versions_compare_as_numbers() -> None:
     cached = seen(builders.snapshot_of(observed(9)), builders.snapshot_of(observed(10)))
     assert cached.get(NODES, "n1") == observed(10)

@@ -160,7 +160,9 @@ class Snapshot:
                 self._ahead.discard((kind.plural, key))
             if not newer and (is_same or record is None or (kind.plural, key) in self._ahead):
                 return None
-            if not is_same:
+            if is_same:
+                _share_identity(before.metadata, after.metadata)
+            else:
                 self._remember_gone(kind, key, before.metadata.uid, before.metadata.version)
         return self._put(kind, key, after, record)
 
@@ -201,6 +203,13 @@ class Snapshot:
             record.id if record else "",
             record.traceparent if record else "",
         )
+
+
+def _share_identity(before: meta.ObjectMeta, after: meta.ObjectMeta) -> None:
+    """Give two versions of an object one name and uid: indexes keep those of any version."""
+    if before.name == after.name:
+        msgspec.structs.force_setattr(after, "name", before.name)
+    msgspec.structs.force_setattr(after, "uid", before.uid)
 
 
 class Sync:

@@ -34,6 +34,9 @@ class LeastFirst(Generic[T]):
     def discard(self, element: T) -> None:
         """Remove an element; nothing if it is absent."""
         self._present.discard(element)
+        if not self._present and self._heap:
+            # Neither a set nor a heap with lazy deletion becomes smaller by itself.
+            self._present, self._heap = set(), []
 
     def first(self, most: int) -> list[T]:
         """The least elements, in order, without removing them."""
