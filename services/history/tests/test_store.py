@@ -1,6 +1,8 @@
 """Rules of the store, on SQLite and on a real PostgreSQL: exactly once, and reports that add up."""
 
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -270,6 +272,15 @@ async def test_migrations_go_back_and_forward_and_make_the_tables_of_the_code(ur
     await apply(store, *RUN)
     assert len(await attempts(store)) == 1
     await store.close()
+
+
+async def test_stores_of_one_process_migrate_side_by_side(tmp_path: Path) -> None:
+    """Alembic keeps the current migration in a variable of the process."""
+    stores = [Database(f"sqlite:///{tmp_path / name}") for name in ("one.db", "two.db")]
+    await asyncio.gather(*(store.migrate() for store in stores))
+    assert [await store.version() for store in stores] == [database.HEAD] * 2
+    for store in stores:
+        await store.close()
 
 
 def _differences(connection: sa.Connection) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ HEAD = "0003"
 """The version of the tables that this code reads and writes."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+_MIGRATING = threading.Lock()
+"""Alembic keeps the current migration in a variable of the process, which several threads and event
+loops share."""
+MIGRATION_PAUSE_S = 0.05
 MIGRATION_LOCK = 0x5742_0001
 """Key of PostgreSQL's advisory lock: of several replicas one migrates."""
 _SQLITE = (
@@ -66,7 +71,7 @@ class Database:
     async def migrate(self) -> None:
         """Bring the tables to this code's version. Raises UnavailableError, ConfigurationError for
         tables of a later version."""
-        async with self.transaction() as connection:
+        async with _one_migration(), self.transaction() as connection:
             if await connection.run_sync(_version) == HEAD:
                 return  # Alembic costs 0.2 s of CPU
             if not self.is_sqlite:
@@ -85,6 +90,16 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await asyncio.shield(self._engine.dispose())
+
+
+@contextlib.asynccontextmanager
+async def _one_migration() -> AsyncIterator[None]:
+    while not _MIGRATING.acquire(blocking=False):  # noqa: ASYNC110 - a lock of threads has no event
+        await asyncio.sleep(MIGRATION_PAUSE_S)
+    try:
+        yield
+    finally:
+        _MIGRATING.release()
 
 
 def with_driver(url: str) -> sa.URL:
