@@ -127,7 +127,7 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	@for service in $(SERVICES); do $(COMPILE) services/$$service/pyproject.toml \
 	--no-emit-package stromboli-shared --constraints requirements.txt \
 	--output-file services/$$service/requirements.txt >/dev/null || exit 1; done
-	$(COMPILE) $(INTEGRATIONS) --constraints requirements.txt \
+	$(COMPILE) $(INTEGRATIONS) --all-extras --constraints requirements.txt \
 	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) $(INTEGRATIONS) | tr -d '"') \
 	--output-file integrations/requirements.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
