@@ -7,6 +7,10 @@ rejected is a failed placement: no policy applies to it, it is placed again. An 
 status write first: one on the whole job begins a new job version, and a partial restart supersedes
 its pods, so no action is executed twice.
 
+Defaults: ``evaluate`` runs before the results of pods may end the job (``phase_changes.advance``),
+also for a job without policies. A default reaction to an event that no policy of the job names is a
+rule that ``_listed`` yields last, with a slash in its name; its restarts count as retries.
+
 Source: Volcano's job controller. Deliberate differences: a pod's pending time counts from its
 creation, and a restart of a part without pods does nothing (docs/deviations.md).
 """
