@@ -28,28 +28,7 @@ from stromboli.scheduler.core.config import config_reader
 from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.testkit.oracle import session as reference_session
 
-CHART: dict[str, Any] = {
-    "actions": "enqueue, allocate, backfill",
-    "tiers": [
-        {
-            "plugins": [
-                {"name": "priority"},
-                {"name": "gang", "enablePreemptable": False},
-                {"name": "conformance"},
-            ]
-        },
-        {
-            "plugins": [
-                {"name": "overcommit"},
-                {"name": "drf", "enablePreemptable": False},
-                {"name": "predicates"},
-                {"name": "proportion"},
-                {"name": "nodeorder"},
-                {"name": "binpack"},
-            ]
-        },
-    ],
-}
+CHART: dict[str, Any] = dict(config_reader.DEFAULT)
 """The configuration that the field's Helm chart installs."""
 EVICTING: dict[str, Any] = {
     "actions": "enqueue, allocate, preempt, reclaim, backfill",

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import three_way
-from stromboli.cli.job_specs import job_fields, job_reference
+from stromboli.cli.job_specs import job_fields, job_reference, three_way
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 

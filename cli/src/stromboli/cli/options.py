@@ -130,10 +130,6 @@ Verbose = Annotated[
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=job_names)
 ]
-JobNames = Annotated[
-    list[str],
-    typer.Argument(metavar="JOB...", help="Names of jobs.", autocompletion=job_names),
-]
 QueueName = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=queue_names)
 ]

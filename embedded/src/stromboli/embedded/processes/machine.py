@@ -19,7 +19,6 @@ RUNNER = "process"
 PODS_OF_A_NODE = "110"
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """Variables of the node's environment that an image would set. No others reach pods."""
-VIEWS = ("root", "user", "plain")
 
 
 class UnsupportedMachineError(Exception):

@@ -12,7 +12,6 @@ from stromboli.shared.api import (
     core,
     flow,
     meta,
-    nesting,
     numa,
     resource,
     scheduling,
@@ -20,6 +19,7 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
+from stromboli.shared.formats import nesting
 
 T = TypeVar("T", bound=meta.Object)
 

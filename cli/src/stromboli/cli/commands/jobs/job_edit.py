@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stromboli.cli import options, three_way
+from stromboli.cli import options
 from stromboli.cli.errors import CommandError, ConflictedError
+from stromboli.cli.job_specs import three_way
 from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli import options, trailing_command
+from stromboli.cli import options
+from stromboli.cli.commands.jobs import trailing_command
 from stromboli.cli.errors import UsageError
 from stromboli.cli.job_specs import job_reference
 

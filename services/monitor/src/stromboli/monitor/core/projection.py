@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys, topics
-from stromboli.shared.api import core, kinds, meta, nesting
+from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.formats import nesting
 from stromboli.shared.jobspec import redaction
 from stromboli.shared.messages import base, cluster
 

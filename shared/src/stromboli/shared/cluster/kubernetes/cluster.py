@@ -11,13 +11,14 @@ from typing import Any, Literal, Self, get_args
 import msgspec
 
 from stromboli.shared import errors
-from stromboli.shared.api import kinds, nesting
+from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import listing, status
 from stromboli.shared.cluster.kubernetes.connection import Connection
 from stromboli.shared.cluster.kubernetes.line_splitter import LineSplitter
 from stromboli.shared.cluster.kubernetes.listing import Pages
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
+from stromboli.shared.formats import nesting
 
 _JSON = "application/json"
 _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-patch+json"}

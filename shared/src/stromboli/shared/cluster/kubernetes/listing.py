@@ -8,9 +8,9 @@ expire.
 
 import msgspec
 
-from stromboli.shared.api import nesting
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.port import Listing
+from stromboli.shared.formats import nesting
 
 PAGE_ITEMS = 500
 """Objects per page, as in client-go: some megabytes, and milliseconds to decode."""

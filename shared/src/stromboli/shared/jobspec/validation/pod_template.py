@@ -16,7 +16,7 @@ from stromboli.shared.api.core import ResourceRequirements, Toleration
 from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.formats import units
 from stromboli.shared.jobspec.crds import pod_schema
-from stromboli.shared.jobspec.validation import naming
+from stromboli.shared.jobspec.validation import amounts, naming
 from stromboli.shared.messages.admission import Violation
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -296,19 +296,7 @@ def _bad_quantities(quantities: dict[str, str | int | float], path: str) -> Iter
                 "nvidia.com/gpu",
             )
             continue
-        try:
-            value = units.quantity(text)
-        except ValueError as error:
-            yield Violation(path=f"{path}.{name}", reason=str(error))
-            continue
-        if value < 0:
-            yield Violation(
-                path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
-            )
-        elif naming.is_counted(name) and value % 1:
-            yield Violation(
-                path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
-            )
+        yield from amounts.violations(path, name, text)
 
 
 def _is_above(name: str, request: str | int | float, limit: str | int | float) -> bool:

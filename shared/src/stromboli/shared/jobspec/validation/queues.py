@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from stromboli.shared import keys
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import units
-from stromboli.shared.jobspec.validation import naming, queue_tree
+from stromboli.shared.jobspec.validation import amounts, naming, queue_tree
 from stromboli.shared.jobspec.validation.queue_tree import ROOT, QueueTree
 from stromboli.shared.messages.admission import Violation
 
@@ -147,19 +147,7 @@ def _of_itself(queue: Queue, tree: QueueTree, before: Queue | None = None) -> It
     )
     for path, quantities in listed:
         for name, text in (quantities or {}).items():
-            try:
-                value = units.quantity(text)
-            except ValueError as error:
-                yield Violation(path=f"{path}.{name}", reason=str(error))
-                continue
-            if value < 0:
-                yield Violation(
-                    path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
-                )
-            elif naming.is_counted(name) and value % 1:
-                yield Violation(
-                    path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
-                )
+            yield from amounts.violations(path, name, text)
     called = queue.metadata.name
     capability, deserved = tree.amounts(called, "capability"), tree.amounts(called, "deserved")
     for name, guaranteed in tree.amounts(called, "guarantee").items():

@@ -8,7 +8,7 @@ The request of one pod and the capacity of one node fit 64 bits (``AMOUNT_LIMIT`
 of them may not; a ``Sum`` therefore has Python integers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -119,19 +119,6 @@ def fits(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
     needed = request[:, np.newaxis]
     mask: npt.NDArray[np.bool_] = np.all((needed <= room) | (needed == 0), axis=0)
     return mask
-
-
-def fits_requested(used: Vector, limit: Vector, request: Vector) -> bool:
-    """Whether ``used`` is within ``limit`` in every requested resource."""
-    return bool(np.all((used <= limit) | ~requested_resources(request)))
-
-
-def insufficient_names(
-    resources: resource_columns.Resources, needed: Vector, limit: Vector, among: Iterable[int]
-) -> list[str]:
-    """Resources of which more is needed than the limit: cpu, memory, then others by name."""
-    short = [resources.names[column] for column in among if needed[column] > limit[column]]
-    return sorted(short, key=lambda name: ({"cpu": 0, "memory": 1}.get(name, 2), name))
 
 
 def excess(have: Vector | Sum, limit: Vector | Sum) -> Sum:
