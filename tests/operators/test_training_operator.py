@@ -9,8 +9,9 @@ import pytest
 import pytest_asyncio
 
 from stromboli.shared import keys
+from stromboli.shared.api import kinds
 from stromboli.testkit.parts.tools import OperatorTool
-from tests.operators.support import operator_processes
+from tests.operators.support import operator_processes, operator_system
 from tests.operators.support.operator_processes import TrainingOperator
 from tests.operators.support.operator_system import (
     POD_GROUPS,
@@ -95,3 +96,70 @@ async def test_the_operator_creates_the_pods_when_the_podgroup_is_in_its_queue(
         assert group["status"]["phase"] == "Pending"
         assert await system.pods("late") == []
     await system.until(f"{API}/pytorchjobs/late", lambda it: condition(it, "Succeeded"))
+
+
+async def test_a_suspended_training_job_gives_its_room_back_and_resumes_as_a_gang(
+    system: OperatorSystem, operator: OperatorTool
+) -> None:
+    """The operator deletes the PodGroup and creates a new one, which waits for its turn again."""
+    path = f"{API}/pytorchjobs/paused"
+    job = example(operator, "pytorchjobs", "paused", run_s=None, cpu="3")
+    await system.api.create(f"{API}/pytorchjobs", job)
+    await system.pods_until("paused", lambda pods: len(bound(pods)) == 2)
+    await system.api.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
+    await system.pods_until("paused", lambda pods: not pods)
+    await system.group_until("paused", lambda it: not it)
+    async with system.occupied("meanwhile", pods=2, cpu="3"):
+        await system.api.patch(path, {"spec": {"runPolicy": {"suspend": False}}})
+        await system.group_until("paused", lambda it: condition(it, "Unschedulable"))
+        assert await system.pods("paused") == []
+    await system.pods_until("paused", lambda pods: len(bound(pods)) == 2)
+    await system.delete(path)
+    await system.group_until("paused", lambda it: not it)
+    await system.pods_until("paused", lambda pods: not pods)
+
+
+async def test_a_worker_added_to_a_running_training_job_is_scheduled(
+    system: OperatorSystem, operator: OperatorTool
+) -> None:
+    """The operator raises the minimum of a PodGroup that runs."""
+    path = f"{API}/tfjobs/grows"
+    job = example(operator, "tfjobs", "grows", run_s=None, cpu="1")
+    await system.api.create(f"{API}/tfjobs", job)
+    await system.pods_until("grows", lambda pods: len(bound(pods)) == 2)
+    await system.group_until("grows", lambda it: it["status"].get("phase") == "Running")
+    workers = {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}}
+    await system.api.patch(path, workers)
+    await system.pods_until("grows", lambda pods: len(bound(pods)) == 3)
+    group = await system.group_until("grows", lambda it: it["status"].get("running") == 3)
+    assert (group["spec"]["minMember"], group["status"]["phase"]) == (3, "Running")
+    await system.delete(path)
+    await system.pods_until("grows", lambda pods: not pods)
+
+
+async def test_the_podgroup_of_a_training_job_stays_in_the_queue_of_its_namespace(
+    system: OperatorSystem, operator: OperatorTool
+) -> None:
+    """The operator writes it at each look at the job; another one leaves the queue out, for which
+    the schema has the default."""
+    head = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.kind}
+    await system.api.create(kinds.QUEUES.path(), {**head, "metadata": {"name": "research"}})
+    await system.api.create_namespace("team")
+    annotated = {"metadata": {"annotations": {keys.NAMESPACE_QUEUE: "research"}}}
+    await system.api.patch("/api/v1/namespaces/team", annotated)
+    groups = kinds.POD_GROUPS.path("team")
+    group = {"apiVersion": kinds.POD_GROUPS.api_version, "kind": kinds.POD_GROUPS.kind}
+    dry_run = f"{groups}?dryRun=All"
+    await operator_system.until(
+        lambda: system.api.create(dry_run, {**group, "metadata": {"name": "known"}}),
+        lambda it: it["spec"]["queue"] == "research",
+    )
+    job = example(operator, "pytorchjobs", "train", run_s=None, cpu="1")
+    await system.api.create("/apis/kubeflow.org/v1/namespaces/team/pytorchjobs", job)
+    path = f"{groups}/train"
+    made = await system.until(path, lambda it: it.get("status", {}).get("phase") == "Running")
+    assert made["spec"]["queue"] == "research"
+    after = await system.api.patch(path, {"spec": {"queue": None, "minMember": 1}})
+    assert (after["spec"]["queue"], after["spec"]["minMember"]) == ("research", 1)
+    await system.delete("/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train")
+    await system.until(path, lambda it: not it)

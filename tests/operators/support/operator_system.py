@@ -62,7 +62,7 @@ class OperatorSystem:
 
     async def until(self, path: str, holds: Callable[[Document], object]) -> Document:
         """Read an object, which may be absent, until it is as wanted."""
-        found: Document = await _until(lambda: self.get(path), holds)
+        found: Document = await until(lambda: self.get(path), holds)
         return found
 
     async def delete(self, path: str) -> None:
@@ -82,7 +82,7 @@ class OperatorSystem:
         self, group: str, holds: Callable[[list[Document]], object]
     ) -> list[Document]:
         """The pods of a PodGroup when they are as wanted."""
-        found: list[Document] = await _until(lambda: self.pods(group), holds)
+        found: list[Document] = await until(lambda: self.pods(group), holds)
         return found
 
     async def group_until(self, name: str, holds: Callable[[Document], object]) -> Document:
@@ -108,7 +108,7 @@ class OperatorSystem:
         await self.until(f"{JOBS}/{name}", lambda it: not it)
 
 
-async def _until(read: Callable[[], Coroutine[Any, Any, Any]], holds: Callable[[Any], Any]) -> Any:
+async def until(read: Callable[[], Coroutine[Any, Any, Any]], holds: Callable[[Any], Any]) -> Any:
     """Poll until the value is as wanted; fails with the last value."""
     end = asyncio.get_running_loop().time() + WITHIN_S
     while not holds(value := await read()):
