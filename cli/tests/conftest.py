@@ -28,7 +28,6 @@ import pytest
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from typer.testing import CliRunner, Result
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
@@ -41,6 +40,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
+from stromboli.testkit.doubles import shared_rest
 
 T = TypeVar("T")
 
@@ -307,9 +307,7 @@ def api_server(tmp_path: Path) -> Iterator[ApiServer]:
             admissions.append(AdmissionService(AdmissionSettings(), cluster, runtime.utc_now))
             one = ApiServer(asyncio.get_running_loop(), "", cluster, admissions[0])
             one.node = node
-            app = application.app(
-                [*http.health_routes([one.health]), *application.routes(admissions[0], cluster)]
-            )
+            app = stack.enter_context(shared_rest.rest_of(admissions[0], cluster, one.health))
             app.asgi_handler = one.watching(app.asgi_handler)
             serving = http.serving(app, http.listen("127.0.0.1", 0))
             one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"

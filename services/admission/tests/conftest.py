@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
 from stromboli.embedded.cluster import EmbeddedCluster, Webhook
-from stromboli.shared.runtime import http, runtime
+from stromboli.shared.runtime import runtime
+from stromboli.testkit.doubles import shared_rest
 
 
 def hook(admissions: list[AdmissionService], kind: Any, action: str, operations: Any) -> Webhook:
@@ -38,9 +38,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
 @pytest.fixture
 async def client(cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    health = runtime.Health("admission")
-    app = application.app([*http.health_routes([health]), *application.routes(admission, cluster)])
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as made:
-        await made.post("/v1/queues", json={"metadata": {"name": "default"}})
-        yield made
+    with shared_rest.rest_of(admission, cluster, runtime.Health("admission")) as app:
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
+        async with httpx.AsyncClient(transport=transport, base_url="http://admission") as made:
+            await made.post("/v1/queues", json={"metadata": {"name": "default"}})
+            yield made
