@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests.support import default_sessions, device_claims, volume_objects
 from stromboli.scheduler.core.framework import session
-from stromboli.shared.api import core, meta, storage
+from stromboli.shared.api import core, kinds, meta, storage
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 from stromboli.testkit.strategies import depth
@@ -189,6 +189,22 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
     assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "b"}
     decided = closed(MADE, limit, *claims, *two("c0", "c0"))
     assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "a"}
+
+
+def test_a_node_without_drivers_limits_no_volumes_and_is_no_unknown_one() -> None:
+    """Kubelets write null for the drivers of such a node; an unreadable one attaches nothing."""
+    raw = b'{"metadata": {"name": "b"}, "spec": {"drivers": null}}'
+    limit = msgspec.convert(
+        {
+            "metadata": {"name": "a"},
+            "spec": {"drivers": [{"name": volume_objects.DRIVER, "allocatable": {"count": 1}}]},
+        },
+        storage.CSINode,
+    )
+    claims = [volume_objects.claim("c0"), volume_objects.claim("c1")]
+    nodes = (limit, kinds.CSI_NODES.decode(raw))
+    decided = closed(MADE, *nodes, *claims, *two("c0", "c1"))
+    assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "b"}
 
 
 def test_a_volume_of_a_pods_own_is_chosen_with_it() -> None:

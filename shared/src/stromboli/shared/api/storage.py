@@ -114,9 +114,9 @@ class CSINodeDriver(Part, frozen=True, kw_only=True):
 
 
 class CSINodeSpec(Part, frozen=True, kw_only=True):
-    """All drivers of a node."""
+    """All drivers of a node. Kubelets write ``null`` if there is none."""
 
-    drivers: tuple[CSINodeDriver, ...] = ()
+    drivers: tuple[CSINodeDriver, ...] | None = ()
 
 
 class CSINode(Object, frozen=True, kw_only=True):

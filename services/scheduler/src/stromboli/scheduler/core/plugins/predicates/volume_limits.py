@@ -33,7 +33,7 @@ class VolumeLimits:
         self._classes = around.storage_classes
         self._limits: dict[str, npt.NDArray[np.int64]] = {}
         for node in around.csi_nodes.values():
-            for driver in node.spec.drivers:
+            for driver in node.spec.drivers or ():
                 row = ssn.nodes.rows.get(node.metadata.name)
                 if row is not None and driver.allocatable.count is not None:
                     self._of_driver(driver.name)[row] = driver.allocatable.count
