@@ -20,6 +20,7 @@ LOCKS = (
     "requirements.txt",
     "requirements-real.txt",
     "tools/uv.txt",
+    "tools/real/jupyterlab.txt",
     "integrations/requirements.txt",
 )
 
@@ -49,9 +50,11 @@ def pins(lock: str) -> dict[str, str]:
 def lock_of(project: Path, group: str) -> str:
     if project.is_relative_to(ROOT / "integrations"):
         return "integrations/requirements.txt"
-    return {"real": "requirements-real.txt", "bootstrap": "tools/uv.txt"}.get(
-        group, "requirements.txt"
-    )
+    return {
+        "real": "requirements-real.txt",
+        "bootstrap": "tools/uv.txt",
+        "jupyterlab": "tools/real/jupyterlab.txt",
+    }.get(group, "requirements.txt")
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)

@@ -1,10 +1,10 @@
 """Root file systems of images that tests run, made from Debian's packages without a registry.
 
 `mmdebstrap` unpacks packages of this machine's own release, from the sources that its apt has, into
-a tar: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, and `torch` PyTorch for
-CPUs with gloo and `torchrun`. `python` stands for the base image of our Dockerfiles; its Python is
-that of a later release, from the same mirror. The path of an image holds a digest of its recipe, so
-that clones share it.
+a tar: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for CPUs
+with gloo and `torchrun`, and `jupyter` JupyterLab, of pinned wheels. `python` stands for the base
+image of our Dockerfiles; its Python is that of a later release, from the same mirror. The path of
+an image holds a digest of its recipe, so that clones share it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.real import cache
+from tools.real import cache, toolchains
 from tools.real.errors import InstallError
 
 REVISION = "1"  # raise it to make the images again, as for newer packages
@@ -27,13 +27,24 @@ SSHD = "UsePAM no\n"
 """A container has no audit session, which Debian's PAM modules of sshd open."""
 SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
 LIMIT_S = 1800
+REPOSITORY = Path(__file__).resolve().parents[2]
+WHEELS_PYTHON = "3.11"
+"""For which wheels are pinned and unpacked: that of Debian 12."""
+JUPYTER = (
+    "#!/bin/sh\\nshift\\n"
+    "export PYTHONPATH=/opt/wheels JUPYTER_PATH=/opt/wheels/share/jupyter\\n"
+    "export JUPYTERLAB_DIR=/opt/wheels/share/jupyter/lab\\n"
+    "export JUPYTER_CONFIG_PATH=/opt/wheels/etc/jupyter HOME=/tmp\\n"
+    'exec python3 -m jupyterlab "$@"\\n'
+)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """An image: Debian's packages, patterns of files to leave out beside OMITTED, a file of
     settings for sshd if it has one, and what it costs. ``release``: of Debian; empty: that of this
-    machine. ``links``: (path in the image, its target)."""
+    machine. ``links``: (path in the image, its target). ``wheels``: a file of the repository with
+    pinned wheels, which are unpacked below /opt/wheels; ``programs``: (path, script)."""
 
     packages: tuple[str, ...]
     omitted: tuple[str, ...] = ()
@@ -41,13 +52,30 @@ class Recipe:
     cost: str = ""
     release: str = ""
     links: tuple[tuple[str, str], ...] = ()
+    wheels: str = ""
+    programs: tuple[tuple[str, str], ...] = ()
 
     def hooks(self) -> list[str]:
         """Commands that complete the root file system, whose folder is ``$1``."""
         made = [f'ln -s {target} "$1{path}"' for path, target in self.links]
+        for path, script in self.programs:
+            made.append(f'printf \'{script}\' > "$1{path}" && chmod 755 "$1{path}"')
+        if self.wheels:
+            uv = toolchains.environment(REPOSITORY) / "bin" / "uv"
+            into = f'--target "$1/opt/wheels" --python-version {WHEELS_PYTHON}'
+            pinned = f"--require-hashes --only-binary :all: --requirements {self._lock}"
+            made.append(f"{uv} pip install --quiet --link-mode copy {into} {pinned}")
         if self.sshd:
             made.append(f"printf '{self.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\"")
         return made
+
+    @property
+    def _lock(self) -> Path:
+        return REPOSITORY / self.wheels
+
+    def lock_digest(self) -> str:
+        """The digest of the pinned wheels; empty without any."""
+        return hashlib.sha256(self._lock.read_bytes()).hexdigest() if self.wheels else ""
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -68,6 +96,14 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         cost="5 minutes, 900 MB",
     ),
+    "jupyter": Recipe(
+        ("python3",),
+        cost="2 minutes, 400 MB",
+        links=(("/usr/bin/python", "python3"),),
+        wheels="tools/real/jupyterlab.txt",
+        # `jupyter lab ...`, as in images of Jupyter.
+        programs=(("/usr/bin/jupyter", JUPYTER),),
+    ),
     "python": Recipe(
         ("python3.13", "python3.13-venv", "ca-certificates"),
         cost="2 minutes, 120 MB",
@@ -75,7 +111,7 @@ RECIPES: Mapping[str, Recipe] = {
         links=(("/usr/bin/python", "python3.13"), ("/usr/bin/python3", "python3.13")),
     ),
 }
-OF_KUBELETS = ("mpi", "torch")
+OF_KUBELETS = ("mpi", "torch", "jupyter")
 OF_ENGINE = ("python",)
 
 
@@ -85,6 +121,9 @@ def place(name: str, env: Mapping[str, str]) -> Path:
     machine = (REVISION, platform.machine(), recipe.release or release())
     words = (*machine, *recipe.packages, *OMITTED, *recipe.omitted, recipe.sshd)
     words += tuple(word for link in recipe.links for word in link)
+    words += tuple(word for program in recipe.programs for word in program)
+    if recipe.wheels:
+        words += (recipe.lock_digest(),)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
     return cache.shared_root(env) / f"images-{digest}"
 

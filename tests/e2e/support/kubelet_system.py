@@ -59,6 +59,11 @@ class KubeletSystem:
         return ran.stdout
 
     @property
+    def url(self) -> str:
+        """The REST address."""
+        return self._system.url
+
+    @property
     def kubeconfig(self) -> Path:
         """The kubeconfig of the administrator."""
         return Path(self._system.parts.kubeconfig)

@@ -21,6 +21,8 @@ MPI = "localhost/stromboli/mpi:1"
 """Made by `make kubelet-tools`: OpenMPI, sshd and mpi4py on Debian."""
 TORCH = "localhost/stromboli/torch:1"
 """The same with PyTorch for CPUs."""
+JUPYTER = "localhost/stromboli/jupyter:1"
+"""The same with JupyterLab."""
 APPLETS = (
     "sh",
     "sleep",

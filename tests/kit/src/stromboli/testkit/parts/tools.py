@@ -54,6 +54,8 @@ class KubeletTools:
     """Tar of a root file system with OpenMPI and sshd."""
     torch_image: str
     """The same with PyTorch."""
+    jupyter_image: str
+    """The same with JupyterLab."""
 
 
 @dataclass(frozen=True)

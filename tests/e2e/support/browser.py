@@ -1,0 +1,93 @@
+"""A headless Chromium that runs scripts in a page, by its debugging protocol."""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--remote-debugging-port=0",
+)
+PORT_FILE = "DevToolsActivePort"
+LOOK_EVERY_S = 0.1
+
+
+class Page:
+    """An open page."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+
+    async def run(self, script: str) -> Any:
+        """The value of an expression, awaited if it is a promise. Raises AssertionError."""
+        number = next(self._numbers)
+        given = {"expression": script, "awaitPromise": True, "returnByValue": True}
+        call = {"id": number, "method": "Runtime.evaluate", "params": given}
+        await self._socket.send_json(call)
+        while True:
+            answer = await self._socket.receive_json()
+            if answer.get("id") == number:
+                break
+        result = answer.get("result", {})
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def until(self, script: str, within_s: float) -> Any:
+        """The first true value of an expression; fails with the text of the page."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        while not (value := await self.run(script)):
+            if asyncio.get_running_loop().time() > deadline:
+                text = await self.run("document.body.innerText")
+                raise AssertionError(f"not true after {within_s:.0f} s: {script}; page: {text}")
+            await asyncio.sleep(LOOK_EVERY_S)
+        return value
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, folder: Path, within_s: float) -> AsyncIterator[Page]:
+    """A page in a browser of its own, which ends with the block."""
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    assert browser, "there is no Chromium here: run `make real-tools` as root, or install it"
+    profile = folder / "profile"
+    words = [*OPTIONS, f"--user-data-dir={profile}", url]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(browser, *words, stdout=quiet, stderr=quiet)
+    try:
+        async with asyncio.timeout(within_s), aiohttp.ClientSession() as session:
+            address = await _page_address(session, profile / PORT_FILE)
+            async with session.ws_connect(address, max_msg_size=0) as socket:
+                yield Page(socket)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _page_address(session: aiohttp.ClientSession, port_file: Path) -> str:
+    """The address at which the page is debugged, once the browser has opened it."""
+    while True:
+        if port := _port_in(port_file):
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = [it for it in await answer.json() if it["type"] == "page"]
+                    if pages:
+                        address: str = pages[0]["webSocketDebuggerUrl"]
+                        return address
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _port_in(file: Path) -> str:
+    """The first line of the file that the browser writes; empty until then."""
+    return file.read_text().partition("\n")[0] if file.is_file() else ""
