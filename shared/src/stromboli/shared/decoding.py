@@ -5,11 +5,13 @@ that is not UTF-8, ``RecursionError`` for deep nesting, and ``ValueError`` for s
 the calendar. A caller that handles only the first would crash on the others.
 """
 
+import threading
 from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
+_MAKING_DECODERS = threading.Lock()
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 MOST_DIGITS = 19
@@ -23,6 +25,15 @@ class Decoder(Protocol[T_co]):
 
     def decode(self, buf: bytes | str | msgspec.Raw, /) -> T_co:
         """The value. May raise errors of several types."""
+
+
+def decoder_of(struct: type[T]) -> msgspec.json.Decoder[T]:
+    """A decoder of JSON that is made at run time. One thread at a time makes decoders: msgspec 0.22
+    publishes what it knows of a Struct before it is complete, and a segmentation fault ends the
+    process when another thread reads it.
+    """
+    with _MAKING_DECODERS:
+        return msgspec.json.Decoder(struct)
 
 
 def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:

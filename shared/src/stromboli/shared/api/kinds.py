@@ -66,7 +66,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
 
 @functools.cache
 def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(struct)
+    return decoding.decoder_of(struct)
 
 
 NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False)

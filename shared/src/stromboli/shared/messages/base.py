@@ -53,6 +53,6 @@ def decode(name: str, value: bytes) -> msgspec.Struct:
     """The message of type ``name``. Raises KeyError or msgspec.DecodeError."""
     decoder = _DECODERS.get(name)
     if decoder is None:
-        decoder = _DECODERS[name] = msgspec.json.Decoder(TYPES[name])
+        decoder = _DECODERS[name] = decoding.decoder_of(TYPES[name])
     message: msgspec.Struct = decoding.decode(decoder, value)
     return message
