@@ -32,7 +32,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine, where no proxy is ever in between."""
+        """Whether the server is this machine, so that requests never use a proxy."""
         return urlsplit(self.url).hostname in LOOPBACK
 
 

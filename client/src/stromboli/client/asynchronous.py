@@ -210,7 +210,7 @@ class AsyncClient:
         return await self.command(name, "AbortJob", namespace)
 
     async def resume(self, name: str, namespace: str = "default") -> batch.Command:
-        """Let a suspended job run again. Raises NotFoundError, RejectedError."""
+        """Resume a suspended job. Raises NotFoundError, RejectedError."""
         return await self.command(name, "ResumeJob", namespace)
 
     async def restart(self, name: str, namespace: str = "default") -> batch.Command:

@@ -202,7 +202,7 @@ class Client:
         return self.command(name, "AbortJob", namespace)
 
     def resume(self, name: str, namespace: str = "default") -> batch.Command:
-        """Let a suspended job run again. Raises NotFoundError, RejectedError."""
+        """Resume a suspended job. Raises NotFoundError, RejectedError."""
         return self.command(name, "ResumeJob", namespace)
 
     def restart(self, name: str, namespace: str = "default") -> batch.Command:

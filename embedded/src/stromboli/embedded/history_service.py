@@ -55,8 +55,8 @@ class EmbeddedHistory:
         health: runtime.Health,
         others: Sequence[runtime.Health],
     ) -> None:
-        """Keep the store up to date until cancelled. It starts behind the other services.
-        ``notifications``: the file with their targets; empty for none."""
+        """Keep the store up to date until cancelled. It starts after the other services.
+        ``notifications``: the file with their targets; empty if there is none."""
         for other in others:
             await other.ready()
         with contextlib.suppress(TimeoutError):

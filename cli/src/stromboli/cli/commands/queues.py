@@ -219,12 +219,12 @@ def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "="
 
 
 def counts_of_queue(counts: Counts, queue: scheduling.Queue) -> Sequence[int]:
-    """How many of its PodGroups are in each of ``PHASES``."""
+    """The number of the queue's PodGroups in each of ``PHASES``."""
     return [counts[queue.metadata.name, phase] for phase in PHASES]
 
 
 def reported_counts(queue: scheduling.Queue) -> Sequence[int]:
-    """The numbers of its PodGroups by phase from its status."""
+    """The numbers of the queue's PodGroups by phase, from its status."""
     status = queue.status
     return (status.inqueue, status.pending, status.running, status.unknown, status.completed)
 

@@ -198,7 +198,7 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ..
 
 
 def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:
-    """The GPU that a device plugin calls so: by its uuid, that of a MIG device, or its number."""
+    """The GPU with this id of a device plugin: a uuid, that of a MIG device, or a number."""
     plain = id_.partition("::")[0]  # a GPU slice is its uuid with a number as suffix
     for at, gpu in enumerate(machine.gpus):
         if plain in (gpu.uuid, f"nvidia{gpu.index}", *(part.uuid for part in gpu.slices)):

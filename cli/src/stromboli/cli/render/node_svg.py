@@ -196,7 +196,7 @@ def _cell_title(numa_node: node_layout.NumaCell) -> tuple[str, list[str]]:
 
 
 def _core(core: tuple[tuple[int, str], ...], x: float, y: float) -> Iterator[str]:
-    """A tile, in as many parts as the core has threads, each with its CPU's number."""
+    """A tile for a core: one part per thread, labelled with the number of the CPU."""
     wide = TILE / len(core)
     for place, (cpu, mark) in enumerate(core):
         fill, ink = _shade(mark)

@@ -77,7 +77,7 @@ def _second(at: datetime) -> datetime:
 
 
 def _job_starts(events: Iterable[KubernetesEvent]) -> dict[datetime, int]:
-    """Second -> version of its last Event about a start or restart of the job."""
+    """Second -> version of the last Event about a start or restart of the job."""
     return {
         _second(event.at): event.metadata.version
         for event in events

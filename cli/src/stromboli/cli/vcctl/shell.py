@@ -91,7 +91,7 @@ def required(name: str, what: str = "name") -> str:
 
 
 def _exit_with_error(command: Any, words: Sequence[str], reason: str) -> int:
-    """Tell it with the subcommand's path, which is empty for a program of one command."""
+    """Print the error with the subcommand's path, which is empty for a program of one command."""
     path = []
     for word in words:
         if not isinstance(command, TyperGroup) or word not in command.commands:

@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 def is_released(document: Document) -> bool:
-    """Return whether the object is being deleted and nothing holds it any more."""
+    """Return whether the object is deleted and has no finalizer and no grace period left."""
     metadata = document["metadata"]
     return (
         "deletionTimestamp" in metadata

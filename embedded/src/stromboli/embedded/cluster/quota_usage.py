@@ -161,7 +161,7 @@ class QuotaUsage:
             self._accounts.pop(namespace, None)
             self._uses.pop(namespace, None)
             for resource, pod in list(self._unread.get(namespace, ())):
-                if resource == kinds.PODS.plural:  # no quota counts them any more
+                if resource == kinds.PODS.plural:  # no quota counts them any longer
                     self._forgive(namespace, resource, pod)
 
     def _read_pod(self, namespace: str, name: str, raw: bytes) -> _PodUsage | None:

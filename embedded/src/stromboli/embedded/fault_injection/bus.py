@@ -203,7 +203,7 @@ class _DelayedRecords:
         return lately[-self._chance.randint(1, len(lately)) :]
 
     def _positions(self) -> dict[str, int]:
-        """Return positions: never before a released record, never behind a held one."""
+        """Return positions: never before a released record, never after a held one."""
         return {
             name: self._waiting[name][0][0].offset if self._waiting.get(name) else end
             for name, end in self._read_to.items()

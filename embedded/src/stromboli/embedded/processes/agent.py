@@ -198,7 +198,7 @@ class ProcessNodeAgent:
             self._tasks.pop(served.pod.metadata.uid, None)
 
     def _handle_deleted(self, pod: pods.Pod) -> None:
-        """Drop the pod: its object is gone, and no status can be written any more."""
+        """Drop the pod: its object is deleted, so no status can be written."""
         uid = pod.metadata.uid
         self._forget(uid)
         gone = self._workers.pop(uid, None)

@@ -8,7 +8,7 @@ from stromboli.shared.decoding import Instant
 
 StartAnswer = Literal["starts", "not-within-7-days", "blocked-by-quota", "can-never-fit"]
 """``starts``: within 7 days in at least half of the simulations. ``blocked-by-quota``: its queue
-does not admit it although nothing else happens any more, or is closed."""
+does not admit it although nothing else changes, or is closed."""
 
 
 class ExpectedStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -58,7 +58,7 @@ class LeaseStore(Protocol):
 
 
 class Leadership(Protocol):
-    """What a service knows of its lease during one term."""
+    """The lease of a service during one term."""
 
     async def acquired(self) -> None:
         """Return once this replica is the leader."""

@@ -66,7 +66,7 @@ class Segments:
             self._release_kind()
 
     def note_time(self, now_ns: int) -> None:
-        """Record when the bytes behind the end arrive. A clock that is set back changes no order:
+        """Record when the bytes beyond the end arrive. A clock that is set back changes no order:
         times never decrease."""
         if self._entries and now_ns - self._time_ns < TIME_STEP_NS:
             return

@@ -76,7 +76,7 @@ class Measurements:
     # Cluster
 
     def add_node(self, name: str, capacity: Amounts, time_us: int) -> None:
-        """A node is there from now on."""
+        """Record that a node exists from now on."""
         self._settle(time_us)
         self._capacity[name] = capacity
         self._node_used.setdefault(name, [0, 0, 0])

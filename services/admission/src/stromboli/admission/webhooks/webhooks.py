@@ -82,7 +82,7 @@ def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any
 
 
 def app(admission: AdmissionService) -> Litestar:
-    """The application behind HTTPS."""
+    """The application that serves the webhooks over HTTPS."""
 
     known = {(kind.plural, action) for kind, action, _ in (*RULES, *POD_RULES)}
 

@@ -34,7 +34,8 @@ class InFlightPermit:
 
     @contextlib.asynccontextmanager
     async def given_up(self) -> AsyncIterator[None]:
-        """Release the permit while inside. After a cancellation on exit the permit is not held."""
+        """Release the permit during the block and acquire it again at its end. If the acquisition
+        is cancelled, the permit is not held."""
         self._waiting += 1
         if self._waiting == 1:
             self.end()

@@ -23,7 +23,7 @@ _WORDS = {
 
 
 def subject(notice: Notice, cluster: str) -> str:
-    """One line without line breaks."""
+    """The subject of the notification: one line."""
     where = f" ({cluster})" if cluster else ""
     return " ".join(f"Job {notice.job} {_WORDS[notice.event]}{where}".split())
 

@@ -12,7 +12,7 @@ from stromboli.shared import decoding, errors
 def behind(
     at: "sa.ColumnElement[int]", identity: "sa.ColumnElement[str]", after: str
 ) -> "sa.ColumnElement[bool]":
-    """Whether a row is behind the page that ended with this token. Raises InvalidError."""
+    """Whether a row comes after the page that ended with this token. Raises InvalidError."""
     text, _, last = after.partition(".")
     number = decoding.number(text)
     if number is None or not last:
@@ -21,7 +21,7 @@ def behind(
 
 
 def cut(rows: Sequence[Any], limit: int, at: str, identity: str) -> tuple[Sequence[Any], str]:
-    """The first ``limit`` of the rows, and the token of the page behind them, empty if there is
+    """The first ``limit`` of the rows, and the token of the next page, empty if there is
     none. ``at`` and ``identity``: the names of the columns that order them."""
     shown = rows[:limit]
     if len(rows) <= limit:

@@ -22,7 +22,7 @@ _POSITION = msgspec.json.Decoder(port.Position)
 
 
 class ReplacedError(Exception):
-    """Another replica wrote a batch since this one read the position: continue behind that."""
+    """Another replica wrote a batch since this one read the position: continue after that batch."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):

@@ -179,7 +179,7 @@ class NvmlDriver:
             )
 
     def _fabric(self, handle: Any) -> str:
-        """``cluster.clique``, as in the label ``nvidia.com/gpu.clique``; empty for none."""
+        """``cluster.clique``, as in the label ``nvidia.com/gpu.clique``; empty if there is none."""
         nvml = self._nvml
         info = nvml.c_nvmlGpuFabricInfoV_t()
         nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))

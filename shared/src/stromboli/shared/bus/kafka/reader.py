@@ -339,7 +339,7 @@ async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
     """The records from offset ``first`` up to and excluding ``end``. Waits while the broker is
-    unavailable. Raises UnavailableError when the topic does not contain them (any more).
+    unavailable. Raises UnavailableError when the topic does not contain them (or no longer).
     """
     async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions

@@ -69,7 +69,7 @@ class _PendingRecord(msgspec.Struct, eq=False):
 
     @property
     def is_failed(self) -> bool:
-        """Whether its producer will not deliver it any more."""
+        """Whether its producer will no longer deliver it."""
         return self.sent is None or (self.sent.done() and self.offset is None)
 
     @property

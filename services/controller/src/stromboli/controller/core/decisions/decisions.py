@@ -203,7 +203,7 @@ def notices(
     pod: core.Pod, eviction: scheduling.Eviction, cause: str, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
     """The patches that mark a pod as evicted: the annotation with its end, if it has a notice
-    period, then Kubernetes' condition for evictions. Nothing that is on the pod already."""
+    period, then Kubernetes' condition for evictions. What the pod has already is left out."""
     found = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
@@ -269,7 +269,8 @@ class OutcomeOffsets:
         self._next = max(self._next, answer_offset + 1)
 
     def outcomes_from(self, unanswered_from: int) -> int:
-        """The offset that goes with ``unanswered_from``. O(answers given out of order)."""
+        """The lowest offset of an outcome of a decision from ``unanswered_from`` on, else that
+        after the last outcome. O(answers given out of order)."""
         for offset in [it for it in self._answers if it < unanswered_from]:
             del self._answers[offset]
         return min(self._answers.values(), default=self._next)

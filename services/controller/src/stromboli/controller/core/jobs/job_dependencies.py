@@ -96,7 +96,7 @@ def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
-    """Whether a job that depends on the end of this one has not begun."""
+    """Whether a pending job waits for the end of this one."""
     return any(
         wait.job == job.metadata.name and not evaluate(cache, other, wait).never
         for other in cache.waiting_for(job.metadata.key)

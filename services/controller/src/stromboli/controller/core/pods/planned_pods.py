@@ -168,8 +168,8 @@ def plan(
 
 
 def _template(pod: core.Pod) -> core.Pod:
-    """What all pods of a task have in common. The API server gives the volume of a service
-    account's token a random name, so volumes without a claim are left out."""
+    """The part of the pod that all pods of a task share. Volumes without a claim are left out:
+    the API server gives the volume of a service account's token a random name."""
     metadata = msgspec.structs.replace(
         pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
     )

@@ -33,7 +33,7 @@ _FIXED_ONCE_IN = ("queue", "networkTopology")
 
 
 class LastWritten(msgspec.Struct, frozen=True):
-    """What we last wrote on a PodGroup."""
+    """The state that was last written to a PodGroup."""
 
     spec: dict[str, Any] = {}
     annotations: dict[str, str] = {}

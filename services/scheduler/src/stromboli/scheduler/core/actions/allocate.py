@@ -23,7 +23,7 @@ class JobAttempt(msgspec.Struct, eq=False):
 
 
 def run(ssn: session.Session) -> None:
-    """Give turns to queues and their jobs until no queue has a job left to try."""
+    """Try the jobs of each queue in turn until no queue has a job left."""
     waiting: dict[str, ordering.Heap[JobAttempt]] = {}
     for job in ssn.waiting_jobs():
         attempt = _job_attempt(ssn, job)

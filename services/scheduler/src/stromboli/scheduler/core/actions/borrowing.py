@@ -36,7 +36,7 @@ BORROW_AFTER = timedelta(seconds=10)
 def borrow(ssn: session.Session) -> None:
     """Bind one gang beyond the share of its queue, if nothing else has started for long enough.
 
-    Call it behind the actions.
+    Call it after the actions.
     """
     since = _read(ssn.cluster.memory.get(NAME, ""))
     if not (ssn.can_borrow and any(_refused_gangs(ssn))):

@@ -189,7 +189,7 @@ class AssumeCache:
         return found
 
     def node_of(self, key: str, uid: str = "") -> str:
-        """The node of ``bind_of``; empty for none."""
+        """The node of ``bind_of``; empty if there is none."""
         bind = self.bind_of(key, uid)
         return "" if bind is None else bind.node
 

@@ -41,7 +41,7 @@ _MAX_DOUBLINGS = 10
 
 
 class Cooldown(msgspec.Struct, frozen=True, array_like=True):
-    """A node that is closed to a class since ``at``, after ``rejections`` in a row."""
+    """A node that takes no pods of a class since ``at``, after ``rejections`` in a row."""
 
     node: str
     of_class: str

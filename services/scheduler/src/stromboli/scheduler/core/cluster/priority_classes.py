@@ -36,7 +36,7 @@ class PriorityClasses:
         return self._concerned(name)
 
     def enter(self, job: str, name: str) -> None:
-        """Record that a job names this class; empty for none."""
+        """Record that a job names this class; empty if there is none."""
         self._jobs.setdefault(name, {})[job] = None
 
     def leave(self, job: str, name: str) -> None:

@@ -143,10 +143,10 @@ class CountsBy(Generic[K]):
         return sum(counts.bytes_used for counts in self._counts.values())
 
     def _added(self, key: K) -> None:
-        """A key has pods that had none."""
+        """Called when a key gets its first pod."""
 
     def _dropped(self, key: K) -> None:
-        """A key has no pods any more."""
+        """Called when a key loses its last pod."""
 
 
 class SessionCountsBy(Generic[K]):

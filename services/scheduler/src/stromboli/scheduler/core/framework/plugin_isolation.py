@@ -158,7 +158,7 @@ class FailureHistory:
 
 class FailureCause(msgspec.Struct, frozen=True):
     """The plugin that failed. ``job``: the job it was called for, or was processing (not
-    ``is_asked``); empty for none or several.
+    ``is_asked``); empty if there is none or several.
     """
 
     plugin: str
@@ -247,7 +247,7 @@ def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCaus
 
 
 def opening_plugin(frames: Iterable[FrameType]) -> str:
-    """The plugin that one of the frames opens; empty for none."""
+    """The plugin that one of the frames opens; empty if there is none."""
     code = session.Session.open_plugin.__code__
     names = (frame.f_locals["options"].name for frame in frames if frame.f_code is code)
     return next(names, "")
@@ -285,7 +285,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 
 def _subject(frame: FrameType) -> str:
-    """The only job among a function's arguments; empty for none or several."""
+    """The only job among a function's arguments; empty if there is none or several."""
     called = inspect.getargvalues(frame)
     given = [called.locals.get(name) for name in called.args]
     if called.varargs:

@@ -42,7 +42,7 @@ class TopologyRequestError(ValueError):
 def parse_request(
     given: batch.NetworkTopology | None, tree: topology_domains.TopologyTree
 ) -> TopologyRequest | None:
-    """The requested constraint; None for none. Raises TopologyRequestError."""
+    """The requested constraint; None if there is none. Raises TopologyRequestError."""
     if given is None:
         return None
     mode = given.mode or HARD

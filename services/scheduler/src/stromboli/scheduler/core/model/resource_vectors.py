@@ -57,7 +57,7 @@ def multiplied(request: Vector, count: int) -> Sum:
 
 
 def sum_of(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
-    """The sum of vectors of this width; zeros for none. O(vectors x width)."""
+    """The sum of vectors of this width; zeros if there is none. O(vectors x width)."""
     found: Sum = np.sum(np.reshape(vectors, (-1, width)), axis=0, dtype=np.object_)
     return found
 

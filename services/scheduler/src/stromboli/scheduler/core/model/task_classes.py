@@ -69,7 +69,7 @@ class TaskClassIndex:
         self._label_keys.subtract(self._selecting.pop(pod, ()))
 
     def take_unused_labels(self) -> frozenset[str]:
-        """Drop the label keys by which no pod selects any more, and return them. Classes of pods
+        """Drop the label keys that no pod selects by any longer; return them. Classes of pods
         with one of them must be computed again.
         """
         unused = frozenset(key for key, pods in self._label_keys.items() if not pods)

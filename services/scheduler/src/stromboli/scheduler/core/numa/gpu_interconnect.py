@@ -97,7 +97,8 @@ def best_gpus(
 
 
 def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[int]) -> list[int]:
-    """The best of the sets (``sets x gpus``), which are ordered by their numbers."""
+    """The GPUs of the best set of ``tried`` (sets x gpus): the best connected inside, then the one
+    that leaves the best connected rest, then the fewest NUMA nodes, then the first."""
     inside = tried.astype(np.int64)
     own = ((inside @ pairs) * inside).sum(axis=1) // 2
     outside = 1 - inside

@@ -67,9 +67,8 @@ class PodMix(NamedTuple):
 def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMix:
     """Return the most popular shapes that together are ``popular_percent`` of the pods.
 
-    Equally popular shapes come in the order of the list. Shapes that differ only in their models
-    are one kind on models that both accept, so that lists with hundreds of such shapes cost no more
-    than others.
+    Of equally popular shapes the first in the list counts first. On a GPU model, the shapes that
+    accept it and otherwise request the same are one kind, which limits the number of kinds.
     """
     counts = pods.counts
     order = np.argsort(-counts, kind="stable")

@@ -94,7 +94,7 @@ class DeviceUsage:
             self._add_usage(task, 1)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Give the devices of removed tasks back."""
+        """Release the devices of removed tasks."""
         for task in tasks:
             self._add_usage(task, -1)
 

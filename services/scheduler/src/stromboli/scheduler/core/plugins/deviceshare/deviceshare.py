@@ -158,7 +158,7 @@ class _SessionState:
     # Requests --------------------------------------------------------------------------
 
     def class_key(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
-        """Return what distinguishes tasks besides their class: their GPU request."""
+        """Return the key that distinguishes tasks of one class: their GPU request."""
         try:
             return self._request(task)
         except ValueError:

@@ -73,7 +73,7 @@ class GpuAllocation(msgspec.Struct, frozen=True):
 
 
 class Owner(NamedTuple):
-    """A pod with allocations. ``job``: empty for none."""
+    """A pod with allocations. ``job``: empty if there is none."""
 
     uid: str
     job: str
@@ -125,7 +125,7 @@ class Gpu(msgspec.Struct, eq=False):
     def share(
         self, demand: ContainerRequest, gpu_request: GpuRequest, owner: Owner
     ) -> GpuAllocation | None:
-        """Return what the GPU can give the container, None if that is too little."""
+        """Return the share of the GPU for the container, None if too little is free."""
         memory = demand.memory_on(self)
         blocked = (
             len(self.users) >= self.max_users

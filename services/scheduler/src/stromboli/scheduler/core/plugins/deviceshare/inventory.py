@@ -32,7 +32,7 @@ before, other relevant facts of the node."""
 
 
 class NodeAllocation(msgspec.Struct, frozen=True):
-    """What a task would be given on a node, and its score."""
+    """The GPUs for a task on a node, and the score."""
 
     allocation: gpu_devices.PodAllocation
     link_score: float

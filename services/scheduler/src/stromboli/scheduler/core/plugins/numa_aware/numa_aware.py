@@ -292,7 +292,7 @@ def _enforces(report: nodes.NodeHardware) -> bool:
 
 def _refusal(wanted: requests.HardwareRequest, report: nodes.NodeHardware | None) -> int:
     """Return the number of the reason for which the kubelet's settings refuse a pod that requires
-    alignment; 0 for none."""
+    alignment; 0 if there is none."""
     if not wanted.policy:
         return 0
     if report is None:

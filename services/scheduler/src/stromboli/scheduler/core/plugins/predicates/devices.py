@@ -97,7 +97,7 @@ class Devices:
         return None
 
     def class_key(self, task: entities.Task) -> Hashable:
-        """Return what distinguishes tasks besides their class: their claims as they are now."""
+        """Return the key that distinguishes tasks of one class: their claims as they are now."""
         if not task.pod.spec.resource_claims:
             return None
         needed = self._claims.of(task)
@@ -171,7 +171,7 @@ class Devices:
                 held.users.add(task.uid)
 
     def deallocate(self, task: entities.Task) -> None:
-        """Release the devices of claims that no task uses any more."""
+        """Release the devices of claims that are no longer in use."""
         for claim in self._claims.of(task).claims:
             held = self._held.get(claim.metadata.key)
             if held is None or task.uid not in held.users:

@@ -68,7 +68,7 @@ class Claims:
         return None
 
     def class_key(self, task: entities.Task) -> Hashable:
-        """Return what distinguishes tasks besides their class: claims that belong to one pod
+        """Return the key that distinguishes tasks of one class: claims that belong to one pod
         alone."""
         return task.uid if task.task_class.has_own_claims else None
 
@@ -125,7 +125,7 @@ class Claims:
             self._refresh_claim(task)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Release the volumes of claims that no task uses any more."""
+        """Release the volumes of claims that are no longer in use."""
         for task in tasks:
             for key in device_claims.volume_keys(task.pod):
                 chosen = self._chosen.get(key)
