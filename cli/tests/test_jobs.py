@@ -79,7 +79,7 @@ def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
     assert two.exit_code == 1
     assert (
         two.stderr
-        == f"strom: {file}: it does not hold exactly one Job\nnext: use: strom apply -f {file}\n"
+        == f"strom: {file}: it must contain exactly one Job\nnext: use: strom apply -f {file}\n"
     )
 
 

@@ -127,7 +127,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ("a: !python/object:os.system x\n", "jobs.yaml", "jobs.yaml:1: not YAML"),
         ("kind: Job\n", "jobs.yaml", "jobs.yaml:1: no Kubernetes object: it needs apiVersion"),
         ("- 1\n", "jobs.yaml", "jobs.yaml:1: no Kubernetes object, but list"),
-        ("# nothing\n", "jobs.yaml", "jobs.yaml: no object in it"),
+        ("# nothing\n", "jobs.yaml", "jobs.yaml: it contains no object"),
         ("a: b\x00c\n", "jobs.yaml", "jobs.yaml: not YAML"),
     ],
 )

@@ -21,5 +21,5 @@ def test_an_invalid_duration_is_rejected(text: str) -> None:
 
 def test_phases_are_known_whatever_their_case() -> None:
     assert parsing.phases("completed, FAILED") == {"Completed", "Failed"}
-    with pytest.raises(ValueError, match="'Done' is not a phase; there are Pending,"):
+    with pytest.raises(ValueError, match="'Done' is not a phase; use one of Pending,"):
         parsing.phases("Completed,Done")

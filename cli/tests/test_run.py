@@ -189,7 +189,7 @@ def test_an_unreadable_script_is_reported(strom: Any) -> None:
     absent = strom("job", "run", "absent.sh")
     assert (absent.exit_code, absent.stderr) == (
         1,
-        "strom: absent.sh: No such file or directory\nnext: name a script that can be read\n",
+        "strom: absent.sh: No such file or directory\nnext: specify a readable script\n",
     )
     Path("program.bin").write_bytes(b"\xff\xfe")
     assert "not text: byte 0" in strom("job", "run", "program.bin").stderr

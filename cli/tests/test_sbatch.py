@@ -76,7 +76,7 @@ def test_a_script_of_slurm_keeps_its_name_its_index_and_its_warnings() -> None:
     assert [line.number for line in found.lines] == [3, 5], "lines of #STROM override"
     assert found.title == "My_Train"
     assert [number for number, _ in found.warnings] == [4, 7, 6]
-    assert found.warnings[1][1] == "#SBATCH behind the first command (line 6) is ignored"
+    assert found.warnings[1][1] == "#SBATCH after the first command (line 6) is ignored"
     assert found.warnings[2][1] == "SLURM_JOB_ID is not set"
     command = found.command((), is_array=True)
     assert command[:3] == ("env", "SLURM_ARRAY_TASK_ID=$(STROM_ARRAY_INDEX)", "/bin/bash")

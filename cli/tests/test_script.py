@@ -30,7 +30,7 @@ def test_lines_before_the_first_command_hold_options() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
-        (TEXT + "#STROM --gpus 1\n", 8, "#STROM behind the first command (line 6)"),
+        (TEXT + "#STROM --gpus 1\n", 8, "#STROM after the first command (line 6)"),
         ("#STROM --env 'A=b\n", 1, "no closing quotation"),
         ("#!/usr/bin/perl\n", 1, "perl cannot run a script that is given as an argument"),
         ("#!\n", 1, "nothing cannot run a script"),

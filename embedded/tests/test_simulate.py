@@ -102,11 +102,11 @@ def test_an_unreadable_case_is_reported_and_the_others_continue(
     assert [json.loads(line)["name"] for line in seen.stdout.splitlines()] == ["good"]
     assert seen.stderr.splitlines() == [
         f"strom: {absent}: No such file or directory",
-        "next: name a file that can be read",
+        "next: specify a readable file",
         f"strom: {binary}: not text: byte 0 is not UTF-8",
-        "next: name a file",
+        "next: specify a file",
         f"strom: {tmp_path}: Is a directory",
-        "next: name a file that can be read",
+        "next: specify a readable file",
     ]
 
 
@@ -148,7 +148,7 @@ def test_files_that_are_absent_are_reported_as_everywhere(tmp_path: Path) -> Non
         seen = call(*options)
         assert (seen.exit_code, seen.stdout) == (1, "")
         assert seen.stderr == (
-            f"strom: {absent}: No such file or directory\nnext: name a file that can be read\n"
+            f"strom: {absent}: No such file or directory\nnext: specify a readable file\n"
         )
 
 

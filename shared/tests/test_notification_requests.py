@@ -24,7 +24,7 @@ def test_each_target_has_its_events() -> None:
         ("ops-slack", "no target"),
         ("=Failed", "no target"),
         ("ops=", "'' is not an event"),
-        ("ops=End", "'End' is not an event; there are Started"),
+        ("ops=End", "'End' is not an event; use one of Started"),
         ("ann@example.org=Failed", "write mail:ann@example.org"),
         ("https://10.0.0.1/x=Failed", "no target"),
         ("mail:ann@example.org,bob@example.org=Failed", "no target"),

@@ -202,7 +202,7 @@ async def test_a_user_at_the_stream_limit_does_not_block_others(
     async with WatchCaches(cluster, 60, readers=3, readers_of_one=1) as watch_caches:
         first = watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ann")
         await anext(first)
-        with pytest.raises(errors.RateLimitedError, match="of your streams"):
+        with pytest.raises(errors.RateLimitedError, match="you have reached the limit"):
             await anext(watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ann"))
         other = watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ben")
         await anext(other)

@@ -313,7 +313,7 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
         ("SwitchName=a Nodes=n[1-3", "not a list of names"),
         ("SwitchName=a Nodes=n[x]", "not a list of numbers"),
         ("SwitchName=a Nodes=n[1-999]m[1-9999]", "more than 1000000 names"),
-        ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "line 2: switch a is there already"),
+        ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "line 2: switch a is defined twice"),
         ("SwitchName=a Switches=b", "holds b, which is not a switch"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "in a cycle: a, b"),
     ],
@@ -378,7 +378,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
         ("networkTopologyDiscovery: [{source: file, enabled: true}]", "source file"),
         (
             "networkTopologyDiscovery: [{source: file, enabled: true, config: {path: nowhere}}]",
-            "name a file that can be read",
+            "specify a readable file",
         ),
     ],
 )

@@ -405,7 +405,7 @@ def test_ray_has_a_service_for_its_head() -> None:
 def test_without_its_leading_task_no_pod_is_created(plugin: str) -> None:
     (found,) = pods.blockers(make_job(plugins={plugin: ()}))
     assert found.reason == "PluginError"
-    assert "there is no task" in found.message
+    assert "does not exist" in found.message
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ def text(path: str, what: str = "file", instead: str = "") -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        why, next_step = error.strerror or str(error), f"name a {what} that can be read"
+        why, next_step = error.strerror or str(error), f"specify a readable {what}"
         raise CommandError(path, why, next_step) from None
     except UnicodeDecodeError as error:
         why = f"not text: byte {error.start} is not UTF-8"
-        raise CommandError(path, why, instead or f"name a {what}") from None
+        raise CommandError(path, why, instead or f"specify a {what}") from None

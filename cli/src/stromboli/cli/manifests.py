@@ -58,7 +58,9 @@ def read(names: Iterable[str], stdin: Iterable[str] = ()) -> list[Manifest]:
         for part in _members(manifest)
     ]
     if not found:
-        raise CommandError(", ".join(names), "no object in it", "name a file with a manifest")
+        raise CommandError(
+            ", ".join(names), "it contains no object", "specify a file with a manifest"
+        )
     return found
 
 
@@ -87,7 +89,7 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
             wanted = ", ".join(SUFFIXES)
             raise CommandError(name, "no manifest in this directory", f"manifests end in {wanted}")
     for file in found:
-        yield str(file), files.text(str(file), instead="name a manifest")
+        yield str(file), files.text(str(file), instead="specify a manifest")
 
 
 def _is_manifest(file: Path) -> bool:

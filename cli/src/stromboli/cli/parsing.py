@@ -22,7 +22,7 @@ def phases(text: str) -> frozenset[str]:
     known = {phase.lower(): (phase,) for phase in PHASES} | SHORT_PHASES
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     if unknown := [part for part in wanted if part.lower() not in known]:
-        raise ValueError(f"{unknown[0]!r} is not a phase; there are {', '.join(PHASES)}")
+        raise ValueError(f"{unknown[0]!r} is not a phase; use one of {', '.join(PHASES)}")
     return frozenset(phase for part in wanted for phase in known[part.lower()])
 
 

@@ -83,7 +83,7 @@ def up(
         typer.Option(
             exists=True,
             help="File of accounts and RBAC roles, whose tokens REST requires. [default: none, "
-            "you may do everything, with a token that strom finds by itself]",
+            "one user with all rights, whose token strom finds by itself]",
         ),
     ] = None,
     notifications: Annotated[
@@ -242,8 +242,8 @@ async def _demo(console: Console, state: Path) -> list[str]:
     for line in report.traffic(apart, near):
         console.print(line, highlight=False)
     console.print(
-        "\nSo far nodes only played pods. Now real jobs: their commands run as processes of this "
-        "machine,\neach with an address of its own, and find each other by name.\n"
+        "\nSo far nodes only simulated pods. Now real jobs: their commands run as processes of "
+        "this machine,\neach with an address of its own, and find each other by name.\n"
     )
     shown = await real.show(state / "real")
     for line in report.real_jobs(shown):

@@ -110,7 +110,9 @@ def parse_seeds(text: str) -> list[int]:
                 f"{part}: the range is descending; write {last}-{first}", param_hint="--seeds"
             )
         if last - first + len(found) >= MOST_SEEDS:
-            raise typer.BadParameter(f"more than {MOST_SEEDS} of them", param_hint="--seeds")
+            raise typer.BadParameter(
+                f"at most {MOST_SEEDS} seeds are allowed", param_hint="--seeds"
+            )
         found.update(dict.fromkeys(range(first, last + 1)))
     return list(found)
 
@@ -124,7 +126,7 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
             asked = trace.read_pods(lines, str(pods), cluster.models)
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(str(error.filename), why, "name a file that can be read") from None
+        raise CommandError(str(error.filename), why, "specify a readable file") from None
     except (trace.TraceError, UnicodeDecodeError) as error:
         raise CommandError(
             "cannot read the lists",

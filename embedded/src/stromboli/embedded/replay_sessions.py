@@ -57,7 +57,7 @@ def replay(
     ] = None,
     instead: Annotated[
         Path | None,
-        typer.Option(help="What if: decide by this configuration, whatever was in force."),
+        typer.Option(help="Decide by this configuration instead of the one in force."),
     ] = None,
 ) -> None:
     """Run recorded sessions again, as lines of JSON.

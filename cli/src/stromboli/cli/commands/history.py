@@ -106,7 +106,10 @@ def history(
         str, typer.Option("--uid", metavar="UID", help="Only the job with this uid.")
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", min=0, help="The most attempts, the newest first; 0: all.")
+        int,
+        typer.Option(
+            "--limit", min=0, help="Maximum number of attempts, the newest first; 0: all."
+        ),
     ] = USUAL_LIMIT,
     columns: Annotated[
         str,
@@ -252,7 +255,7 @@ def _columns(text: str) -> tuple[str, ...]:
     if unknown is not None:
         known = ", ".join(COLUMNS)
         raise typer.BadParameter(
-            f"{unknown!r} is not a column; there are {known}", param_hint="--format"
+            f"{unknown!r} is not a column; use one of {known}", param_hint="--format"
         )
     return wanted
 
@@ -263,6 +266,6 @@ def _states(text: str) -> tuple[str, ...]:
     unknown = next((word for word in wanted if word.lower() not in known), None)
     if unknown is not None:
         raise typer.BadParameter(
-            f"{unknown!r} is not a state; there are {', '.join(STATES)}", param_hint="--state"
+            f"{unknown!r} is not a state; use one of {', '.join(STATES)}", param_hint="--state"
         )
     return tuple(known[word.lower()] for word in wanted)

@@ -29,7 +29,10 @@ class What(StrEnum):
 
 def top(
     what: Annotated[
-        What, typer.Argument(metavar="[queues|jobs|nodes]", help="Rows of the table.")
+        What,
+        typer.Argument(
+            metavar="[queues|jobs|nodes]", help="Rows of the table: queues, jobs or nodes."
+        ),
     ] = (What.QUEUES),
     once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     every: Annotated[

@@ -125,6 +125,6 @@ def _groups(text: str) -> tuple[str, ...]:
         if word not in accounting.GROUPS and (label == word or not label):
             known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
             raise typer.BadParameter(
-                f"{word!r} is not a group; there are {known}", param_hint="--by"
+                f"{word!r} is not a group; use one of {known}", param_hint="--by"
             )
     return wanted

@@ -94,7 +94,7 @@ def parse(path: str, text: str) -> Script:
             "put it into the image or on a volume, and run: strom job run -- COMMAND",
         )
     if "\0" in text:
-        raise ScriptError(1, "it is not text", "name a script; a program goes into the image")
+        raise ScriptError(1, "it is not text", "specify a script; a program belongs in the image")
     rows = text.splitlines()
     first = next(
         (n for n, row in enumerate(rows, 1) if row.strip() and not row.lstrip().startswith("#")),
@@ -128,7 +128,7 @@ def _lines(rows: list[str], first_command: int) -> Iterator[DirectiveLine]:
         if number > first_command:
             raise ScriptError(
                 number,
-                f"{MARK} behind the first command (line {first_command})",
+                f"{MARK} after the first command (line {first_command})",
                 "move it to the top of the script",
             )
         yield DirectiveLine(number, _split_words(row.removeprefix(MARK), number))
@@ -139,7 +139,7 @@ def _slurm_lines(rows: list[str], first_command: int) -> Iterator[tuple[int, sba
         if not _has_mark(row, SLURM_MARK):
             continue
         if number > first_command:
-            why = f"{SLURM_MARK} behind the first command (line {first_command}) is ignored"
+            why = f"{SLURM_MARK} after the first command (line {first_command}) is ignored"
             yield number, sbatch.Translation(warnings=(why,))
             continue
         words = _split_words(row.removeprefix(SLURM_MARK), number)

@@ -57,7 +57,7 @@ def run(
     else:
         if not name:
             raise CommandError(
-                "job", "neither a name nor a file is set", "give one of --name, --filename"
+                "job", "neither a name nor a file is set", "set --name or --filename"
             )
         made = document(name, image, minimum, replicas, requests, limits, scheduler, ())
     made["metadata"].setdefault("namespace", namespace)

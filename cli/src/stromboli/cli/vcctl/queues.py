@@ -61,7 +61,9 @@ def delete(
 def operate(
     name: shell.OwnName = "",
     action: Annotated[str, typer.Option("--action", "-a", help="open, close or update.")] = "",
-    weight: Annotated[int, typer.Option("--weight", "-w", help="With update: its share.")] = 0,
+    weight: Annotated[
+        int, typer.Option("--weight", "-w", help="With update: the weight of the queue.")
+    ] = 0,
     master: shell.Master = None,
     kubeconfig: shell.Kubeconfig = None,
 ) -> None:
@@ -71,7 +73,9 @@ def operate(
     if action not in (*known, "update"):
         raise CommandError(f"queue action {action!r}", "unknown", "use open, close or update")
     if action == "update" and weight == 0:
-        raise CommandError("weight", "0 is not a weight", "give one of 1 or more with --weight")
+        raise CommandError(
+            "weight", "0 is not a weight", "set a weight of at least 1 with --weight"
+        )
     with shell.client(master, kubeconfig) as client:
         if action == "update":
             queue_changes.change(client, name, {"weight": weight})

@@ -109,7 +109,7 @@ class AdmissionReviews:
                 body = await hook.call(_request(hook.kind, operation, document, old, uid))
             answer = _REVIEW.decode(body).response
             if answer.uid != uid:
-                raise ValueError(f"the answer is to {answer.uid}, not to {uid}")
+                raise ValueError(f"the response is for {answer.uid}, not for {uid}")
         except Exception as error:  # whatever a hook does is its failure, not ours
             if hook.failure_policy == "Ignore":
                 return None

@@ -80,7 +80,7 @@ class DisruptionController:
                 counts = disruption_budgets.counts(budget, pods)
             except ValueError as error:  # DecodeError is one
                 name = kinds.metadata_of(stored.raw).key
-                _log.warning("budget cannot be kept", budget=name, reason=str(error))
+                _log.warning("PodDisruptionBudget cannot be read", budget=name, reason=str(error))
                 continue
             status = msgspec.to_builtins(counts)
             status["observedGeneration"] = budget.metadata.generation

@@ -38,7 +38,7 @@ class QuotaController:
             self._usage.open(key.namespace, key.name, stored.raw)
             self._enqueue(key.namespace, [key.name])
         for problem in self._usage.problems():
-            _log.warning("quota cannot be kept", problem=problem)
+            _log.warning("ResourceQuota cannot be enforced", problem=problem)
 
     def _handle_change(self, event: Event) -> None:
         """Update usage with a decided change."""

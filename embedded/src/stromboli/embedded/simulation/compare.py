@@ -39,7 +39,7 @@ def compare(
     configs: Annotated[
         list[Path],
         typer.Argument(
-            help="Scheduler configurations. The first one is what others are compared with.",
+            help="Scheduler configurations. The others are compared with the first one.",
             metavar="CONFIG",
         ),
     ],
@@ -68,7 +68,7 @@ def compare(
         ),
     ] = None,
     shown: Annotated[
-        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
     """Compare scheduler configurations on one workload.

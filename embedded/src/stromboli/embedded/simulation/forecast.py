@@ -72,7 +72,7 @@ def forecast(
     draws: Annotated[
         int, typer.Option(min=1, max=1000, help="Simulations with different run times.")
     ] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of the run times.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
     shown: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,

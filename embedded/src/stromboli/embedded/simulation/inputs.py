@@ -94,7 +94,7 @@ def _opened(path: Path) -> TextIO:
         text.seek(0)
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(str(path), why, "name a file that can be read") from None
+        raise CommandError(str(path), why, "specify a readable file") from None
     except UnicodeDecodeError as error:
         raise CommandError(
             str(path), f"not text: byte {error.start} is not UTF-8", "name a CSV file"

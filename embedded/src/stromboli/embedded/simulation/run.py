@@ -193,7 +193,7 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(str(path), why, "name a file that can be written") from None
+        raise CommandError(str(path), why, "specify a writable file") from None
 
 
 class _JobTable:

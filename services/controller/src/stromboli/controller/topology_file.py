@@ -67,7 +67,7 @@ def _read(path: Path) -> tuple[str, str]:
     try:
         return path.read_text(encoding="utf-8"), ""
     except (OSError, UnicodeDecodeError) as error:
-        return "", f"{path}: {error}; name a file that can be read"
+        return "", f"{path}: {error}; specify a readable file"
 
 
 def _entries(text: str) -> list[topology_sources.SourceEntry]:

@@ -82,7 +82,7 @@ class ConfigurationFile:
             return None
         self._last_content = content
         if isinstance(content, str):
-            raise ConfigurationFileError([f"{self.path}: {content}; name a file that can be read"])
+            raise ConfigurationFileError([f"{self.path}: {content}; specify a readable file"])
         try:
             text = content.decode()
         except UnicodeDecodeError as error:

@@ -54,7 +54,7 @@ def _subscription(word: str) -> Subscription:
         raise ValueError(f"{target!r} is an address; write {MAIL}{target}")
     events = listed.split(",")
     if unknown := [event for event in events if event not in EVENTS]:
-        raise ValueError(f"{unknown[0]!r} is not an event; there are {', '.join(EVENTS)}")
+        raise ValueError(f"{unknown[0]!r} is not an event; use one of {', '.join(EVENTS)}")
     return Subscription(target, frozenset(events))
 
 

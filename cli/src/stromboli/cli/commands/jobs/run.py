@@ -103,7 +103,7 @@ class RunCommand(CommandWithTrailingArguments):
 
 
 def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
-    return UsageError(place, why, f"see what it takes: {ctx.command_path} --help")
+    return UsageError(place, why, f"see the usage: {ctx.command_path} --help")
 
 
 def _variable(text: str) -> str:
@@ -349,7 +349,7 @@ def run(
 
 
 def _read_script(path: str) -> script.Script:
-    text = files.text(path, "script", "name a script; a program belongs into the image")
+    text = files.text(path, "script", "specify a script; a program belongs in the image")
     try:
         return script.parse(path, text)
     except script.ScriptError as error:
@@ -386,7 +386,7 @@ def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[st
     documents = [manifest.document for manifest in found]
     wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
     if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
-        raise CommandError(file, "it does not hold exactly one Job", f"use: strom apply -f {file}")
+        raise CommandError(file, "it must contain exactly one Job", f"use: strom apply -f {file}")
     metadata = {"namespace": namespace, **(documents[0].get("metadata") or {})}
     metadata.setdefault("name", job_spec.generated_name("job", _suffix()))
     return {**documents[0], "metadata": metadata}

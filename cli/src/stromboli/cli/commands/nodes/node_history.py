@@ -37,7 +37,10 @@ def node_history(
         typer.Option("--device", metavar="ID", help="Only attempts with this device: GPU-4f0c..."),
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", min=0, help="The most attempts, the newest first; 0: all.")
+        int,
+        typer.Option(
+            "--limit", min=0, help="Maximum number of attempts, the newest first; 0: all."
+        ),
     ] = USUAL_LIMIT,
     output_format: Annotated[
         history.Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)

@@ -57,7 +57,7 @@ def volume_mounts(
             raise environment.MissingError(f"the pod has no volume {mount.name}")
         path = environment.expand(mount.sub_path_expr, known) or mount.sub_path
         if path and _escapes_folder(path):
-            raise environment.MissingError(f"subPath {path!r} leads out of volume {mount.name}")
+            raise environment.MissingError(f"subPath {path!r} points outside volume {mount.name}")
         found.append(
             VolumeMount(
                 volume=mount.name,
@@ -85,7 +85,7 @@ def _content(pod: pods.Pod, volume: pods.Volume, given: environment.PodContext) 
         )
     for file in files:
         if _escapes_folder(file.path):
-            raise environment.MissingError(f"{file.path!r} leads out of volume {volume.name}")
+            raise environment.MissingError(f"{file.path!r} points outside volume {volume.name}")
     return VolumeContent(files=tuple(files), is_given=True)
 
 

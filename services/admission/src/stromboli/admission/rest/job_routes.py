@@ -207,7 +207,7 @@ def routes(
         JOB + "/resume",
         status_code=202,
         opt=COMMANDED,
-        summary="Let a suspended job run again",
+        summary="Resume a suspended job",
     )
     async def resume(
         request: Asked,

@@ -287,7 +287,7 @@ class WatchCaches:
     async def _everything(
         self, kind: cluster_port.AnyKind, chosen: ObjectSelector
     ) -> AsyncGenerator[WatchEvent, None]:
-        """All objects in pages, so that a slow reader holds one of them. Then ``synced`` with the
+        """All objects in pages, so that a slow reader holds one page. Then ``synced`` with the
         first page's version, after which every change is sent.
         """
         first = await self._cluster.page(kind, chosen.namespace, chosen.labels, limit=1)
@@ -315,9 +315,11 @@ class WatchCaches:
         """The watch cache of a kind while it has readers. The first reader starts it."""
         what = f"watch {kind.plural}"
         if sum(self._readers.values()) >= self._most_readers:
-            raise errors.TransientError(what, f"{self._most_readers} streams are open, the limit")
+            raise errors.TransientError(
+                what, f"the limit of {self._most_readers} open streams is reached"
+            )
         if user and self._of_users[user] >= self._most_of_one:
-            why = f"{self._most_of_one} of your streams are open, the limit; close some"
+            why = f"you have reached the limit of {self._most_of_one} open streams; close some"
             raise errors.RateLimitedError(what, why)
         self._readers[kind] = self._readers.get(kind, 0) + 1
         self._of_users[user] += 1

@@ -30,7 +30,7 @@ def send(notice: Notice, target: Target, configuration: Configuration, now_s: in
     cluster = configuration.cluster
     if target.type == "mail":
         if configuration.mail is None:
-            raise errors.PermanentError(notice.id, "there is no SMTP server any more")
+            raise errors.PermanentError(notice.id, "the SMTP server is no longer configured")
         _mail(notice, target, configuration.mail, cluster)
         return
     headers = {"Content-Type": "application/json", "Idempotency-Key": notice.id}

@@ -34,7 +34,7 @@ CLAIM_S = 60.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 10.0, 3600.0
 EXPIRES_S = 24 * 3600.0
 """After that time a notice is dropped: its target takes fewer than there are."""
-NOT_WAITING = "the job does not wait any more"
+NOT_WAITING = "the job is no longer pending"
 """The end of most notices of LongWait: neither sent nor a fault."""
 MINUTE_US = 60_000_000
 MOST_TRIES = 12
@@ -85,7 +85,7 @@ class Sender:
             else:
                 allowed.append(notice)
         await asyncio.gather(*map(self._handle, allowed))
-        for target, wait_s in limited.items():  # last, so that claimed ones are not due any more
+        for target, wait_s in limited.items():  # last, so that claimed ones are no longer due
             await self._defer(target, wait_s)
         return len(found)
 
@@ -109,7 +109,7 @@ class Sender:
         if age_us > (EXPIRES_S + self._configuration.long_wait_s) * 1_000_000:
             await self._fail(notice, "it has waited too long for its target")
         elif target is None:
-            await self._fail(notice, "the target is not configured any more")
+            await self._fail(notice, "the target is no longer configured")
         elif notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
             await self._set(notice, failure=NOT_WAITING, is_open=0)
         else:

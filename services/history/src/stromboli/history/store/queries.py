@@ -175,7 +175,7 @@ def _group(key: str, per_job: "sa.Subquery", *, is_sqlite: bool) -> "sa.ColumnEl
     label = key.removeprefix(accounting.LABEL)
     if label == key or not label or '"' in label:
         known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
-        raise errors.InvalidError("usage", f"by {key!r} is unknown; there are {known}")
+        raise errors.InvalidError("usage", f"by {key!r} is unknown; use one of {known}")
     if is_sqlite:
         return sa.func.json_extract(_JOBS.labels, f'$."{label}"')
     return sa.cast(_JOBS.labels, postgresql.JSON).op("->>")(label)

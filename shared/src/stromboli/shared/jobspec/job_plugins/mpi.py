@@ -22,7 +22,7 @@ class Mpi(base.Plugin):
         master = self.asked(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""
-        return f"there is no task {master!r} to be the master; name one with --master=<task>"
+        return f"task {master!r} for the master does not exist; set --master=<task>"
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]

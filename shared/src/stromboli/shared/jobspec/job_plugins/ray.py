@@ -31,7 +31,7 @@ class Ray(base.Plugin):
         head = self.asked(arguments)["head"]
         if base.task_named(job, head) is not None:
             return ""
-        return f"there is no task {head!r} to be the head; name one with --head=<task>"
+        return f"task {head!r} for the head does not exist; set --head=<task>"
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Service ``<job>-head-svc``."""

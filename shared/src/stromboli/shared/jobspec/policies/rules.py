@@ -122,7 +122,7 @@ def _of_jobs() -> Rules:
         for name in fixed
     ]
     return {
-        "noTask": _when(f"{tasks}.size() == 0", "'spec.tasks: no task'"),
+        "noTask": _when(f"{tasks}.size() == 0", "'spec.tasks: at least one task is required'"),
         "name": _when(
             f"{on_create} && (object.metadata.name.size() > 63"
             f" || !object.metadata.name.matches(r'{_LABEL}'))",
@@ -364,7 +364,8 @@ RULES: dict[str, Rules] = {
     kinds.CRON_JOBS.plural: _of_cron_jobs(),
     kinds.HYPER_NODES.plural: {
         "members": _when(
-            "object.?spec.?members.orValue([]).size() == 0", "'spec.members: no member'"
+            "object.?spec.?members.orValue([]).size() == 0",
+            "'spec.members: at least one member is required'",
         )
     },
     kinds.COMMANDS.plural: _of_commands(),

@@ -92,4 +92,4 @@ def found_result(
     )
     if is_it:
         return EXECUTED
-    return ExecutionResult("refused", "NameTaken", f"there is a pod {bind.pod} already")
+    return ExecutionResult("refused", "NameTaken", f"pod {bind.pod} already exists")

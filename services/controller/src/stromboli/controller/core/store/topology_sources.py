@@ -148,7 +148,7 @@ def switches(text: str) -> SwitchSource:
             try:
                 name, own = _switch(words)
                 if name in found:
-                    raise ValueError(f"switch {name} is there already")
+                    raise ValueError(f"switch {name} is defined twice")
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
             found[name] = own

@@ -73,7 +73,9 @@ class PodPlans:
             return
         pod = self.pod_of(bind)
         if pod is None:
-            world.put_unreadable_pod(key, "it is being created, and not known how", bind.node, "")
+            world.put_unreadable_pod(
+                key, "it is being created, and its requirements are not known yet", bind.node, ""
+            )
         else:
             world.put_pod(claim_cache.with_annotations(pod, bind.annotations), bind.node)
 

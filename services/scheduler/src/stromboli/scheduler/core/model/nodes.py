@@ -43,7 +43,7 @@ class Nodes:
     ``touched``: every changed row in order, so that caches refresh only those.
 
     A *crowded* node has tasks that request many times what any node has. It counts as exactly full,
-    and takes no task until it is not crowded any more.
+    and takes no task while it is crowded.
     """
 
     def __init__(self, resources: resource_columns.Resources) -> None:
@@ -97,7 +97,7 @@ class Nodes:
     def excluded(self) -> dict[str, str]:
         """Node -> why it takes no tasks: it, or a pod on it, cannot be decoded or counted."""
         blocked = {self.names[row]: "pods on it cannot be read" for row in self.labelled.blocked()}
-        crowded = dict.fromkeys(self._crowded, "pods on it ask for more than can be counted")
+        crowded = dict.fromkeys(self._crowded, "pods on it request many times what any node has")
         return blocked | crowded | self.problems
 
     def image_sizes(self, image: str) -> npt.NDArray[np.int64] | None:
