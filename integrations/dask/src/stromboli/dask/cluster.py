@@ -75,6 +75,7 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
         scheduler = {
             "host": host or _host(self._client.url),
             "port": 0,
+            "dashboard_address": ":0",  # a free port: others on this machine may have clusters, too
             "dashboard": importlib.util.find_spec("bokeh") is not None,
             **(scheduler_options or {}),
         }
