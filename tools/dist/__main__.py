@@ -21,7 +21,7 @@ CHECKSUMS = "SHA256SUMS"
 
 def clear(folder: Path) -> None:
     """Remove the files of other builds; files with other names stay."""
-    for old in (*folder.glob("stromboli[-_]*"), folder / CHECKSUMS):
+    for old in (*wheels.own_files(folder), folder / CHECKSUMS):
         old.unlink(missing_ok=True)
 
 
@@ -44,7 +44,7 @@ def add_images(root: Path, folder: Path) -> str:
 def write_checksums(folder: Path) -> int:
     """Write SHA256SUMS, in the format of ``sha256sum --check``; returns how many files it lists."""
     lines = []
-    for path in sorted(folder.glob("stromboli[-_]*")):
+    for path in wheels.own_files(folder):
         with path.open("rb") as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")

@@ -22,6 +22,10 @@ LOCKS = {
 """File of a release -> the lock of which it is a copy: ``uv pip install --constraints``."""
 
 
+NAMES = ("stromboli[-_]*", "snakemake_executor_plugin_strom-*")
+"""Snakemake finds its plugins by the beginning of their names."""
+
+
 def packages(root: Path) -> list[str]:
     """The workspace's members that users install: all but the test kit."""
     return [member for member in environment.members(root) if not member.startswith("tests/")]
@@ -43,7 +47,12 @@ def build(folder: Path) -> list[Path]:
         )
     for name, lock in LOCKS.items():
         shutil.copyfile(ROOT / lock, folder / name)
-    return sorted(folder.glob("stromboli_*.whl"))
+    return [path for path in own_files(folder) if path.suffix == ".whl"]
+
+
+def own_files(folder: Path) -> list[Path]:
+    """The files of a release in a folder, sorted; checksums and files of others are left out."""
+    return sorted(path for name in NAMES for path in folder.glob(name))
 
 
 def install(wheels: Sequence[Path], target: Path) -> Path:

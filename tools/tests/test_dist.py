@@ -101,11 +101,13 @@ def test_a_chart_package_renders_what_its_sources_render(
 def test_the_checksums_list_every_file_of_the_release_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "stromboli_shared-0.1.0.tar.gz").write_bytes(b"one")
     (tmp_path / "stromboli-admission.cdx.json").write_bytes(b"two")
+    (tmp_path / "snakemake_executor_plugin_strom-0.1.0.tar.gz").write_bytes(b"four")
     (tmp_path / "notes").write_bytes(b"three")
-    assert dist.write_checksums(tmp_path) == 2
+    assert dist.write_checksums(tmp_path) == 3
     assert (tmp_path / dist.CHECKSUMS).read_text().splitlines() == [
         f"{hashlib.sha256(content).hexdigest()}  {name}"
         for content, name in (
+            (b"four", "snakemake_executor_plugin_strom-0.1.0.tar.gz"),
             (b"two", "stromboli-admission.cdx.json"),
             (b"one", "stromboli_shared-0.1.0.tar.gz"),
         )
