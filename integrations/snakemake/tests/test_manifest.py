@@ -29,6 +29,11 @@ def test_threads_and_resources_become_requests_queue_and_time_limit() -> None:
     assert made.spec.active_deadline_seconds == 90 * 60
 
 
+def test_an_evicted_pod_starts_again_and_a_failed_one_fails_its_job() -> None:
+    (policy,) = manifest(WORK, ExecutorSettings()).spec.policies
+    assert (policy.event, policy.action) == ("PodEvicted", "RestartPod")
+
+
 def test_a_volume_is_mounted_at_the_working_directory() -> None:
     (volume,) = manifest(WORK, ExecutorSettings(volume_claim="data")).spec.volumes
     assert (volume.volume_claim_name, volume.mount_path) == ("data", "/data/project")

@@ -3,9 +3,8 @@
 A job's name is derived from the working directory, the rule, the targets and the attempt, so that a
 Snakemake that starts again finds the jobs of its last run:
 
-- A job that is pending or running is adopted: two would write the same files.
-- An ended job is adopted if it is Completed and Snakemake recorded it as started and not finished;
-  every other one is deleted and submitted again.
+- A job that has not ended is adopted: two would write the same files.
+- An ended job is deleted and submitted again, because Snakemake wants its results to be made again.
 
 A job is deleted when Snakemake has seen its end. The log of a failed one is kept in
 ``.snakemake/strom_logs``.
@@ -29,6 +28,8 @@ from stromboli.shared.api import batch
 LOGS = Path(".snakemake/strom_logs")
 REPLACED_WITHIN_S = 60.0
 RETRY_S = 0.2
+_ENDED = phases.ENDS - {"Aborted"}
+"""A suspended job can be resumed."""
 _TRANSIENT = (errors.UnreachableError, errors.UnavailableError)
 
 
@@ -52,7 +53,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
         made = manifest.manifest(self._work(job), self._settings)
         name = made.metadata.name
         try:
-            self._submit(made, recorded=self.dag.incomplete_external_jobid(job))
+            self._submit(made)
         except errors.ClientError as error:
             raise WorkflowError(f"job {name} was not submitted: {error}") from error
         self._names.add(name)
@@ -69,7 +70,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
             command=self.format_job_exec(job),
         )
 
-    def _submit(self, made: batch.Job, recorded: str | None) -> None:
+    def _submit(self, made: batch.Job) -> None:
         """Raises ClientError."""
         name, deadline = made.metadata.name, time.monotonic() + REPLACED_WITHIN_S
         while True:
@@ -77,7 +78,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
                 self._client.submit(made, self._settings.namespace)
                 return
             except errors.ConflictError:
-                if self._can_adopt(name, recorded):
+                if self._is_unfinished(name):
                     self.logger.info(f"job {name} of an earlier run is adopted")
                     return
                 if time.monotonic() > deadline:
@@ -85,12 +86,12 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
                 self._delete(name)
                 time.sleep(RETRY_S)
 
-    def _can_adopt(self, name: str, recorded: str | None) -> bool:
+    def _is_unfinished(self, name: str) -> bool:
         try:
             phase = phases.phase_of(self._client.job(name, self._settings.namespace))
         except errors.NotFoundError:
             return False  # it is being deleted
-        return phase not in phases.ENDS or (phase == "Completed" and recorded == name)
+        return phase not in _ENDED
 
     # --- the end
 
@@ -117,7 +118,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
             self.report_job_error(each, msg=f"job {name} was deleted. ")
             return False
         phase = phases.phase_of(found)
-        if phase not in phases.ENDS:
+        if phase not in _ENDED:
             return True
         if phase == "Completed":
             self._forget(name)

@@ -16,6 +16,8 @@ WORKFLOW_LABEL = "stromboli.sh/snakemake-workflow"
 """The label of a job; its value is the same for all jobs of a working directory."""
 ENDED_TTL_S = 3600
 """Time after which an ended job is deleted if Snakemake does not delete it."""
+MAX_RETRY = 100
+"""Restarts after evictions. A failed job is retried by Snakemake (``--retries``)."""
 _RULE_LENGTH = 24
 
 
@@ -63,7 +65,13 @@ def manifest(work: Work, settings: ExecutorSettings) -> batch.Job:
         priority_class=str(found.get("strom_priority_class") or settings.priority_class),
     )
     labels = {WORKFLOW_LABEL: digest(work.directory)}
-    spec = msgspec.structs.replace(made.spec, ttl_seconds_after_finished=ENDED_TTL_S)
+    evicted = batch.LifecyclePolicy(event="PodEvicted", action="RestartPod")
+    spec = msgspec.structs.replace(
+        made.spec,
+        policies=(evicted,),
+        max_retry=MAX_RETRY,
+        ttl_seconds_after_finished=ENDED_TTL_S,
+    )
     if settings.volume_claim:
         spec = msgspec.structs.replace(
             spec,
