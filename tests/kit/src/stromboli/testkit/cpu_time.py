@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def freeze_objects() -> None:
@@ -14,6 +17,16 @@ def freeze_objects() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def measured(call: Callable[[], T]) -> tuple[T, float]:
+    """The result of the call, and its CPU seconds in this thread without garbage collections."""
+    gc.disable()
+    try:
+        began = time.thread_time()
+        return call(), time.thread_time() - began
+    finally:
+        gc.enable()
 
 
 async def longest_turn_s(until: asyncio.Future[Any]) -> float:
