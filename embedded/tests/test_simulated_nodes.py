@@ -13,7 +13,9 @@ from stromboli.embedded.nodes import rules, simulated
 from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec import debug_tools
 from stromboli.shared.runtime import runtime
+from stromboli.testkit import builders
 
 
 class UntidyCluster(EmbeddedCluster):
@@ -114,3 +116,13 @@ def test_an_error_in_a_rule_file_names_its_line_in_one_line(tmp_path: Path) -> N
         with pytest.raises(ValueError, match=r"rules\.yaml") as caught:
             rules.read_rules(file)
         assert str(caught.value) == f"{file}:{said}"
+
+
+def test_a_debug_tool_runs_until_it_is_deleted_unless_a_rule_matches_it() -> None:
+    """A command would end; a tool serves its users."""
+    tool = builders.make_pod("j1-terminal", labels={keys.TOOL: "terminal"})
+    command = builders.make_pod("j1-worker-0")
+    assert rules.outcome(command, rules.Rules()).run_seconds == 1
+    assert rules.outcome(tool, rules.Rules()).run_seconds > debug_tools.LONGEST_S
+    brief = rules.Rules(rules=(rules.Rule(run_seconds=2),))
+    assert rules.outcome(tool, brief).run_seconds == 2

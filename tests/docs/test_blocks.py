@@ -128,4 +128,4 @@ def test_the_page_about_scheduling_names_every_plugin_and_action() -> None:
 def test_the_page_of_examples_has_all_of_them() -> None:
     text = (blocks.ROOT / "docs/examples.md").read_text()
     there = {path.name for path in (blocks.ROOT / "examples").iterdir() if path.is_file()}
-    assert sorted(there - set(re.findall(r"\.\./examples/([a-z]+\.[a-z]+)", text))) == []
+    assert sorted(there - set(re.findall(r"\.\./examples/([a-z_]+\.[a-z]+)", text))) == []

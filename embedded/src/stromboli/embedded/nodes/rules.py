@@ -12,6 +12,7 @@ The first rule whose patterns (shell style) all match applies.
 """
 
 import fnmatch
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,9 @@ class Outcome(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     starts_with: int = 0
 
 
+_SERVER = Outcome(run_seconds=timedelta(days=365).total_seconds())
+
+
 class Rule(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An outcome for matching pods."""
 
@@ -66,10 +70,11 @@ def read_rules(path: Path) -> Rules:
 
 
 def outcome(pod: core.Pod, rules: Rules) -> Outcome:
-    """Return the outcome of a pod. A non-numeric annotation counts as absent."""
+    """Return the outcome of a pod. A non-numeric annotation counts as absent. A debug tool runs
+    until it is deleted, unless a rule matches it."""
     meta = pod.metadata
     image = pod.spec.containers[0].image if pod.spec.containers else ""
-    found = rules.default
+    found = rules.default if meta.label(keys.TOOL) is None else _SERVER
     for rule in rules.rules:
         if (
             fnmatch.fnmatchcase(meta.annotation(keys.JOB_NAME) or "", rule.match.job)
