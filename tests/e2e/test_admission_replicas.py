@@ -273,14 +273,13 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
     blue = replicas.scene.blue
     for replica in replicas.all:
         replicas.start(replica, lease=OverlappingLease())
-    submitted = [
-        await replicas.submit(job("", blue, generateName="made-"), job(f"j-{number}", blue))
-        for number in range(6)
-    ]
+    submitted: list[str] = []
+    found: list[SubmissionAnswered] = []
     async with asyncio.timeout(WITHIN_S):
-        found = await replicas.answers(*submitted)
-        while len(found) < 12:
-            await asyncio.sleep(0.01)
+        while len(found) == len(submitted):  # until both have executed the same submission
+            for number in range(len(submitted), len(submitted) + 6):
+                named, unnamed = job(f"j-{number}", blue), job("", blue, generateName="made-")
+                submitted.append(await replicas.submit(unnamed, named))
             found = await replicas.answers(*submitted)
     assert {each.status for each in found} == {200}
     for name in submitted:
@@ -288,7 +287,7 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
         results = {it.result for each in found if each.submission == name for it in each.objects}
         assert len(uids) == 1
         assert results == {"created"}
-    assert len(await replicas.jobs(blue)) == 12
+    assert len(await replicas.jobs(blue)) == 2 * len(submitted)
 
 
 async def test_a_submission_redelivered_to_another_replica_reverts_no_later_change(
