@@ -230,12 +230,12 @@ def _patch(group: PodGroup, status: PodGroupStatus) -> commands.Patch:
 def _events(
     cache: controller_cache.ControllerCache, group: PodGroup, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.RecordEvent]:
+    owner = controller_cache.job_of(group)
+    job = None if owner is None else cache.job(owner)
     waits = _condition(status, UNSCHEDULABLE)
     if waits is not None and waits != _condition(group.status, UNSCHEDULABLE):
         said = (UNSCHEDULABLE, waits.message, now)
         yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
-        owner = controller_cache.job_of(group)
-        job = None if owner is None else cache.job(owner)
         if job is not None and status.phase == "Pending":
             said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
             yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
@@ -243,8 +243,6 @@ def _events(
     if cycle is not None and cycle != _condition(group.status, EVICTION_CYCLE):
         said = (EVICTION_CYCLE, cycle.message, now)
         yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
-        owner = controller_cache.job_of(group)
-        job = None if owner is None else cache.job(owner)
         if job is not None:
             yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
     if _condition(status, SCHEDULED) and not _condition(group.status, SCHEDULED):
