@@ -224,24 +224,35 @@ class LeaderElector:
         self._report(LEASE, None)
 
 
-async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:
+async def serve_in_terms(
+    lease: Lease,
+    term: Term,
+    health: runtime.Health,
+    *,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
     """Serve indefinitely: standby, leader, and standby again after another replica took over or a
-    topic was deleted and created again; state derived from it is dropped then."""
+    topic was deleted and created again; state derived from it is dropped then.
+
+    ``pause`` waits for a number of seconds between such terms: two replicas that both hold a lease
+    (a store that forgot it, a clock that jumped) would otherwise replace each other continuously.
+    """
     backoff = runtime.Backoff()
     try:
         while True:
-            lost: list[BaseException] = []
+            is_cut_short = False
             try:
                 await lease.serve(term)
             except* errors.ReplacedError as replaced:
+                is_cut_short = True
                 reason = _reason(replaced)
                 _log.warning("replaced", service=health.service, reason=reason)
                 health.note(ROLE, f"replaced: {reason}")
             except* errors.LogLostError as group:
-                lost.append(group)
+                is_cut_short = True
                 _log.warning("log lost", service=health.service, reason=_reason(group))
-            if lost:
-                await asyncio.sleep(backoff.next_s())
+            if is_cut_short:
+                await pause(backoff.next_s())
     finally:
         await lease.leave()
 
