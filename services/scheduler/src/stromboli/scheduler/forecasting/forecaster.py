@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.scheduler.core.config import durations
-from stromboli.scheduler.core.forecast import expected_starts, present
+from stromboli.scheduler.core.forecast import expected_starts, present, range_calibration
 from stromboli.scheduler.forecasting import frames
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, topics
@@ -101,6 +101,7 @@ class Forecaster:
         self._forecast: frozenset[str] = frozenset()
         self._seen_s: dict[str, float] = {}
         self._began_s = -math.inf
+        self._widening = range_calibration.Widening()
 
     async def run(self) -> None:
         """Forecast until cancelled."""
@@ -162,6 +163,7 @@ class Forecaster:
                     settings.scheduler_names,
                     self._scope.share,
                     settings.forecast_memory_mib,
+                    self._widening,
                 )
             )
             caught_up = asyncio.Event()
@@ -196,6 +198,7 @@ class Forecaster:
             self._warn(answer.reason)
             return
         _seconds.record(answer.cpu_s, {"scope": self._scope.name})
+        self._widening = answer.widening
         drafts = list(records(self._scope.name, at, answer.draws, answer.starts))
         await self._source.publish(drafts)
         self._warn(None)

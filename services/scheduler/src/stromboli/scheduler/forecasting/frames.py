@@ -8,7 +8,7 @@ import struct
 
 import msgspec
 
-from stromboli.scheduler.core.forecast import expected_starts
+from stromboli.scheduler.core.forecast import expected_starts, range_calibration
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
@@ -17,12 +17,14 @@ OBJECTS_PER_FRAME = 500
 
 class Start(msgspec.Struct, frozen=True, tag=True):
     """``share``: CPU seconds for each second that the process may use. ``configuration``: file of
-    the scheduler's configuration, empty for the built-in one."""
+    the scheduler's configuration, empty for the built-in one. ``widening``: what an earlier process
+    has learned."""
 
     configuration: str
     scheduler_names: tuple[str, ...]
     share: float
     memory_mib: int
+    widening: range_calibration.Widening = range_calibration.Widening()
 
 
 class Events(msgspec.Struct, frozen=True, tag=True):
@@ -51,11 +53,12 @@ class Compute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Computed(msgspec.Struct, frozen=True, tag=True):
-    """The answer to ``Compute``. ``cpu_s``: CPU seconds that it took."""
+    """The answer to ``Compute``; the ranges are widened. ``cpu_s``: CPU seconds that it took."""
 
     starts: list[expected_starts.ExpectedStart]
     draws: int
     cpu_s: float
+    widening: range_calibration.Widening
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

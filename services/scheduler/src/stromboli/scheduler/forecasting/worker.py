@@ -27,11 +27,12 @@ from stromboli.scheduler.core.forecast import (
     cpu_budget,
     expected_starts,
     present,
+    range_calibration,
     run_time_events,
     run_times,
 )
 from stromboli.scheduler.forecasting import frames
-from stromboli.shared.messages import base
+from stromboli.shared.messages import base, batch
 
 BURST_S = 6.0
 """CPU seconds that may be used without a pause: a tenth of a core over a minute."""
@@ -50,6 +51,7 @@ class ForecastWorker:
         self._spent_s = 0.0
         self._learned = run_times.RunTimeEstimator()
         self._events = run_time_events.RunTimeEvents(self._learned)
+        self.calibrator = range_calibration.RangeCalibrator(start.widening)
         self._objects: dict[str, list[Any]] = {}
         self._registry: plugins.Registry = discovery.discover_plugins()
         self._configured: configuration.Configuration | None = None
@@ -64,7 +66,9 @@ class ForecastWorker:
             case frames.Events():
                 for kind, value in request.records:
                     with contextlib.suppress(msgspec.DecodeError, KeyError):  # reported elsewhere
-                        self._events.apply(base.decode(kind, value))
+                        message = base.decode(kind, value)
+                        self._events.apply(message)
+                        self._calibrate(message)
                 self._pace()
             case frames.Objects():
                 decode = msgspec.msgpack.Decoder(present.FIELDS[request.field].struct).decode
@@ -104,7 +108,21 @@ class ForecastWorker:
                 yield numbers
 
         found = expected_starts.expected_starts(cluster, options, self._learned.draw, parts())
-        return frames.Computed(found, drawn, time.process_time() - began_s + asked.spent_s)
+        for each in found:
+            self.calibrator.forecast(now, each)
+        widening = self.calibrator.widening
+        horizon_s = expected_starts.HORIZON.total_seconds()
+        widened = [widening.applied(each, horizon_s) for each in found]
+        cpu_s = time.process_time() - began_s + asked.spent_s
+        return frames.Computed(widened, drawn, cpu_s, widening)
+
+    def _calibrate(self, message: msgspec.Struct) -> None:
+        """Compare the forecast of a job that has started. Others' PodGroups have no events."""
+        match message:
+            case batch.JobPhaseChanged(after="Running"):
+                self.calibrator.started(f"{message.job}-{message.uid}", message.at)
+            case batch.JobDeleted():
+                self.calibrator.deleted(f"{message.job}-{message.uid}")
 
     def _configuration(self) -> configuration.Configuration:
         """The file's configuration; one with errors leaves the previous one in force."""
