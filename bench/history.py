@@ -22,7 +22,7 @@ import msgspec
 import sqlalchemy as sa
 
 from stromboli.history.core.rows import AttemptRow, JobRow, micros
-from stromboli.history.store import queries, tables
+from stromboli.history.store import daily_usage, queries, tables, usage
 from stromboli.history.store.database import Database
 from stromboli.history.store.writer import Writer
 from stromboli.shared import envelope, topics
@@ -36,6 +36,8 @@ PODS_PER_JOB = 20
 USERS, QUEUES, NODES = 200, 20, 500
 MONTH_S = 30 * 86_400
 STEPS = ("Pending", "Bound", "Running", "Succeeded")
+RARE = 1000
+"""The one job of a user and of a queue."""
 RUNS = 5
 
 
@@ -102,8 +104,8 @@ def _job(number: int) -> JobRow:
         f"month-{number}",
         f"team-{number % 10}",
         f"job-{number}",
-        queue=f"queue-{number % QUEUES}",
-        user_name=f"user-{number % USERS}",
+        queue=f"queue-{number % QUEUES}" if number != RARE else "rare",
+        user_name=f"user-{number % USERS}" if number != RARE else "rare",
         labels=json.dumps({"team": f"t{number % 7}"}, separators=(",", ":")),
     )
 
@@ -134,6 +136,15 @@ def _attempt(number: int, count: int) -> AttemptRow:
     )
 
 
+async def sum_up(store: Database) -> float:
+    """Add all attempts to the sums of their days, as the service does after a migration; returns
+    the seconds of the wall clock."""
+    began = time.perf_counter()
+    while await daily_usage.add_some(store, micros(START + timedelta(days=40))):
+        pass
+    return time.perf_counter() - began
+
+
 async def ask(store: Database) -> dict[str, list[float]]:
     """Query -> milliseconds: median of the wall clock, least CPU of this process."""
     now = START + timedelta(days=40)
@@ -149,9 +160,14 @@ async def ask(store: Database) -> dict[str, list[float]]:
         "newest": attempts(),
         "newest_failed_of_a_queue": attempts(queue="queue-3", states=("Failed",)),
         "newest_of_a_user": attempts(user="user-7"),
+        "newest_of_a_user_with_one_job": attempts(user="rare"),
+        "newest_of_a_queue_with_one_job": attempts(queue="rare"),
         "a_node_in_a_week": attempts(node="node-7", since=week, until=week + timedelta(days=7)),
-        "usage_of_a_month_by_user": lambda: queries.usage(store, month, now),
-        "usage_of_a_month_by_day_and_queue": lambda: queries.usage(
+        "usage_of_a_month_by_user": lambda: usage.report(store, month, now),
+        "usage_of_29_days_from_noon_by_user": lambda: usage.report(
+            store, msgspec.structs.replace(month, since=START + timedelta(hours=12)), now
+        ),
+        "usage_of_a_month_by_day_and_queue": lambda: usage.report(
             store, msgspec.structs.replace(month, by=("day", "queue")), now
         ),
     }
@@ -175,7 +191,14 @@ async def measure(url: str, events: int, attempts: int) -> dict[str, Any]:
     await store.migrate()
     read = await ingest(store, events)
     await fill(store, attempts)
-    found = {"events": events, **read, "attempts": attempts, "queries_ms": await ask(store)}
+    summed_per_s = attempts / await sum_up(store)
+    found = {
+        "events": events,
+        **read,
+        "attempts": attempts,
+        "added_to_the_days_per_s": summed_per_s,
+        "queries_ms": await ask(store),
+    }
     await store.close()
     return found
 

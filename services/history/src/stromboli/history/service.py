@@ -23,7 +23,15 @@ from stromboli.history.core import folding
 from stromboli.history.core.rows import micros
 from stromboli.history.notifications import notices, sender, targets
 from stromboli.history.settings import HistorySettings
-from stromboli.history.store import database, job_queries, queries, retention, writer
+from stromboli.history.store import (
+    daily_usage,
+    database,
+    job_queries,
+    queries,
+    retention,
+    usage,
+    writer,
+)
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import accounting
 from stromboli.shared.bus import materialization, port
@@ -35,6 +43,9 @@ MIGRATED_WITHIN_S = 2.0
 UP_TO_DATE_WITHIN_S = 2.0
 """How long a query waits for the end of the log; after it, the answer is marked incomplete."""
 RETENTION_EVERY_S = 3600.0
+SUMMED_EVERY_S = 60.0
+SUMMED_AFTER = timedelta(minutes=10)
+"""Attempts are added to the sums of days so long after their end: late events come earlier."""
 Report = Callable[[str, str | None], None]
 T = TypeVar("T")
 
@@ -85,6 +96,7 @@ class HistoryService:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._forget_expired())
+                tasks.create_task(self._sum_up())
                 if self._notifications is not None:
                     sending = sender.Sender(self._database, self._notifications, self._clock)
                     tasks.create_task(sending.run())
@@ -112,7 +124,7 @@ class HistoryService:
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
-        report = await queries.usage(self._database, query, self._clock())
+        report = await usage.report(self._database, query, self._clock())
         return msgspec.structs.replace(report, complete=is_complete)
 
     async def _read(self) -> None:
@@ -217,6 +229,7 @@ class HistoryService:
             "phases": settings.phases_days,
             "evictions": settings.evictions_days,
             "notices": settings.notices_days,
+            "daily_usage": settings.usage_days,
         }
         while True:
             for table, days in kept_days.items():
@@ -225,6 +238,14 @@ class HistoryService:
                 while days and deleted == retention.ROWS_PER_DELETE:
                     deleted = await self._delete_some(table, before)
             await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _sum_up(self) -> None:
+        """Add ended attempts to the sums of days, step by step."""
+        while True:
+            before = micros(self._clock() - SUMMED_AFTER)
+            added = await self._available(lambda: daily_usage.add_some(self._database, before))  # noqa: B023 - called at once
+            if not added:
+                await asyncio.sleep(SUMMED_EVERY_S)
 
     async def _delete_some(self, table: str, before: int) -> int:
         return await self._available(
