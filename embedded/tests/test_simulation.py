@@ -38,6 +38,38 @@ def test_an_elastic_job_starts_with_its_gang_and_ends_with_its_last_task() -> No
     assert ran.ends_s == {"elastic": 20}
 
 
+def synchronous(each: workload.Job) -> workload.Job:
+    return msgspec.structs.replace(each, is_synchronous=True)
+
+
+def test_a_synchronous_job_makes_progress_while_all_of_its_tasks_run() -> None:
+    """Its first task holds a node from the start, and works when the second one has one, too."""
+    other = job("other", 0, 30)
+    training = synchronous(job("training", 1, 10, tasks=2, min_available=1))
+    ran = Simulated(nodes(2), [other, training])
+    assert ran.starts_s == {"other": 0, "training": 1}
+    assert ran.ends_s == {"other": 30, "training": 40}
+
+
+def test_synchronous_jobs_that_are_no_gangs_may_keep_each_other_waiting() -> None:
+    first, second = (synchronous(job(name, 0, 10, tasks=3, min_available=1)) for name in ("a", "b"))
+    fair = simulations.configured("allocate", ("drf", "predicates"))
+    ran = Simulated(nodes(4), [first, second], options(configured=fair))
+    assert ran.ends_s == {}
+    assert ran.kernel.stopped == "no event is left"
+
+
+@pytest.mark.parametrize(("keeps_progress", "end_s"), [(True, 250), (False, 280)])
+def test_a_synchronous_job_that_lost_a_task_waits_for_it(
+    keeps_progress: bool, end_s: float
+) -> None:
+    """The other task keeps its node and its progress."""
+    training = synchronous(job("training", 0, 200, tasks=2, min_available=1))
+    jobs = [training, job("high", 30, 50, tasks=1, priority=10)]
+    ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING, keeps_progress=keeps_progress))
+    assert ran.ends_s == {"high": 80, "training": end_s}
+
+
 def test_an_evicted_gang_starts_over() -> None:
     jobs = [job("low", 0, 100, tasks=2), job("high", 30, 50, tasks=1, priority=10)]
     ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING))

@@ -31,6 +31,7 @@ JOB_COLUMNS = (
     "priority",
     "preemptable",
     "node_selector",
+    "synchronous",
 )
 FAILURE_COLUMNS = ("node", "down_s", "up_s")
 PHILLY_JOBS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
@@ -196,6 +197,7 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
                 row.signed("priority", 0),
                 row.flag("preemptable"),
                 ";".join(f"{name}={value}" for name, value in labels.items()),
+                row.flag("synchronous") or False,
             ),
         )
 

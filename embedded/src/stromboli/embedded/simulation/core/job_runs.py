@@ -12,9 +12,10 @@ _UNLIMITED = 2**31 - 1
 
 
 class TaskRun:
-    """One task: its state, its pod, and how much of its duration is left."""
+    """One task: its state, its pod, and how much of its duration is left. ``progress_us``: since
+    when it makes progress, -1 while it does not."""
 
-    __slots__ = ("index", "left_us", "node", "pod", "started_us", "state")
+    __slots__ = ("index", "left_us", "node", "pod", "progress_us", "started_us", "state")
 
     def __init__(self, index: int, left_us: int) -> None:
         self.index = index
@@ -22,6 +23,7 @@ class TaskRun:
         self.state: State = "pending"
         self.node = ""
         self.started_us = 0
+        self.progress_us = -1
         self.pod: core.Pod | None = None
 
 
@@ -75,6 +77,11 @@ class JobRun:
         ``keeps_progress``, need no pod."""
         ended = sum(task.state == "succeeded" and task.pod is None for task in self.tasks)
         return max(1, min(self.job.min_available - ended, self.job.tasks - ended))
+
+    @property
+    def makes_progress(self) -> bool:
+        """Whether its running tasks make progress."""
+        return not self.job.is_synchronous or self.running + self.succeeded == self.job.tasks
 
     @property
     def is_finished(self) -> bool:

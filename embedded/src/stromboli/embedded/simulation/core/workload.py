@@ -60,6 +60,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """A job of equal tasks, each of which runs for ``duration_us``.
 
     ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
+    ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
+    with parameter servers or all-reduce.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     preemptable: bool | None = None
     node_selector: str = ""
+    is_synchronous: bool = False
 
 
 class NodeFailure(msgspec.Struct, frozen=True):
