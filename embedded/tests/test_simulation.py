@@ -1,5 +1,7 @@
 """The rules of a simulation, each on the smallest scenario that shows it."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.api import meta, scheduling
 
 PREEMPTING = simulations.configured(
     "enqueue, allocate, preempt", ("priority", "gang", "predicates"), enablePreemptable=False
@@ -179,3 +182,42 @@ def test_sessions_of_different_times_may_share_an_interval() -> None:
     coarse = Simulated(nodes(30), jobs, options(interval_us=10 * simulations.SECOND))
     assert coarse.kernel.scheduler.sessions < exact.kernel.scheduler.sessions / 2
     assert all(0 <= coarse.starts_s[name] - at <= 10 for name, at in exact.starts_s.items())
+
+
+def test_queues_of_a_tree_do_not_take_room_from_each_other_without_end() -> None:
+    """b1 and a2 hold all that their branches deserve when b2 comes: it takes from b1, and not from
+    branch a, which would be served first and take it back."""
+    configured = config_reader.read_configuration(
+        {
+            "actions": "allocate, reclaim",
+            "tiers": [
+                {"plugins": [{"name": "gang"}, {"name": "predicates"}]},
+                {"plugins": [{"name": "capacity", "enableHierarchy": True}]},
+            ],
+        },
+        actions.NAMES,
+        plugins.NAMES,
+    )
+    queues = [
+        scheduling.Queue(
+            metadata=meta.ObjectMeta(name=name),
+            spec=scheduling.QueueSpec(parent=parent, deserved={"cpu": cpu}, reclaimable=True),
+        )
+        for name, parent, cpu in (
+            ("a", "", "4"), ("b", "", "4"), ("a2", "a", "2"), ("b1", "b", "2"), ("b2", "b", "2"),
+        )
+    ]  # fmt: skip
+    jobs = [
+        job(f"{queue}-{begin_s}-{number}", begin_s, 1000, queue=queue)
+        for begin_s, queue in enumerate(("a2", "b1", "a2", "b2"))
+        for number in range(4)
+    ]
+    scenario = workload.Scenario(
+        nodes(8), jobs, tuple(queues), (),
+        options(configured=configured, keeps_progress=True, until_us=900 * simulations.SECOND),
+    )  # fmt: skip
+    simulated = kernel.Simulation(scenario)
+    simulated.run()
+    held = Counter(each.job.queue for each in simulated.runs.values() for _ in range(each.running))
+    assert held == {"a2": 4, "b1": 2, "b2": 2}
+    assert simulated.measured.evictions == 2

@@ -3,6 +3,11 @@
 A victim's queue keeps its guarantee, and gives up only what it holds above its deserved amount or
 what it does not deserve at all. With a reclaim level the same holds for that many ancestors of it,
 except those that are ancestors of the reclaimer too.
+
+In a tree queues are served in the order of their branches: those of the last common ancestor. A
+victim in a branch that would then be served before the branch of the reclaimer is not allowed,
+because its queue would take the room back, and pods would be evicted without end. Volcano allows
+it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +29,12 @@ class VictimChooser:
         demands: shares.Demands,
         level: int,
     ) -> None:
-        """``above``: queue -> the quotas of its ancestors, the parent first. ``level``: how many of
-        them are checked."""
+        """``above``: queue -> the quotas of its ancestors, the parent first; empty without a tree.
+        ``level``: how many of them are checked."""
         self._session = ssn
         self._accounts = queue_quotas
         self._demands = demands
+        self._chains = above
         self._above: dict[str, list[quotas.QueueQuota]] = {
             name: [quota for quota in chain[:level] if quota.queue.name != hierarchy.ROOT]
             for name, chain in above.items()
@@ -54,14 +60,15 @@ class VictimChooser:
                 continue
             if self._is_sibling_without_claim(own.queue, job.queue, wanted, demand):
                 continue
+            if self._would_be_served_first(job.queue, own.queue, demand, held):
+                continue
             upper = self._upper(job.queue, own.queue)
             row = _remaining(held, self._accounts[job.queue])
             if quotas.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
                 _can_give(quota, demand, _remaining(held, quota))
                 for quota in (self._accounts[job.queue], *upper)
             ):
-                for quota in (self._accounts[job.queue], *upper):
-                    shares.add(_remaining(held, quota), demand, -1)
+                self._take(job.queue, demand, held)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -84,8 +91,12 @@ class VictimChooser:
             quota = self._accounts[job.queue]
             row = _remaining(held, quota)
             is_spare = quotas.keeps_guarantee(quota, row, demand)
-            if is_spare and _can_give(quota, demand, row):
-                shares.add(row, demand, -1)
+            if (
+                is_spare
+                and _can_give(quota, demand, row)
+                and not self._would_be_served_first(job.queue, preemptor.queue, demand, held)
+            ):
+                self._take(job.queue, demand, held)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -97,6 +108,35 @@ class VictimChooser:
             for level, quota in enumerate(chain)
             if level >= len(other) or other[level] is not quota
         ]
+
+    def _take(self, queue: str, demand: shares.Demand, held: dict[str, shares.Row]) -> None:
+        """Subtract a victim from its queue and the ancestors."""
+        for quota in (self._accounts[queue], *self._chains[queue]):
+            shares.add(_remaining(held, quota), demand, -1)
+
+    def _would_be_served_first(
+        self,
+        victim: str,
+        reclaimer: str,
+        demand: shares.Demand,
+        held: dict[str, shares.Row],
+    ) -> bool:
+        """Return whether the branch of the victim's queue would be served before (or in no defined
+        order with) that of the reclaimer without this victim. Branches that deserve nothing have no
+        order, and a queue directly below the common ancestor is no branch: what it may give up is
+        decided by what it holds."""
+        chain, other = self._chains[victim], self._chains[reclaimer]
+        common = {quota.queue.name for quota in chain} & {quota.queue.name for quota in other}
+        branch = [quota for quota in chain if quota.queue.name not in common]
+        own = [quota for quota in other if quota.queue.name not in common]
+        if not branch or not own:
+            return False
+        theirs, ours = branch[-1], own[-1]
+        if not (any(theirs.deserved) and any(ours.deserved)):
+            return False
+        row = list(_remaining(held, theirs))
+        shares.add(row, demand, -1)
+        return shares.dominant_share(row, theirs.deserved) <= ours.share
 
     def _is_sibling_without_claim(
         self, reclaimer: str, victim: str, wanted: shares.Demand, demand: shares.Demand
