@@ -121,10 +121,15 @@ class VictimChooser:
         demand: shares.Demand,
         held: dict[str, shares.Row],
     ) -> bool:
-        """Return whether the branch of the victim's queue would be served before (or in no defined
-        order with) that of the reclaimer without this victim. Branches that deserve nothing have no
-        order, and a queue directly below the common ancestor is no branch: what it may give up is
-        decided by what it holds."""
+        """Return whether the victim's queue, in another branch, would be served before the
+        reclaimer's once the victim is gone.
+
+        Branches that deserve nothing have no order, and a queue directly below the common ancestor
+        is no branch: what it may give up is decided by what it holds.
+        """
+        queue, own_queue = self._session.queues[victim], self._session.queues[reclaimer]
+        if queue.priority != own_queue.priority:
+            return False
         chain, other = self._chains[victim], self._chains[reclaimer]
         common = {quota.queue.name for quota in chain} & {quota.queue.name for quota in other}
         branch = [quota for quota in chain if quota.queue.name not in common]
@@ -136,7 +141,9 @@ class VictimChooser:
             return False
         row = list(_remaining(held, theirs))
         shares.add(row, demand, -1)
-        return shares.dominant_share(row, theirs.deserved) <= ours.share
+        share = shares.dominant_share(row, theirs.deserved)
+        is_older = (queue.created, queue.uid) < (own_queue.created, own_queue.uid)
+        return share < ours.share or (share == ours.share and is_older)
 
     def _is_sibling_without_claim(
         self, reclaimer: str, victim: str, wanted: shares.Demand, demand: shares.Demand
