@@ -31,7 +31,7 @@ QUEUES = {
         ("OpenQueue", "in-team", ""),
         ("OpenQueue", "in-ends", ""),
         ("OpenQueue", "root", ""),
-        ("CloseQueue", "root", "the root is never closed"),
+        ("CloseQueue", "root", "the root queue cannot be closed"),
         ("CloseQueue", "in-team", ""),
         ("AbortJob", "team", "'AbortJob' is not an action on a Queue"),
         ("OpenQueue", "", "no target"),

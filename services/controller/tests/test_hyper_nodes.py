@@ -314,7 +314,7 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
         ("SwitchName=a Nodes=n[x]", "not a list of numbers"),
         ("SwitchName=a Nodes=n[1-999]m[1-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "line 2: switch a is defined twice"),
-        ("SwitchName=a Switches=b", "holds b, which is not a switch"),
+        ("SwitchName=a Switches=b", "contains b, which is not a switch"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "in a cycle: a, b"),
     ],
 )
@@ -371,9 +371,9 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
             "'ufm' is none of label, file",
         ),
         (LABELLED + LABELLED.partition("\n")[2].partition("\n")[2], "label is listed twice"),
-        ("networkTopologyDiscovery: [{source: label, enabled: true}]", "names no type"),
+        ("networkTopologyDiscovery: [{source: label, enabled: true}]", "has no type"),
         (LABELLED.replace("zone", "kubernetes.io/hostname"), "at most as the last"),
-        (LABELLED.replace("net:", "a-name-that-is-much-too-long:"), "must be up to 20"),
+        (LABELLED.replace("net:", "a-name-that-is-much-too-long:"), "must be at most 20"),
         (LABELLED.replace("nodeLabel: zone", "label: zone"), "networkTopologyTypes"),
         ("networkTopologyDiscovery: [{source: file, enabled: true}]", "source file"),
         (

@@ -1,6 +1,7 @@
 """Metrics of jobs, flows and queues under Volcano's names; see docs/metrics.md.
 
-Labels name queues and namespaces, never single jobs: ``batch.events`` has those.
+Labels name queues and namespaces, never single jobs; details of single jobs are in
+``batch.events``.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ _isolated = telemetry.meter.create_counter(
 
 
 def isolated(kind: str) -> None:
-    """Count a failure by a bug, in handling one object or record of this kind."""
+    """Count an internal error that was isolated to one object or record of this kind."""
     _isolated.add(1, {"kind": kind})
 
 

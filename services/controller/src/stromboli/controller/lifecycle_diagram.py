@@ -57,13 +57,13 @@ def _rows() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or check it; the exit status."""
+    """Write the page, or check it with ``--check``. Returns the exit status."""
     wanted = page()
     if arguments == ["--check"]:
         if PLACE.is_file() and PLACE.read_text() == wanted:
             return 0
         sys.stderr.write(
-            f"{PLACE} is not what the table says: "
+            f"{PLACE} differs from the table: "
             "run python -m stromboli.controller.lifecycle_diagram\n"
         )
         return 1

@@ -26,7 +26,7 @@ COUNTS = (
     "unknown",
 )
 """Status fields that are derived from pods and affect no decision. The progress of an array is not
-among them: the result of an index makes room for the next one.
+among them: an index that ends lets the next one start.
 """
 
 
@@ -54,7 +54,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch an object. The patch tests its preconditions itself, by ``test`` or resourceVersion.
+    """Patch an object. The patch contains its preconditions: ``test`` operations or a
+    resourceVersion.
 
     ``can_wait``: it changes only counts, so it may be delayed to save writes.
     """
@@ -146,7 +147,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The complete body of the first pod of a task, with a node."""
+    """A dry-run create of the first pod of a task: its complete body, which names a node."""
 
     task: str
     prefix: str
@@ -216,7 +217,8 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Read an object whose published event is ahead of the cache; it may be deleted."""
+    """Read an object whose published events are newer than the cached object. It may have been
+    deleted."""
 
     kind: Kind[Any]
     namespace: str

@@ -32,7 +32,8 @@ _log = structlog.get_logger(__name__)
 
 
 class ClaimPreparation:
-    """Prepares binds, and rolls back. ``within_s``: the deadline of a claim, in seconds."""
+    """Prepares the claims of binds, and rolls back. ``within_s``: the deadline of a claim, in
+    seconds."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class ClaimPreparation:
     async def prepare(
         self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
     ) -> dict[str, decisions.ExecutionResult]:
-        """Uid of a pod -> why it cannot be bound; empty if all are prepared."""
+        """Prepare the claims of all binds. Returns why pods cannot be bound, by uid; empty if all
+        are prepared."""
         async with asyncio.TaskGroup() as tasks:
             found = {
                 bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))

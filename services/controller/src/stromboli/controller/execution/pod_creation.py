@@ -1,7 +1,7 @@
 """Executes planned binds: creates pods with their nodes, once their PodGroup is admitted.
 
-A pod that is not created here is created without a node by the next reconcile of its job, so no
-failure is repeated under the plan.
+A pod that is not created here is created without a node by the next reconcile of its job, so failed
+creates are not retried here.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class PodCreation:
         return tuple(task.result() for task in created)
 
     async def _complete(self, decided: messages.StatementDecided) -> None:
-        """Read the values of the job that topics leave out, if they are not known."""
+        """Read the job, if the values that the topics leave out are not known."""
         job = planned_binds.job_of(self._cache, decided)
         if job is None or self._cache.is_complete(job):
             return
@@ -135,7 +135,8 @@ class PodCreation:
     def _compare(
         self, pod: core.Pod, decided: messages.StatementDecided, bind: messages.Bind
     ) -> None:
-        """Plan no more pods of a template that the API server changed between plan and create."""
+        """Compare a created pod with its plan. If they differ, pods of this template are not
+        planned again."""
         plan = self._cache.plans.of(decided.pod_group)
         task = None if plan is None else planned_binds.task_of(plan, bind)
         if task is not None and not planned_pods.is_as_planned(pod, task):

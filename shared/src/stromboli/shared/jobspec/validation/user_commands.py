@@ -51,7 +51,7 @@ def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violati
     if action == "CloseQueue" and name == queue_tree.ROOT:
         yield Violation(
             path="target.name",
-            reason="the root is never closed",
+            reason="the root queue cannot be closed",
             expected="close the queues below it",
         )
 

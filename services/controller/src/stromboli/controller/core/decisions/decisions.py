@@ -36,7 +36,8 @@ EXECUTED = ExecutionResult("executed")
 
 
 def failure(error: Exception) -> ExecutionResult:
-    """The answer for a bind or eviction that failed by a bug: not done, as far as is known."""
+    """The result of a bind or eviction that failed with an internal error: not executed, as far as
+    is known."""
     return ExecutionResult("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
 
 
@@ -142,7 +143,7 @@ def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Evic
 
 
 def evicted_at(pod: core.Pod) -> datetime | None:
-    """The end of a pod's notice period; None without a notice, or if it is unreadable."""
+    """The end of a pod's notice period, from its annotation; None if that is absent or invalid."""
     text = pod.metadata.annotation(keys.EVICTED_AT)
     try:
         found = datetime.fromisoformat(text) if text else None
@@ -152,7 +153,8 @@ def evicted_at(pod: core.Pod) -> datetime | None:
 
 
 def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
-    """The end of an evicted pod: that of its notice, but at most the notice period from now."""
+    """When to delete an evicted pod: at the end of its notice period, but at most ``notice_s`` from
+    now."""
     latest = now + timedelta(seconds=eviction.notice_s)
     notified_end = evicted_at(pod)
     return latest if notified_end is None else min(notified_end, latest)
@@ -163,7 +165,7 @@ def eviction_cause(
 ) -> str:
     """Why a pod is evicted and for whom: ``reclaimed by queue research for job default/train``.
 
-    ``pod_group`` needs the room. Names in other namespaces are not shown to the pod's owner.
+    ``pod_group``: the preemptor. Names in other namespaces are not shown to the pod's owner.
     """
     action = next((word for name, word in _ACTIONS.items() if name in eviction.reason), "")
     group = cache.pod_group(pod_group)
@@ -196,14 +198,15 @@ def victim_of(
 
 
 _ACTIONS = {"preempt": "preempted", "reclaim": "reclaimed"}
-"""Part of the name of a scheduler's action -> what happens to its victims."""
+"""Substring of the name of a scheduler action -> what it does to its victims."""
 
 
 def notices(
     pod: core.Pod, eviction: scheduling.Eviction, cause: str, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
-    """The patches that mark a pod as evicted: the annotation with its end, if it has a notice
-    period, then Kubernetes' condition for evictions. What the pod has already is left out."""
+    """The patches that mark a pod as evicted: the annotation with the end of the notice period, if
+    there is one, then Kubernetes' condition ``DisruptionTarget``. Patches that would change nothing
+    are left out."""
     found = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
@@ -223,7 +226,7 @@ def notices(
 
 def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
     if not pod.status.conditions:
-        # A first one that another client writes meanwhile must not be lost.
+        # Tests the resourceVersion: another client may add the first condition meanwhile.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
     uid = manifests.test("/metadata/uid", pod.metadata.uid)
@@ -238,7 +241,7 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
 
 
 def refusal(error: errors.PermanentError) -> ExecutionResult:
-    """The answer for a call that will never succeed."""
+    """The result of a bind or eviction that the API server rejected permanently."""
     reason: Literal["NotFound", "Conflict", "Forbidden", "Invalid"]
     match error:
         case errors.NotFoundError():
@@ -255,8 +258,8 @@ def refusal(error: errors.PermanentError) -> ExecutionResult:
 class OutcomeOffsets:
     """The offsets from which a restarting scheduler has to read outcomes.
 
-    ``unanswered_from``: every decision below has an outcome. ``outcomes_from``: outcomes of
-    decisions from there on are at or after this offset, including future ones.
+    ``unanswered_from``: every decision below this offset has an outcome. ``outcomes_from``: the
+    outcomes of all other decisions, including future ones, are at or after this offset.
     """
 
     def __init__(self, opened_at: int) -> None:
@@ -264,13 +267,13 @@ class OutcomeOffsets:
         self._next = opened_at + 1
 
     def answered(self, decision_offset: int, answer_offset: int) -> None:
-        """An answer is acknowledged."""
+        """Note that the broker acknowledged the outcome of a decision at ``answer_offset``."""
         self._answers[decision_offset] = answer_offset
         self._next = max(self._next, answer_offset + 1)
 
     def outcomes_from(self, unanswered_from: int) -> int:
-        """The lowest offset of an outcome of a decision from ``unanswered_from`` on, else that
-        after the last outcome. O(answers given out of order)."""
+        """The lowest offset of an outcome of a decision at or after ``unanswered_from``; without
+        such an outcome, the offset after the last outcome. O(outcomes published out of order)."""
         for offset in [it for it in self._answers if it < unanswered_from]:
             del self._answers[offset]
         return min(self._answers.values(), default=self._next)

@@ -16,7 +16,7 @@ from stromboli.shared.api import core, kinds, taints
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import plans, scheduling
 
-OFF = ExecutionResult("refused", "NotProtected", "pods are not created with nodes now")
+OFF = ExecutionResult("refused", "NotProtected", "pods are currently not created with their nodes")
 NOT_ADMITTED = ExecutionResult("refused", "NotAdmitted", "the PodGroup was not admitted")
 
 
@@ -40,7 +40,7 @@ def refusal(
 ) -> ExecutionResult | None:
     """Why the pod may not be created with this node; None if it may. O(taints)."""
     if job is None:
-        return ExecutionResult("refused", "JobGone", "the pod's job is deleted or ends")
+        return ExecutionResult("refused", "JobGone", "the pod's job is deleted or is ending")
     if not cache.plans.is_on:
         return OFF
     plan = cache.plans.of(decided.pod_group)
@@ -63,8 +63,8 @@ def task_of(plan: plans.PodsPlanned, bind: scheduling.Bind) -> plans.PlannedTask
 
 
 def has_had_pod(cache: controller_cache.ControllerCache, job: Job, bind: scheduling.Bind) -> bool:
-    """Whether a pod of this task and index was published before. Its room may be in use by now, so
-    the bind creates no other one."""
+    """Whether a pod of this task and index was published before. Its resources may be in use by
+    now, so the bind does not create the pod again."""
     return cache.published.attempts(job, bind.task, bind.index) > 0
 
 
@@ -82,7 +82,8 @@ def creation(
 def found_result(
     found: core.Pod | None, job: Job, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result if a pod of this name exists: created by this decision before, or another one."""
+    """The result if a pod of this name exists: success if this decision created it, else a
+    refusal."""
     is_it = (
         found is not None
         and manifests.is_owned(found, job.metadata.uid)

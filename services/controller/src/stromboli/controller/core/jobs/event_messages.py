@@ -17,7 +17,7 @@ def of_event(
     facts: lifecycle.LifecycleInputs,
     pods: Sequence[core.Pod],
 ) -> str:
-    """The cause of a life-cycle event; empty where the name of the event is enough."""
+    """The cause of a life-cycle event; empty where the event's name states it."""
     match event:
         case "Failed":
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
@@ -46,8 +46,8 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
 
 
 def _tried(message: messages.JobPhaseChanged) -> str:
-    """The number of the attempt. During a restart it is the one that failed, since another attempt
-    is certain only once its pods are created."""
+    """The number of the attempt. During a restart it is the number of the failed attempt, since the
+    next attempt begins only when its pods are created."""
     if not message.retry_count:
         return ""
     if message.after == "Restarting" or message.reason == "Exhausted":

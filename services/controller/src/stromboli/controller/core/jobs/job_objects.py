@@ -1,4 +1,5 @@
-"""The objects of a job beside its pods: the PodGroup, claims, and objects of plugins and tools."""
+"""The objects of a job other than its pods: the PodGroup, claims, and objects of plugins and
+tools."""
 
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from stromboli.shared.api.batch import Job
 
 
 def blockers(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
-    """What keeps the job Pending: its spec and plugins, and its dependencies."""
+    """The reasons that keep the job Pending: in its spec, its plugins and its dependencies."""
     yield from pods.blockers(job, cache.plugins)
     yield from job_dependencies.unmet_conditions(cache, job)
 
@@ -42,8 +43,8 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
 
 
 def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Create the PodGroup, after the plan that a session needs with it. The plan waits until the
-    objects exist that the pods need."""
+    """Create the PodGroup, after the job's plan of pods if it has one: a session needs both. The
+    plan is published once the objects that the pods need exist."""
     if planned_pods.is_wanted(cache, job):
         if controlled(cache, job) != job.status.controlled_resources:
             return ()
@@ -54,8 +55,8 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
 
 
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes that of the
-    version before."""
+    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
+    the previous job version."""
     group = cache.pod_group(group_key(job))
     if group is None or cache.is_going(group):
         return ()

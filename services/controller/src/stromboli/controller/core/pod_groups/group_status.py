@@ -1,9 +1,10 @@
 """The status of PodGroups, and why their pods are pending.
 
 Phase and counts are derived from the members' states and the scheduler's explanation, as in
-Volcano, and written on change only. The scheduler explains again whenever a number changes: a
-condition of which only the text changed is therefore written at most once in ``EXPLAIN_EVERY``, and
-the pods' conditions and the Events follow the PodGroup's. So a long queue costs few requests.
+Volcano, and written on change only. The scheduler publishes a new explanation whenever a number in
+it changes. Therefore a condition of which only the text changed is written at most once in
+``EXPLAIN_EVERY``, and the pods' conditions and the Events are derived from the PodGroup's
+condition. So a long queue costs few requests.
 
 Unlike in Volcano, a condition that no longer holds is set False.
 """
@@ -26,13 +27,14 @@ from stromboli.shared.api import core, kinds
 from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
 
 EXPLAIN_EVERY = timedelta(seconds=5)
-"""How often the text of a condition may change: often enough to watch, too seldom to flood."""
+"""Minimum time between two changes of a condition's text: short enough to watch progress, long
+enough not to flood the API server."""
 PODS_REPORTED_AFTER = timedelta(seconds=1)
 """How long a gang is pending for the same reason before its pods get a condition, which autoscalers
 and users read. A gang whose pods were just created is pending only briefly: a condition on each pod
 would cost another write, and a conflict with its bind."""
 Members = Mapping[pod_group_members.MemberState, Collection[str]]
-"""What members are -> keys of those that are so."""
+"""State of members -> keys of the members in that state."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -63,7 +65,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a delayed text of a condition may be written, or the conditions of the pods."""
+    """The time at which a delayed text of a condition, or the conditions of the pods, may be
+    written."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.due(cache, key, now)
@@ -97,7 +100,7 @@ def next_status(
     version = manifests.version_of(group)
     for found, keys in members.items():
         if found.is_going and found.version < version:
-            continue  # it bears the group's name, and leaves room to the try that begins
+            continue  # a pod of an earlier job version, about to be replaced
         count, phase = len(keys), found.phase
         succeeded += count * (phase == "Succeeded")
         failed += count * (phase == "Failed")
@@ -163,7 +166,7 @@ def _with_cycle(
     conditions: tuple[PodGroupCondition, ...],
     now: datetime,
 ) -> tuple[PodGroupCondition, ...]:
-    """The conditions with the one about evictions in a circle, if it holds or has held."""
+    """The conditions, with the one about eviction cycles if that holds or has held."""
     before = next((each for each in conditions if each.type == EVICTION_CYCLE), None)
     members = cache.eviction_cycles.of(group.metadata.uid, now)
     if not members and before is None:
@@ -199,8 +202,8 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
 
 
 def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
-    """Whether the PodGroup is ours: its job decides; for one of unmanaged pods, whether one of them
-    names our scheduler.
+    """Whether this controller manages the PodGroup: if it manages the PodGroup's job or, for
+    unmanaged pods, if one of them names our scheduler.
     """
     owner = controller_cache.job_of(group)
     if owner is not None:

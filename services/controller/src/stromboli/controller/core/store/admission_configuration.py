@@ -1,12 +1,13 @@
-"""Which pods may be created with their nodes, according to the cluster's admission configuration.
+"""Determines which pods may be created with their nodes, from the cluster's admission
+configuration.
 
 Two facts decide. The policy that protects the annotations of decisions must be in force
 (``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts as
-proof that the decision was executed. And no webhook or policy may change the pods after their
-plan: it might answer the create otherwise than the dry run. An operator lists those that change
-equal pods equally.
+proof that the decision was executed. And no webhook or policy may change the pods after their plan,
+since it might change the created pod differently from the dry run. A setting lists those that
+change equal pods equally.
 
-What cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
+Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
 """
 
@@ -58,8 +59,8 @@ class _Policy(meta.Object, frozen=True, kw_only=True):
 
 
 class Mutator(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook or policy that may change new pods, of which no operator says that it is
-    deterministic."""
+    """A webhook or policy that may change new pods and is not declared deterministic by a
+    setting."""
 
     name: str
     namespaces: core.LabelSelector = core.LabelSelector()
@@ -75,8 +76,8 @@ class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     def mutator_of(
         self, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
     ) -> Mutator | None:
-        """The first one that may change a new pod. ``namespace``: the labels of the pod's
-        namespace, None if they are unknown; ``pod``: those of the pod. O(mutators)."""
+        """The first mutator that may change a new pod. ``namespace``: the labels of the pod's
+        namespace, None if unknown; ``pod``: the labels of the pod. O(mutators)."""
         return next((it for it in self.mutators if _may_match(it, namespace, pod)), None)
 
 

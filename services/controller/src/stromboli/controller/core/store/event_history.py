@@ -31,8 +31,8 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 
 _MOST_ATTEMPTS = 2**31
 LONGEST_TEXT = 253
-"""Characters of a task's name and of a reason in an event. Names of pods and nodes are no longer,
-but annotations may be forged."""
+"""Maximum length in characters of a task's name and a reason in an event. Names of pods and nodes
+are not longer, but annotations may be forged."""
 
 
 class TaskRecord(msgspec.Struct, gc=False):
@@ -49,7 +49,7 @@ class TaskRecord(msgspec.Struct, gc=False):
     reason: str
     object_version: int
     detail: str = ""
-    """Explains ``reason``: for whom the pod was evicted."""
+    """Adds to ``reason``: the queue or job for which the pod was evicted."""
 
 
 class JobHistory(msgspec.Struct):
@@ -91,8 +91,8 @@ class EventHistory:
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
         self.loaded: dict[str, set[str]] = {}
-        """Jobs with events of previous leaders, until the cache is known to be as new as those. The
-        values are the uids of the objects that were read to find out."""
+        """Jobs with events of previous leaders, until the cache is known to be as new as these
+        events. The values are the uids of the objects that were read to verify that."""
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader."""
@@ -138,8 +138,8 @@ class EventHistory:
                 pass
 
     def expect(self, message: msgspec.Struct) -> None:
-        """Note one of our own events whose append was not acknowledged. It remains due. If its
-        object is gone before it is published, the deletion is published all the same."""
+        """Note one of our own events whose append was not acknowledged. It remains due. Even if its
+        object is deleted before it is published, the deletion is published."""
         match message:
             case batch.JobPhaseChanged():
                 self._of(message.job, message.uid)
@@ -166,8 +166,8 @@ class EventHistory:
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record the termination cause of a deleted pod for its ``Gone`` event. The deletion may be
-        observed without the ``Terminating`` state that would have published the cause."""
+        """Record the termination cause of a deleted pod for its ``Gone`` event. The ``Terminating``
+        state, whose event has the cause, may not have been observed."""
         history = self.jobs.get(job or "")
         task = None if history is None else history.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
@@ -191,7 +191,7 @@ class EventHistory:
 
 
 def _count(history: JobHistory, message: batch.TaskChanged) -> TaskRecord:
-    """The pod as published; its attempt counts."""
+    """The record of the pod as published; also counts its attempt."""
     history.count(message.task, message.index, message.attempt)
     return TaskRecord(
         message.task,
@@ -219,7 +219,8 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
-    """The event for a deleted job. ``uid``: of the job that has the key now, empty for none."""
+    """The event for a deleted job. ``uid``: the uid of the job that has the key now, empty if none
+    has."""
     history = published.jobs.get(key)
     if history is None or history.uid == uid:
         return ()
@@ -295,7 +296,7 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
         return None
     at = status.state.last_transition_time or job.metadata.creation_timestamp
     if at is None:
-        return None  # an API server sets the time of every object: this one is from a test
+        return None  # the API server sets the time of every object; only tests have none
     return batch.JobPhaseChanged(
         job=key,
         uid=job.metadata.uid,
@@ -399,7 +400,7 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
 
 
 def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
-    """Why a pod without its own cause was deleted: an action of its job, or a deletion."""
+    """Why a pod without a recorded cause was deleted: an action of its job, or a deletion."""
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
         return (
@@ -416,6 +417,6 @@ def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
 
 
 def _is_past(job: batch_api.Job, pod: TaskRecord | batch.TaskChanged) -> bool:
-    """Whether a restart of its job or part ends the pod."""
+    """Whether a restart of the pod's job, or of the pod's part of the job, ends the pod."""
     is_old = pod.version < job.status.version
     return is_old or partial_restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)

@@ -1,4 +1,5 @@
-"""Finds jobs that evict each other: A evicts a pod of B, and B, started again, evicts one of A.
+"""Detects jobs that evict each other: A evicts a pod of B, and B, once restarted, evicts a pod of
+A.
 
 Such a cycle wastes the work of all its jobs. It follows from a configuration in which two rules
 contradict each other, for example a high priority in a queue above its deserved share.
@@ -19,14 +20,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 WINDOW = timedelta(minutes=10)
-"""Evictions within this time can form a cycle; a found cycle is reported as long after its last
-eviction."""
+"""Evictions within this time can form a cycle. A detected cycle is reported for the same time after
+its last eviction."""
 MOST_EVICTIONS = 10_000
-"""Edges that are kept."""
+"""Maximum number of edges."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A PodGroup in a cycle. ``key``: of the PodGroup; ``uid``: of it."""
+    """A PodGroup in a cycle. ``key`` and ``uid`` are the PodGroup's."""
 
     key: str
     uid: str
@@ -38,7 +39,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class EvictionCycles:
-    """Recent evictions, and the cycles among them. All times are of one clock."""
+    """Recent evictions, and the cycles among them. All times must come from one clock."""
 
     def __init__(self) -> None:
         self._edges: OrderedDict[tuple[Member, Member], datetime] = OrderedDict()

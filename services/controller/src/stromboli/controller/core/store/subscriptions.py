@@ -28,4 +28,4 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.BATCH_PLANS,
     topics.SYNC,
 )
-"""Every topic the cache is built from."""
+"""All topics from which the cache is built."""

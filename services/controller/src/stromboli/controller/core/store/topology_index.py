@@ -1,6 +1,6 @@
 """The network topology: an index of nodes' labels and HyperNodes' specs.
 
-Statuses are ignored: they change all the time, and the topology does not depend on them.
+Statuses are ignored: they change often, and the topology does not depend on them.
 """
 
 from collections.abc import Iterator, Mapping
