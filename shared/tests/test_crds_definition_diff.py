@@ -58,7 +58,7 @@ def with_fewer_values(theirs: Document) -> None:
         (without_status, "status is not a subresource"),
         (of_another_version, "version v1alpha1 is not served"),
         (not_served, "version v1alpha1 is not served"),
-        (of_another_scope, "its objects are Cluster, not Namespaced"),
+        (of_another_scope, "its scope is Cluster, not Namespaced"),
         (with_fewer_values, "spec.networkTopology.mode: no hard"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_hypernode_without_a_node_has_a_condition() -> None:
 def test_overlapping_hypernodes_say_what_they_both_claim() -> None:
     """It counts for neither, and thousands of such nodes make one line."""
     made = harness(rack("r1", "n1", "n2"), rack("r2", *(f"n{at}" for at in range(2, 9))), nodes=8)
-    text = "node n2 is a member of r1 and of r2: it counts for none of them"
+    text = "node n2 is a member of r1 and of r2: it belongs to none of them"
     assert status(made, "r1") == (1, "False", text)
     assert status(made, "r2") == (6, "False", text)
     made.submit(rack("r3", *(f"n{at}" for at in range(3, 9))))

@@ -1,4 +1,4 @@
-"""The token of a REST API on loopback: generated at each start, for the user who started it.
+"""The token of a REST API on loopback, generated at each start for the user who started the server.
 
 Without accounts, this token grants all rights, so it is protected from other users of the machine
 (a file of mode 0600 in a directory of mode 0700) and from web pages (which cannot read files).
@@ -28,7 +28,7 @@ def new_token() -> str:
 def file_of(port: int, environment: Mapping[str, str]) -> Path:
     """The file with the token of the server on this port of loopback."""
     state = environment.get("XDG_STATE_HOME", "")
-    if state and Path(state).is_absolute():  # the specification ignores relative ones
+    if state and Path(state).is_absolute():  # the XDG specification ignores relative paths
         base = Path(state)
     else:
         home = environment.get("HOME")
@@ -78,5 +78,5 @@ def publish_token(token: str, file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if read_token(file) == token:  # otherwise another server uses this port now
+        if read_token(file) == token:  # else another server uses this port by now
             file.unlink(missing_ok=True)

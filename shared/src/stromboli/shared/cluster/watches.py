@@ -8,7 +8,8 @@ from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 
 SHORT_WATCH_S = 1.0
-"""A watch that the server ends sooner counts as rejected: usual are five minutes."""
+"""A watch that the server ends within this time (seconds) counts as rejected; watches usually last
+five minutes."""
 
 
 @contextlib.asynccontextmanager

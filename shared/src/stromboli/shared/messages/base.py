@@ -22,7 +22,8 @@ class Message(
 
 
 def register(name: str, decoder: decoding.Decoder[Any] | None = None) -> Callable[[S], S]:
-    """Give a Struct its type name on topics. ``decoder``: instead of msgspec's own."""
+    """Decorator that registers a Struct under its type name on topics. ``decoder``: replaces
+    msgspec's default decoder."""
 
     def with_name(struct: S) -> S:
         if name in TYPES or struct in _NAMES:

@@ -25,7 +25,7 @@ from stromboli.shared.runtime import runtime
 _log = structlog.get_logger(__name__)
 
 REACHABLE_WITHIN_S = 1.0
-"""A broker that takes longer than this to answer a metadata request counts as unreachable."""
+"""A broker counts as unreachable if it takes longer than this to answer a metadata request."""
 
 
 class KafkaBus:

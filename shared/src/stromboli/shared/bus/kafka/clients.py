@@ -19,7 +19,7 @@ T = TypeVar("T")
 PARTITION = 0
 """The only partition in use of every topic."""
 RETRY_MS = 100
-"""aiokafka's pause between retries."""
+"""Milliseconds between aiokafka's retries."""
 CLOSE_TIMEOUT_S = 0.02
 """How long a closed connection may wait for the TLS close notification."""
 
@@ -65,7 +65,7 @@ def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether the broker answered and would give the same answer to a retry."""
+    """Whether the broker rejected the request and would reject a retry, too."""
     return isinstance(error, (*_FORBIDDEN, *_TOO_LARGE))
 
 

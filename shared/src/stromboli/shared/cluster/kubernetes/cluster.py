@@ -25,8 +25,8 @@ _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-pat
 _ENCODER = msgspec.json.Encoder()
 _LOG_FLAGS = ("follow", "previous", "timestamps")
 _AT_ONCE: frozenset[port.AnyKind] = frozenset({kinds.LEASES})
-"""Kinds whose requests bypass the limit of concurrent requests: a lease that is renewed late is
-lost.
+"""Kinds whose requests bypass the limit of concurrent requests, since a lease that is renewed late
+is lost.
 """
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -44,7 +44,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class KubernetesCluster:
-    """A real API server. ``spread`` is the source of jitter."""
+    """Adapter to an API server. ``spread``: the random source of jitter."""
 
     def __init__(self, settings: KubernetesSettings, spread: random.Random | None = None) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class KubernetesCluster:
         self._connection = Connection(settings, self._spread)
 
     async def __aenter__(self) -> Self:
-        """Read the configuration. Raises ConfigurationError when it is wrong."""
+        """Read the configuration. Raises ConfigurationError if it is invalid."""
         await self._connection.open()
         return self
 
@@ -110,7 +110,7 @@ class KubernetesCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """One page of the server: all pages show the collection as of the first one."""
+        """One page of a list. All pages show the collection as of the first page."""
         what = _what("list", kind, namespace)
         query = _chosen(labels) | {"limit": str(limit)} | ({"continue": after} if after else {})
         body = await self._connection.read(kind.path(namespace), what, query)

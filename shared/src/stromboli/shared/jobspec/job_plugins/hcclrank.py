@@ -11,7 +11,8 @@ RANK_INDEX = "hccl/rankIndex"
 
 
 class Hcclrank(base.Plugin):
-    """Runs after ``pytorch``, so that a rank set by that plugin is used."""
+    """Annotates each pod with its rank. Runs after ``pytorch``, so that it uses a rank set by that
+    plugin."""
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker"}
 

@@ -1,7 +1,7 @@
 """Plugin ``ssh``: passwordless ssh logins between the pods of a job.
 
-One key pair per job is stored in the Secret ``<job>-ssh``, created once and kept over restarts; the
-host list beside it is updated when the job is scaled.
+One key pair per job is stored in the Secret ``<job>-ssh``. It is created once and kept over
+restarts; the host list in the Secret is updated when the job is scaled.
 """
 
 import base64
@@ -34,11 +34,11 @@ class Ssh(base.Plugin):
     }
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """Also reports an incomplete key pair and an invalid port."""
+        """As in the base class; also reports an incomplete key pair and an invalid port."""
         found = super().problem(arguments)
         asked = self.asked(arguments)
         if not found and bool(asked["ssh-private-key"]) != bool(asked["ssh-public-key"]):
-            found = "give both ssh-private-key and ssh-public-key, or neither"
+            found = "set both ssh-private-key and ssh-public-key, or neither"
         if not found and not 0 < asked["ssh-port"] < 65536:
             found = f"ssh-port={asked['ssh-port']}: a port is 1 to 65535"
         return found

@@ -1,8 +1,8 @@
 """The permissions of queues and priority classes, and the submitter's name, in CEL.
 
 ``validation.permissions`` defines their meaning. A policy is evaluated once for each Queue or
-PriorityClass, which is its parameter; of an update only the added references are checked. Our
-services, known by their user names, write on behalf of the submitter that the object records.
+PriorityClass, which is its parameter. In an update only added references are checked. Our services,
+identified by their user names, write on behalf of the submitter that the object records.
 """
 
 import json
@@ -19,7 +19,7 @@ _AT = {
     kinds.POD_GROUPS.plural: "?spec",
     kinds.CRON_JOBS.plural: "?spec.?jobTemplate.?spec",
 }
-"""The field in which an object names its queue, and its priority class."""
+"""The fields in which an object names its queue and its priority class."""
 USING = tuple(_AT)
 SUBMITTED = (*_AT, kinds.JOB_FLOWS.plural)
 """Kinds whose submitter is recorded."""
@@ -84,7 +84,7 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
 
 
 def validation(plural: str, kind: Kind[Any]) -> Document:
-    """The rule that an object uses the parameter only with permission."""
+    """The rule that an object may refer to the parameter only with permission."""
     word, field = ("queue", "queue") if kind == kinds.QUEUES else ("priority class", "priority")
     path = f"{_AT[plural].replace('?', '')}.{'queue' if field == 'queue' else 'priorityClassName'}"
     return {
