@@ -2,8 +2,8 @@
 
     python -m tools.docs.gangs [--check]
 
-Four jobs of six pods each need 24 places, and there are 16. One session places pods one by one in a
-random order, the other one places gangs. The diagram shows the decisions.
+Four jobs of six pods need 24 CPUs in total, and the nodes have 16. One session places single pods
+in random order, the other one places gangs. The diagram shows the decisions.
 """
 
 import json
@@ -49,7 +49,7 @@ def decided(configuration: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def diagram() -> str:
-    """The whole file."""
+    """The content of the SVG file."""
     panels = (
         ("Pods one by one", yaml.safe_load(ONE_BY_ONE)),
         ("As gangs", dict(config_reader.DEFAULT)),
@@ -167,7 +167,7 @@ if __name__ == "__main__":
     made = diagram()
     if sys.argv[1:] == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
-            sys.exit(f"{FILE.name} is not up to date; run python -m tools.docs.gangs")
+            sys.exit(f"{FILE.name} is out of date; run python -m tools.docs.gangs")
     else:
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text(made, encoding="utf-8")
