@@ -186,7 +186,8 @@ def build(want: dict[str, str], keep: bool) -> None:
 
 
 def require_ensurepip() -> None:
-    """Raise SetupError, naming the package to install, if this Python cannot make environments."""
+    """Raise SetupError, which names the package to install, if this Python cannot create virtual
+    environments."""
     try:
         import ensurepip  # noqa: F401 - a separate package in Debian
         import venv  # noqa: F401 - checks only that it exists

@@ -19,7 +19,7 @@ LOCKS = {
     "stromboli-requirements.txt": "requirements.txt",
     "stromboli-integrations-requirements.txt": "integrations/requirements.txt",
 }
-"""File of a release -> the lock of which it is a copy: ``uv pip install --constraints``."""
+"""File of a release -> the lock that is copied to it, for ``uv pip install --constraints``."""
 
 
 NAMES = ("stromboli[-_]*", "snakemake_executor_plugin_strom-*")

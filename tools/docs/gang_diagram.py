@@ -41,7 +41,7 @@ width="{WIDTH}" height="{HEIGHT}" font-family="system-ui, sans-serif" font-size=
 
 
 def decided(configuration: Mapping[str, Any]) -> Mapping[str, str]:
-    """Pod (``A-0``) -> node, as one session decides."""
+    """Pod (such as ``A-0``) -> node, by the decisions of one session with this configuration."""
     found = simulate.simulate(
         json.dumps({"now": "2026-01-01T00:00:00Z", "config": configuration, "objects": _objects()})
     )

@@ -109,7 +109,7 @@ def drawing(lines: Sequence[Line]) -> str:
 
 
 def main() -> None:
-    """Record, and write the file."""
+    """Record the commands and write the SVG."""
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(prefix="strom-recording-") as folder:
         environment = {

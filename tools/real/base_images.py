@@ -146,7 +146,7 @@ def missing(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
 
 
 def mirror(sources: Path) -> str:
-    """The address of the first repository in apt's sources, of either format. Raises
+    """The address of the first repository in apt's sources, which have one of two formats. Raises
     InstallError."""
     found = re.search(r"^(?:URIs:|deb(?: \[.*\])?) *(\S+)", sources.read_text(), re.MULTILINE)
     if found is None:

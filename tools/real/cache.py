@@ -49,7 +49,7 @@ BUILD_REVISION = "1"  # raise it when binaries.py builds the same sources differ
 
 
 def shared_root(env: Mapping[str, str]) -> Path:
-    """The directory above all recipes: STROM_CACHE, else the user's cache directory."""
+    """The parent directory of all recipes: STROM_CACHE, else the user's cache directory."""
     if chosen := env.get("STROM_CACHE"):
         return Path(chosen).expanduser() / "real"
     base = env.get("XDG_CACHE_HOME") or "~/.cache"

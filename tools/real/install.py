@@ -70,7 +70,7 @@ def install() -> str:
 
 
 def install_all(place: Path, venv: Path, java: str | None) -> None:
-    """Fetch and build everything into `place`. Call it under the recipe's lock."""
+    """Fetch and build all parts into `place`. The caller must hold the recipe's lock."""
     started = time.monotonic()
     pins = jars.parse_pins((REPOSITORY / "tools" / "kafka" / "jars.txt").read_text())
     jar_source = jars.find_source(os.environ, lambda: toolchains.maven_central(REPOSITORY, venv))

@@ -165,7 +165,7 @@ def copy_with_maven(maven: str, pom: Path, libs: Path) -> None:
 
 
 def run_maven(maven: str, pom: Path, goal: str, *properties: str) -> None:
-    """Run one goal of the dependency plugin on a pom; raise InstallError with Maven's reason."""
+    """Run one goal of the dependency plugin on a pom. Raises InstallError with Maven's error."""
     command = [maven, "-B", "-q", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:{goal}"]
     command += ["-DincludeScope=runtime", *properties]
     # Maven's start scripts read MAVEN_OPTS and similar variables from the environment, which is

@@ -64,7 +64,7 @@ def directory(operator: Operator) -> Path:
 
 
 def module_of(operator: Operator) -> Path:
-    """The folder of the Go module that builds an operator."""
+    """The folder in tools/go of the Go module that builds an operator."""
     return REPOSITORY / "tools" / "go" / operator.name
 
 

@@ -288,7 +288,7 @@ def text() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the file, or compare it."""
+    """Write the file, or compare it with ``--check``."""
     if arguments == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != text():
             sys.exit(f"{FILE.name} is not up to date: run python -m stromboli.shared.asyncapi")

@@ -55,12 +55,12 @@ _DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str,
 
 
 def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """A JSON object. Raises only msgspec.DecodeError."""
+    """Decode a JSON object. Raises only msgspec.DecodeError."""
     return decode(_DOCUMENT, raw)
 
 
 def instant(text: str) -> datetime:
-    """An RFC 3339 time with its zone. Raises only msgspec.DecodeError."""
+    """Decode an RFC 3339 time with time zone. Raises only msgspec.DecodeError."""
     try:
         return msgspec.convert(text, Instant)
     except msgspec.DecodeError:

@@ -21,7 +21,7 @@ Headers = Mapping[str, str]
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A message as a record contains it: the name of its type, and its bytes."""
+    """An encoded message: the name of its type, and its bytes."""
 
     type: str
     value: bytes
@@ -47,7 +47,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as read. Its content is not validated yet: see ``decode``."""
+    """A record as read from a topic. Its content is not validated yet, see ``decode``."""
 
     topic: topics.Topic
     offset: int
@@ -115,7 +115,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def event_id(writer: str, epoch: int, sequence: int) -> str:
-    """``writer/epoch/sequence``."""
+    """The id of an event: ``writer/epoch/sequence``."""
     return f"{writer}/{epoch}/{sequence}"
 
 

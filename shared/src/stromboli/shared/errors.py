@@ -88,8 +88,8 @@ class UnsupportedError(PermanentError):
 
 
 class InvariantError(Exception):
-    """A rule across objects is broken: a bug that no single object causes. It is never isolated:
-    the process ends, restarts and rebuilds its state from the log."""
+    """An invariant across objects is violated, which is a bug that no single object causes. It is
+    never isolated: the process ends, restarts and rebuilds its state from the log."""
 
 
 class LogLostError(InvariantError):

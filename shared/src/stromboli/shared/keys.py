@@ -20,8 +20,8 @@ RUN_SECONDS = PREFIX + "run-seconds"
 EXIT_CODE = PREFIX + "exit-code"
 """Pod annotation for simulated nodes: the exit code of its containers."""
 STARTS_WITH = PREFIX + "starts-with"
-"""Pod annotation for simulated nodes: the pod's run time begins once this many pods of its job run,
-as for processes that wait for each other.
+"""Pod annotation for simulated nodes: the pod's run time begins once this number of the job's pods
+run, as for processes that wait for each other.
 """
 
 USER = PREFIX + "user"
@@ -29,7 +29,8 @@ USER = PREFIX + "user"
 value in the manifest.
 """
 NOTIFY = PREFIX + "notify"
-"""Job: the notifications about it, as ``ops-slack=Failed mail:ann@example.org=Completed``."""
+"""Job: the notifications that it requests, as ``ops-slack=Failed
+mail:ann@example.org=Completed``."""
 USER_GROUPS = PREFIX + "user-groups"
 """The groups of ``USER`` at the time of submission, one per line."""
 ALLOWED_NAMESPACES = PREFIX + "allowed-namespaces"
@@ -99,7 +100,7 @@ change of the pods from a change by a user.
 """
 
 TOOLS = PREFIX + "tools"
-"""Job: debug tools to run beside it, as a JSON list."""
+"""Job: the debug tools that are requested for it, as a JSON list."""
 TOOL = PREFIX + "tool"
 """Label of a debug tool's pod: the name of the tool."""
 TOOL_OF = PREFIX + "tool-of"

@@ -21,7 +21,7 @@ LARGEST_BYTES = 4096
 
 
 def new_token() -> str:
-    """An unguessable token."""
+    """A random token that cannot be guessed."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -45,8 +45,8 @@ def file_for(url: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file; empty if there is no readable one. A file that belongs to another user
-    is ignored.
+    """The token in a file; empty if the file does not exist, is not readable or belongs to another
+    user.
     """
     try:
         with file.open(encoding="ascii") as opened:

@@ -92,7 +92,7 @@ def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
 
 
 def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
-    """The tree of these HyperNodes over the nodes, which are given with their labels.
+    """The tree that these HyperNodes form over the nodes. ``nodes``: node -> its labels.
 
     O(HyperNodes log HyperNodes + members), and O(nodes) for each pattern and label selector.
     """

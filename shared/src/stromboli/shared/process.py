@@ -19,7 +19,8 @@ from stromboli.shared.runtime import settings as settings_reader
 
 S = TypeVar("S", bound=msgspec.Struct)
 PROBE_EVERY_S = 2.0
-"""Interval of the health checks of broker and API server, which take less than a millisecond."""
+"""Seconds between two health checks of broker and API server, which take less than a
+millisecond."""
 
 ALLOCATIONS_BETWEEN_LOOKS = 20_000
 """Number of allocations between two runs of Python's garbage collector. With the default of 700, it

@@ -58,12 +58,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Snapshot:
-    """Objects by kind and key. Applying a record costs O(1)."""
+    """The objects of the cluster, by kind and key. Applying a record costs O(1)."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
         self._gone: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        """Key -> uid and version of the object that was last deleted under it."""
+        """Key -> uid and resourceVersion of the last deleted object with this key."""
         self._ahead: set[tuple[str, str]] = set()  # known from a response, not from the topic yet
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:

@@ -75,7 +75,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a later writer replaces an earlier one."""
+        """Whether a later writer of the topic fences earlier ones."""
         return self.writer not in UNREPLACED
 
     @property

@@ -48,7 +48,7 @@ class BatchStateWriter:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End after one more round, so that the next leader reads few events."""
+        """Stop after one more round, so that the next leader has to read few events."""
         self._stopping.set()
 
     async def run(self) -> None:

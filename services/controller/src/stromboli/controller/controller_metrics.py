@@ -28,7 +28,7 @@ def isolated(kind: str) -> None:
 
 
 class ControllerMetrics:
-    """The instruments of one meter."""
+    """The metrics of the controller, as instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter = telemetry.meter) -> None:
         # No counters: the exporter would add a suffix to their names.
@@ -66,14 +66,15 @@ class ControllerMetrics:
     def created(
         self, cache: controller_cache.ControllerCache, written: meta.Object, now: datetime
     ) -> None:
-        """Count a created object."""
+        """Count an object that the controller created."""
         key = controller_cache.job_of(written) if isinstance(written, core.Pod) else None
         job = None if key is None else cache.job(key)
         if job is not None and job.metadata.creation_timestamp is not None:
             self._to_pod.record(1000 * (now - job.metadata.creation_timestamp).total_seconds())
 
     def changed(self, before: object, written: meta.Object) -> None:
-        """Count a patched object; ``before``: its cached state."""
+        """Count an object that the controller patched; ``before``: its cached state before the
+        patch."""
         if not isinstance(written, flow.JobFlow):
             return
         phase = written.status.state.phase
@@ -82,7 +83,7 @@ class ControllerMetrics:
             self._flows[phase].add(1, {"jobflow_namespace": written.metadata.namespace})
 
     def counted(self, cache: controller_cache.ControllerCache, queue: str) -> None:
-        """Record the counts of a queue."""
+        """Update the metrics of a queue from its counts in the cache."""
         phases = Counter(phase.lower() for phase in cache.queue_usage.phases(queue))
         for phase, gauge in self._groups.items():
             gauge.set(phases[phase], {"queue_name": queue})

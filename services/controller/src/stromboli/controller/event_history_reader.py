@@ -27,7 +27,8 @@ _log = structlog.get_logger(__name__)
 
 
 class EventHistoryReader:
-    """Builds the event history of one term, and follows it until this controller is the leader."""
+    """Builds the event history of one term, and keeps it up to date until this controller is the
+    leader."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class EventHistoryReader:
         return {} if self._position is None else self._position.topic_ids
 
     async def read(self, *, to_the_end: bool) -> None:
-        """Read up to the current end, or indefinitely."""
+        """Read the topics: up to the current end if ``to_the_end``, else indefinitely."""
         if self._position is None:
             self._position = await self._restore()
         expected_id = self._position.topic_ids.get(_EVENTS.name)

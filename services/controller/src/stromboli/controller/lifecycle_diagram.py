@@ -9,7 +9,7 @@ from pathlib import Path
 from stromboli.controller.core import lifecycle
 
 PLACE = Path(__file__).parents[5] / "docs" / "job-lifecycle.md"
-"""The generated page of this repository."""
+"""Path of the generated page."""
 _HEAD = """# The life of a job
 
 Drawn from the table in `services/controller/src/stromboli/controller/core/lifecycle.py` by
@@ -32,7 +32,7 @@ _ROWS = """```
 
 
 def page() -> str:
-    """The whole page."""
+    """The content of the page."""
     stopping = sorted(lifecycle.STOPPING - lifecycle.FINISHED)
     head = _HEAD.format(
         finished=", ".join(sorted(lifecycle.FINISHED)), stopping=", ".join(stopping)

@@ -74,7 +74,8 @@ class OwnerWatch:
             page = await self._cluster.page(kind, limit=PAGE, after=page.next)
 
     async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
-        """Watch until the server ends it. Returns the resourceVersion to continue from."""
+        """Watch the kind until the server ends the watch. Returns the resourceVersion to continue
+        from."""
         async with watches.closing(self._cluster.watch(kind, version), backoff) as events:
             async for event in events:
                 backoff.reset()

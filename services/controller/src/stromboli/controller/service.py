@@ -39,10 +39,10 @@ from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.runtime import runtime, telemetry
 
 TICK_S = 1.0
-"""Interval of the check of the monitor's newest sync marker."""
+"""Seconds between two checks of the monitor's newest sync marker."""
 SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
-"""Longest delay of a timer, in case the wall clock is adjusted."""
+"""Longest delay of a timer in seconds, in case the wall clock is adjusted."""
 CALM_S = 0.25
 CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
 """Kinds of keys -> delay of their reconcile after a change. So status objects for users are written
@@ -52,8 +52,8 @@ COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
 """Counts of queues, jobs and PodGroups change with every pod, and one write per second is enough.
 Many nodes join at a time, and one reconcile of the topology covers all of them."""
 POD_NEWS_EVERY_S = 0.1
-"""Minimum time between reconciles of a job by changes of its pods: those of a gang change in quick
-succession."""
+"""Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
+a gang change in quick succession."""
 NETWORK_LOOK_S = 5.0
 """Interval between reads of the topology file, which changes rarely."""
 LONG_PLAN_S = 0.1
@@ -61,7 +61,8 @@ LONG_PLAN_S = 0.1
 loop serves other tasks at least half of the time. Only a walk over tens of thousands of pods takes
 that long, after a change of the job itself (``job_pods``); any other plan costs O(changes)."""
 MOST_PARKED = 1000
-"""Undecodable records that a standby keeps, to append them to ``dead.letters`` as the leader."""
+"""Maximum number of undecodable records that a standby keeps, to append them to ``dead.letters``
+when it becomes the leader."""
 _log = structlog.get_logger(__name__)
 
 
@@ -278,7 +279,7 @@ class Controller:
             await self._park()
 
     async def _park(self) -> None:
-        """Append undecodable records to ``dead.letters``; a standby keeps them until it is the
+        """Append undecodable records to ``dead.letters``. A standby keeps them until it is the
         leader."""
         writer = self._writer
         while writer is not None and self._parked:

@@ -57,7 +57,7 @@ class WorkQueue:
         self._moved = asyncio.Event()
         self._stopping = False
         self.is_open = False
-        """Whether steps may begin."""
+        """Whether new steps may begin."""
 
     def add_key(self, item: ReconcileKey, cause: str = "") -> None:
         """Add a key."""
@@ -84,8 +84,8 @@ class WorkQueue:
         self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
-        """Add a key with a minimum time between its steps: changes in quick succession are handled
-        together, and a single one immediately."""
+        """Add a key with a minimum time between its steps: a single change is handled immediately,
+        changes in quick succession together."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)

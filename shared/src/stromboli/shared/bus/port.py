@@ -105,7 +105,7 @@ class Writer(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The fencing token in the ids of all its records."""
+        """The writer's epoch: the fencing token in the ids of all its records."""
 
     @property
     def opened_at(self) -> int:
@@ -157,7 +157,7 @@ class Bus(Protocol):
     def materialize(
         self, wanted: Sequence[topics.Topic], start: Position = START
     ) -> AsyncGenerator[Batch, None]:
-        """Build state: all records from ``start``, then new ones."""
+        """Read all records from ``start``, then new ones, to build state from them."""
 
     def consume(
         self, topic: topics.Topic, group: str

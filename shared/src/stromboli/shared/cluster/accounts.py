@@ -51,7 +51,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """The resource as RBAC spells it, such as ``pods/log``."""
+        """The resource in RBAC's notation, such as ``pods/log``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def denial_message(self, user: str) -> str:
@@ -74,7 +74,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 def right(
     verb: str, kind: Kind[Any], namespace: str = "", name: str = "", subresource: str = ""
 ) -> Right:
-    """The right to a verb on a kind."""
+    """The right to use a verb on a kind, or on an object of it."""
     return Right(
         verb=verb,
         group=kind.group,

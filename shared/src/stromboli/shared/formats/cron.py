@@ -129,7 +129,8 @@ class Schedule:
         return last_one if last_one is not None and last_one > after else None
 
     def count(self, after: datetime, until: datetime) -> int:
-        """The number of times in between, at most ``MOST_MISSED + 1``."""
+        """The number of times later than ``after`` and not later than ``until``, at most
+        ``MOST_MISSED + 1``."""
         times = itertools.takewhile(lambda at: at <= until, self._after(after))
         return sum(1 for _ in itertools.islice(times, MOST_MISSED + 1))
 
@@ -197,7 +198,7 @@ def _interval(text: str) -> timedelta | None:
 
 
 def _span(item: str, field: Field) -> range | None:
-    """The values of ``*``, ``?``, ``n``, ``n-m``, each with an optional ``/step``; None if
+    """The values of a list item ``*``, ``?``, ``n`` or ``n-m`` with an optional ``/step``; None if
     invalid.
     """
     span, slash, step = item.partition("/")

@@ -22,9 +22,9 @@ _SECONDS = {
 
 
 def duration(text: str) -> timedelta:
-    """The duration, to the microsecond.
+    """Parse a duration, with a precision of one microsecond.
 
-    Raises ValueError that names the text and the accepted form.
+    Raises ValueError, which names the text and the accepted form.
     """
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":

@@ -92,7 +92,7 @@ def amount(name: str, text: str | int | float) -> int:
 
 
 def amounts(quantities: Mapping[str, str | int | float]) -> Amounts:
-    """A whole resource list in units."""
+    """All quantities of a resource list as amounts in units."""
     return {name: amount(name, text) for name, text in quantities.items()}
 
 

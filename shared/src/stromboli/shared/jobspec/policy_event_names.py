@@ -2,7 +2,7 @@
 controller."""
 
 ANY = "*"
-"""Every event of a pod or task that triggers actions."""
+"""The event name that matches all events of pods and tasks that trigger actions."""
 OOM_KILLED = "OOMKilled"
 NODE_LOST = "NodeLost"
 DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -38,7 +38,7 @@ def requests(spec: core.PodSpec) -> units.Amounts:
 
 
 def resource(name: str) -> str:
-    """The resource of a quota name: ``cpu`` of ``requests.cpu``."""
+    """The resource of a quota name: ``cpu`` for ``requests.cpu``."""
     return name.removeprefix("requests.").removeprefix("limits.")
 
 

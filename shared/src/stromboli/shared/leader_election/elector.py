@@ -1,4 +1,4 @@
-"""The lease loop, and a service that acts while it holds the lease.
+"""Leader election: acquires and renews a lease, and runs the terms of a service.
 
 ::
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def identity(given: settings.LeaseSettings) -> str:
-    """The name of this replica in its lease."""
+    """The identity of this replica in its lease."""
     return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -116,7 +116,7 @@ class SingleReplica:
             self._is_replaced = not has_lost_log
 
     async def leave(self) -> None:
-        """Does nothing: there is no lease to release."""
+        """Do nothing, since there is no lease to release."""
 
 
 class LeaderElector:
@@ -181,7 +181,7 @@ class LeaderElector:
             _log.info("lease not released; it expires", reason=str(error) or type(error).__name__)
 
     async def _keep(self) -> None:
-        """Wait for the lease, then renew it; returns when it is lost."""
+        """Wait for the lease, then renew it until it is lost."""
         candidate = self._candidate
         while not candidate.acts(_now()):
             await self._trying(self._take)

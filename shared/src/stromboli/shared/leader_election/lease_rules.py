@@ -44,7 +44,7 @@ def lease_record(spec: coordination.LeaseSpec) -> LeaseRecord:
 
 
 class LeaseObservation:
-    """How long a lease has been unchanged, by the observer's own clock."""
+    """Tracks how long a lease has been unchanged, by the observer's own clock."""
 
     def __init__(self) -> None:
         self.seen: LeaseRecord | None = None
@@ -101,5 +101,5 @@ class Candidate:
         return now < self.acts_until
 
     def yields(self) -> None:
-        """Stop acting."""
+        """Give up the right to act."""
         self.acts_until = -math.inf

@@ -1,5 +1,5 @@
 """Events of jobs and their tasks: ``batch.events``, the stable topic for integrations, and
-``batch.state``, from which a new leader of the controller restores what was published."""
+``batch.state``, from which a new leader of the controller restores the published state."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from stromboli.shared.messages.base import Message, register
 
 
 class TaskCounts(Message, frozen=True, kw_only=True):
-    """Tasks by state."""
+    """The numbers of a job's pods by state."""
 
     pending: int = 0
     running: int = 0

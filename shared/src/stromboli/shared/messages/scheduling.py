@@ -187,7 +187,7 @@ the API server rejected the last decisions about it, and it is in backoff.
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):
-    """How many nodes were rejected for one reason."""
+    """The number of nodes that were rejected for one reason."""
 
     nodes: int
     reason: str

@@ -107,7 +107,7 @@ class LimitedProtocol(H11Protocol):
         self._refuse(408, f"the request's {what} did not arrive in time")
 
     def _refuse(self, status: int, reason: str, *headers: tuple[bytes, bytes]) -> None:
-        """Answer if no response has begun, and close the connection."""
+        """Send an error response, if no response has begun, and close the connection."""
         cycle, has_begun = self._current_cycle, False
         if cycle is not None and not cycle.response_complete:
             has_begun = cycle.response_started

@@ -62,7 +62,7 @@ def event(
     why: str,
     now: datetime,
 ) -> commands.RecordEvent | None:
-    """The Warning for a rejected command; None if the object is gone."""
+    """The Warning about a rejected command; None if the object no longer exists."""
     if item.kind == "job":
         job = cache.job(item.key)
         if job is None:

@@ -152,7 +152,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
 
 
 class IllegalTransitionError(Exception):
-    """The table has no transition for this event in this phase: a bug."""
+    """Raised for an event that has no transition in this phase, which is a bug."""
 
     def __init__(self, phase: str, event: str) -> None:
         super().__init__(f"a job in phase {phase!r} has no transition for {event}")
@@ -240,7 +240,7 @@ def next_event(facts: LifecycleInputs) -> Event | None:
 
 
 def _next_event_running(facts: LifecycleInputs) -> Event | None:
-    """The rules of phase Running, in Volcano's order."""
+    """The event of a job in phase Running; rules in Volcano's order."""
     if facts.replicas == 0:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
@@ -258,7 +258,7 @@ def _has_succeeded(facts: LifecycleInputs) -> bool:
 
 def shortfall(facts: LifecycleInputs) -> str:
     """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
-    index did not."""
+    index has not succeeded."""
     if facts.waiting:
         return f"{facts.waiting} pods could never be created: their dependencies failed"
     if facts.indexes and facts.failed:

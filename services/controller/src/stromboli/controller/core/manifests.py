@@ -22,7 +22,7 @@ def owned_by(job: batch.Job) -> list[dict[str, Any]]:
 
 
 def owner(kind: kinds.Kind[Any], of: Object) -> dict[str, Any]:
-    """The controller reference to ``of``."""
+    """The owner reference to ``of`` with ``controller: true``."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -47,12 +47,12 @@ def body(kind: kinds.Kind[Any], job: batch.Job, name: str, **fields: Any) -> byt
 
 
 def test(path: str, value: Any) -> dict[str, Any]:
-    """A precondition of a JSON patch."""
+    """The ``test`` operation of a JSON patch."""
     return {"op": "test", "path": path, "value": value}
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """Add or replace a field."""
+    """The operation of a JSON patch that adds or replaces a field."""
     return {"op": "add", "path": path, "value": value}
 
 
@@ -87,7 +87,7 @@ def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) ->
 
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
-    """Remove an annotation, if it still has the cached value."""
+    """The patch that removes an annotation, if it still has the cached value."""
     seen = test(annotation_path(annotation), of.metadata.annotation(annotation))
     return _json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
 

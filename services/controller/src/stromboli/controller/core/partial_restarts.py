@@ -22,7 +22,7 @@ Part = Mapping[str, indexes.Indexes]
 
 
 def is_partial(job: Job) -> bool:
-    """Whether the job is restarting only a part of itself."""
+    """Whether the job is restarting, but only in part."""
     return job.status.state.phase == "Restarting" and job.status.restarted is not None
 
 

@@ -27,7 +27,8 @@ def _never(cache: controller_cache.ControllerCache, key: str, now: datetime) -> 
 
 
 class Reconciler(msgspec.Struct, frozen=True):
-    """``plan``: the commands for a key. ``due``: when to reconcile it again without a change."""
+    """The functions of a reconciler. ``plan``: the commands for a key. ``due``: when to reconcile
+    the key again without a change."""
 
     plan: Plan
     due: Due = _never

@@ -20,7 +20,7 @@ CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 DISRUPTED = "DisruptionTarget"
 PREEMPTION = "PreemptionByScheduler"
 NOTICE = "; it ends at "
-"""Separates the cause of an eviction from the end of its notice period."""
+"""Separator between the cause of an eviction and the end of its notice period."""
 LONGEST_DETAIL = 253
 """Maximum length in characters of a detail in an event; other clients may write the condition,
 too."""

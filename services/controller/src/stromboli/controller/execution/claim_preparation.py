@@ -2,8 +2,8 @@
 
 A gang is prepared as a whole before any pod of it is bound: otherwise one claim that cannot be
 bound would leave a part of the gang running. The preparation waits for Kubernetes' volume
-controller, a provisioner, or another pod of the same claim. Other decisions proceed meanwhile. The
-rules are in ``core.decisions.preparations``.
+controller, a provisioner, or another pod that shares the claim. Other decisions proceed meanwhile.
+The rules are in ``core.decisions.preparations``.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from stromboli.shared.runtime import runtime
 
 M = TypeVar("M", bound=meta.Object)
 LOOK_S = 2.0
-"""Interval between reads of a claim: provisioning a volume takes seconds."""
+"""Seconds between two reads of a claim; provisioning a volume takes seconds."""
 _log = structlog.get_logger(__name__)
 
 

@@ -45,7 +45,8 @@ class RefusedError(errors.PermanentError):
 
 
 class CommandExecutor:
-    """The only writer of the cluster and of ``batch.events``."""
+    """Executes commands of the core. Writes all objects of the reconcilers, and
+    ``batch.events``."""
 
     def __init__(
         self,
@@ -292,7 +293,8 @@ class CommandExecutor:
         self._events.record(event)
 
     async def _publish(self, publications: list[commands.Publish], cause: str) -> None:
-        """Append in one call, so that the events of a pod and its job keep their order."""
+        """Append the events in one call, so that the events of a pod and its job keep their
+        order."""
         drafts = [
             envelope.Draft(
                 topic=topics.BATCH_EVENTS,

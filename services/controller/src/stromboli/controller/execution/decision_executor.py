@@ -40,7 +40,7 @@ GROUP = "controller"
 NOTICE_LOOK_S = 5.0
 """Interval between reads of a pod during its notice period, which ends early if the pod ends."""
 _ENDING = (errors.ExternalError, errors.InvariantError)
-"""Errors that end the term: they concern no single decision."""
+"""Errors that end the term, because they do not concern a single decision."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions, by result"

@@ -26,8 +26,8 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
-"""Request group of Events. It has had more requests than any job, so under load it gets at most one
-request in four."""
+"""Request group of Events. Its request count starts above that of any job, so that under load it
+gets at most one request in four."""
 MOST_EVENTS = 1000
 """Most Events that wait to be written. Beyond it the oldest are dropped, since Events are not
 state."""

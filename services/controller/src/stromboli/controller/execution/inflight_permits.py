@@ -57,7 +57,7 @@ class InFlightPermit:
 
 
 class Retrier:
-    """Retries calls and sleeps, until ``give_up``."""
+    """Retries and sleeps that can be ended by ``give_up``."""
 
     def __init__(self) -> None:
         self._given_up = asyncio.Event()

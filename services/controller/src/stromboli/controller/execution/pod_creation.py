@@ -26,7 +26,7 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
 
 Entry = asyncio.Task[tuple[messages.Result, int]]
-"""The execution of the statement's admission."""
+"""The task that admits the statement's PodGroup to its queue."""
 _log = structlog.get_logger(__name__)
 
 
@@ -51,7 +51,8 @@ class PodCreation:
 
     @contextlib.contextmanager
     def reserving(self, decided: messages.StatementDecided) -> Iterator[None]:
-        """Reserve the names of planned pods, which a reconcile would create without a node."""
+        """Reserve the names of planned pods during the block, since a reconcile would create the
+        pods without nodes."""
         names = [bind.pod for bind in decided.binds if bind.is_planned]
         with self._cache.plans.reserved(decided.job_uid, names):
             yield
@@ -63,7 +64,7 @@ class PodCreation:
     async def create_all(
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, after the admission that they depend on."""
+        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()

@@ -57,8 +57,8 @@ class Publications:
             consumer.done(record)
 
     def end(self, decision: str, record: envelope.Record) -> None:
-        """Note the end of the execution that this publication began. Without an outcome the
-        publication stays unfinished until the next one replaces it."""
+        """Note the end of the execution that this publication started. Without an outcome the
+        publication is not committed until the next one replaces it."""
         if self._executing.get(decision) is record:
             del self._executing[decision]
 

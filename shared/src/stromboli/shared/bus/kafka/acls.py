@@ -52,7 +52,7 @@ ALLOW = 3
 
 
 class Acl(msgspec.Struct, frozen=True, order=True):
-    """One ACL: an operation that a principal may execute on resources."""
+    """One ACL: an operation that a principal may perform on resources."""
 
     principal: str
     resource: str

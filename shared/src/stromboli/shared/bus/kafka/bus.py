@@ -1,4 +1,4 @@
-"""The bus over Kafka."""
+"""The Kafka adapter of ``port.Bus``."""
 
 import asyncio
 import contextlib

@@ -41,7 +41,7 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, TimeoutError)
 
 
 def connection(given: settings.KafkaSettings) -> dict[str, Any]:
-    """Arguments of every aiokafka client."""
+    """The arguments that all aiokafka clients get, from the settings."""
     return {
         "bootstrap_servers": list(given.bootstrap),
         "client_id": f"stromboli-{given.cluster_name}",
@@ -70,7 +70,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def translate_error(what: str, error: BaseException) -> errors.ExternalError:
-    """The ExternalError for an error of the client. ``what`` names the operation."""
+    """The ExternalError for an error of aiokafka. ``what`` names the operation."""
     reason = str(error) or type(error).__name__
     if isinstance(error, _FORBIDDEN):
         return errors.ForbiddenError(what, reason)

@@ -1,6 +1,6 @@
 """Reads topics for ``materialize`` and ``consume``: one consumer with manually assigned partitions.
 
-Progress is measured by positions, not by records: compaction leaves gaps, also at the end.
+Progress is measured by positions, not by records: compaction leaves gaps, even at the end.
 """
 
 import asyncio
@@ -342,7 +342,7 @@ async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
     """The records from offset ``first`` up to and excluding ``end``. Waits while the broker is
-    unavailable. Raises UnavailableError when the topic does not contain them (or no longer).
+    unavailable. Raises UnavailableError if the topic does not contain them, or no longer does.
     """
     async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions

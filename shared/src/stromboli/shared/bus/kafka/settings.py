@@ -6,7 +6,7 @@ import msgspec
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect to Kafka, and the timeouts."""
+    """Settings of the connection to Kafka, and timeouts."""
 
     bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
     """``host:port`` of the bootstrap brokers; the default is a broker on this machine."""

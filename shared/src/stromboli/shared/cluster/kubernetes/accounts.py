@@ -56,7 +56,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 class _SelfReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True, rename="camel"):
-        """The user of this process."""
+        """The status of a SelfSubjectReview: the user of this process."""
 
         user_info: _UserInfo
 
@@ -65,7 +65,7 @@ class _SelfReview(msgspec.Struct, frozen=True):
 
 class _AccessReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True):
-        """The decision of the authorizers."""
+        """The status of a SubjectAccessReview: the decision of the authorizers."""
 
         allowed: bool = False
         denied: bool = False

@@ -1,4 +1,4 @@
-"""``KubernetesCluster``: the methods of the port as HTTP requests."""
+"""``KubernetesCluster``: implements the port with HTTP requests."""
 
 import contextlib
 import copy

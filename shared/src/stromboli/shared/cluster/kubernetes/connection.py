@@ -167,8 +167,8 @@ class Connection:
     async def stream(
         self, path: str, what: str, query: Query, *, may_be_silent: bool = False
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The chunks of a long-running GET. Raises ExternalError on opening. Later errors, and
-        silence unless ``may_be_silent``, just end the stream.
+        """The chunks of a long-running GET. Raises ExternalError on opening. Later errors end the
+        stream, and so does a pause without data, unless ``may_be_silent``.
         """
         patience = aiohttp.ClientTimeout(
             sock_connect=self._settings.connect_timeout_s,
@@ -259,7 +259,7 @@ class Connection:
 
 
 async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:
-    """Raise the error for a status above 299."""
+    """Raise the ExternalError for a response with a status above 299."""
     if response.status >= 300:
         body = await response.read()
         after = response.headers.get("Retry-After", "")

@@ -68,7 +68,7 @@ class Credentials:
 
     @property
     def host(self) -> str:
-        """Scheme, host and port, possibly with a path prefix."""
+        """The server's scheme, host and port, possibly with a path prefix."""
         host: str = self._configuration.host
         return host
 
@@ -94,7 +94,7 @@ class Credentials:
         return {"Authorization": token.strip()} if token else {}
 
     async def refresh(self) -> None:
-        """Read the credentials again, once for all concurrent callers."""
+        """Read the credentials again if they are due, once for all concurrent callers."""
         if self._loader is None:
             return
         before = self._fresh_until

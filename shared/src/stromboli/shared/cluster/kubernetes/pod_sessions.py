@@ -126,7 +126,7 @@ class WebSocketPodSessions:
 
 
 class _RemoteExec:
-    """A command at the other end of a WebSocket."""
+    """A command that runs in a container, over a WebSocket."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, what: str) -> None:
         self._socket = socket
@@ -170,7 +170,7 @@ class _RemoteExec:
 
 
 class _RemoteConnection:
-    """A port of a pod at the other end of a WebSocket."""
+    """A connection to a port of a pod, over a WebSocket."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, what: str) -> None:
         self._messages = _messages(socket)
@@ -196,7 +196,7 @@ class _RemoteConnection:
 
 
 async def _messages(socket: aiohttp.ClientWebSocketResponse) -> AsyncGenerator[bytes, None]:
-    """The binary messages; text messages are taken as bytes."""
+    """The messages of a socket as bytes; text messages are encoded."""
     async for message in socket:
         if message.type == aiohttp.WSMsgType.BINARY and message.data:
             yield message.data

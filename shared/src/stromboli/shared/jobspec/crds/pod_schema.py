@@ -63,7 +63,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _job_specs(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each job spec: of a Job or JobTemplate, below a CronJob's template, in a flow's patches."""
+    """The job specs of a document: of a Job or JobTemplate, in a CronJob's template, or in a
+    JobFlow's patches."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return

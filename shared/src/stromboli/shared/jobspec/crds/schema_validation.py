@@ -141,14 +141,14 @@ def _expected_type(schema: Any) -> str:
 
 
 def _describe(value: Any) -> str:
-    """The value with its type, for a mismatch of types."""
+    """The reason of a type mismatch: the value with its type."""
     if isinstance(value, bool | int | float | str):
         return f"{_show(value)} is {type_name(value)}"
     return f"is {type_name(value)}"
 
 
 def type_name(value: Any) -> str:
-    """The JSON type of a value, with its article."""
+    """The JSON type of a value as text with an article, such as ``an integer``."""
     match value:
         case None:
             return "null"

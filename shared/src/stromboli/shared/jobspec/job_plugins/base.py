@@ -49,7 +49,8 @@ class Plugin:
     """Argument -> default value, whose type is the type of the argument."""
 
     def asked(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """The values of all arguments: those parsed before an error, else the defaults."""
+        """The values of all arguments: as given or, if not given or after a parse error, the
+        defaults."""
         return flags.read(arguments, self.defaults).values
 
     def problem(self, arguments: Sequence[str]) -> str:
@@ -80,7 +81,7 @@ class Plugin:
 
 
 def containers(pod: Pod) -> Iterator[dict[str, Any]]:
-    """Init containers and containers."""
+    """All containers of a pod: init containers, then main containers."""
     yield from pod["spec"].get("initContainers") or ()
     yield from main_containers(pod)
 
@@ -114,7 +115,7 @@ def mount(container: dict[str, Any], volume: str, path: str, **more: str) -> Non
 
 
 def add_volume(pod: Pod, volume: dict[str, Any]) -> None:
-    """Append a volume to the pod."""
+    """Add a volume to the pod."""
     pod["spec"]["volumes"] = [*(pod["spec"].get("volumes") or ()), volume]
 
 

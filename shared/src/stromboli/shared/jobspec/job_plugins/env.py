@@ -1,4 +1,4 @@
-"""Plugin ``env``: sets the task index in the environment of every container."""
+"""Plugin ``env``: sets environment variables with the task index in every container."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ TASK_INDEX = ("VK_TASK_INDEX", "VC_TASK_INDEX")
 
 
 class Env(base.Plugin):
-    """Sets both variables of the task index in containers and init containers."""
+    """Sets both variables with the task index in containers and init containers."""
 
     def problem(self, arguments: Sequence[str]) -> str:
         """Always empty: the plugin has no arguments and ignores any."""

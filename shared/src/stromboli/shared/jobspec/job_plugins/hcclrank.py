@@ -1,4 +1,4 @@
-"""Plugin ``hcclrank``: the rank of an Ascend process group, as an annotation of each pod."""
+"""Plugin ``hcclrank``: annotates each pod with its rank in an Ascend process group."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Plugin ``ray``: a Ray cluster of a head task and a worker task."""
+"""Plugin ``ray``: starts a Ray cluster from a head task and a worker task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar

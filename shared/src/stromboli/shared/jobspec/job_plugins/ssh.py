@@ -24,7 +24,8 @@ PRIVATE_KEY, PUBLIC_KEY, AUTHORIZED_KEYS, CONFIG = (
 
 
 class Ssh(base.Plugin):
-    """A Secret with keys and configuration, mounted in ssh's configuration directory."""
+    """Creates a Secret with keys and configuration, and mounts it as ssh's configuration
+    directory."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "ssh-key-file-path": USUAL_PATH,
@@ -63,8 +64,8 @@ class Ssh(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Mount the files. ssh rejects a private key of root that others may read; a container that
-        runs as another user must be able to read it.
+        """Mount the files with suitable modes: ssh rejects a private key of root that others may
+        read, while a container that runs as another user must be able to read it.
         """
         path = self.asked(arguments)["ssh-key-file-path"] or USUAL_PATH
         name = secret_name(job)

@@ -62,7 +62,7 @@ class Svc(base.Plugin):
 
 
 def config_map_name(job: Job) -> str:
-    """``<job>-svc``."""
+    """The name of the ConfigMap: ``<job>-svc``."""
     return f"{job.metadata.name}-svc"
 
 

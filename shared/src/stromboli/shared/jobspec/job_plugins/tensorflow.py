@@ -1,4 +1,5 @@
-"""Plugin ``tensorflow``: sets ``TF_CONFIG``, which describes the cluster to TensorFlow."""
+"""Plugin ``tensorflow``: sets ``TF_CONFIG``, from which TensorFlow reads the cluster's
+addresses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""The policies and their bindings as manifests, and the files that contain them."""
+"""Builds the manifests of the policies and their bindings, and the files that contain them."""
 
 import json
 import pathlib
@@ -133,7 +133,7 @@ def _match_conditions(
 
 
 def not_created_for_a_job(service_accounts: Sequence[str]) -> str:
-    """The condition that an object is not a child of a job, as our services create it."""
+    """The CEL condition that an object is not a child object of a job that our services created."""
     spared = (
         "object.?metadata.?ownerReferences.orValue([])"
         f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"

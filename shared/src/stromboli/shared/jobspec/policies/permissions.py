@@ -43,7 +43,7 @@ def _is_service(accounts: Sequence[str]) -> str:
 
 
 def _used(plural: str, kind: Kind[Any], of: str) -> str:
-    """A list of the queues or priority classes that an object names."""
+    """The CEL expression for the list of queues or priority classes that an object names."""
     at = f"{of}.{_AT[plural]}"
     if kind == kinds.QUEUES:
         default = "'default'" if plural != kinds.POD_GROUPS.plural else "''"
@@ -58,7 +58,7 @@ def _used(plural: str, kind: Kind[Any], of: str) -> str:
 
 
 def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Document]:
-    """The variables that determine whether an object may use the parameter."""
+    """The CEL variables that determine whether an object may use the parameter."""
     lists = {
         "namespaces": keys.ALLOWED_NAMESPACES,
         "users": keys.ALLOWED_USERS,

@@ -53,7 +53,8 @@ def count_values(document: Any) -> int:
 
 
 def _measured(document: Any) -> tuple[int, int]:
-    """Depth and number of values, counted until one of them exceeds its limit."""
+    """The depth and the number of values of a document, counted until one of them exceeds its
+    limit."""
     level: list[Any] = [document]
     levels = count = 0
     while level and levels <= patch.MAX_DEPTH and count <= MAX_VALUES:

@@ -25,7 +25,7 @@ ZONE_EXPECTED = "use a name of the time zone database such as Europe/Berlin, or 
 
 
 def violations(made: CronJob) -> Iterator[Violation]:
-    """All violations of a CronJob, without those of its template."""
+    """All violations of a CronJob, except those of its job template."""
     yield from _of_name(made)
     if reason := cron.problem(made.spec.schedule):
         yield Violation(path="spec.schedule", reason=reason, expected=SCHEDULE_EXPECTED)

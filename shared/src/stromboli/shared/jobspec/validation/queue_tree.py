@@ -82,11 +82,11 @@ class QueueTree:
         return last is not None and parent_of(last) == name
 
     def at(self, path: str) -> Collection[str]:
-        """Queues whose hierarchy annotation is this path."""
+        """Names of queues whose hierarchy annotation is this path."""
         return self._at.get(path, {}).keys()
 
     def under(self, path: str) -> Collection[str]:
-        """Queues whose hierarchy annotation is below this path."""
+        """Names of queues whose hierarchy annotation is below this path."""
         return self._under.get(path, {}).keys()
 
     def amounts(self, name: str, field: Field) -> units.Amounts:

@@ -130,7 +130,7 @@ def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
 
 
 def validated_fields(queue: Queue) -> tuple[object, ...]:
-    """The fields of a queue that rules read."""
+    """The fields of a queue that the validation rules read."""
     said = (getattr(queue.spec, name) for name in _SHARES)
     annotations = (
         queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)

@@ -185,8 +185,8 @@ def violations(
     policy: AdmissionPolicy,
 ) -> tuple[Violation, ...]:
     """All violations, up to about ``MAX_VIOLATIONS``. ``document`` is the object with defaults, or
-    the one to be deleted; ``before`` is the stored object of an update. An object beyond the size
-    limits gets only that violation."""
+    the one to be deleted; ``before`` is the stored object of an update. For an object that exceeds
+    a size limit, only that violation is returned."""
     if operation == "DELETE":
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()

@@ -1,4 +1,4 @@
-"""Decisions of the scheduler: what to execute for each, and the outcome.
+"""Execution of the scheduler's decisions: the result of each bind and eviction, and the outcome.
 
 A decision is trusted: only the scheduler knows nodes and capacity. The controller checks by uid
 that the pod and the job exist; the API server checks the same again. A decision that is delivered
@@ -21,11 +21,11 @@ from stromboli.shared.messages import scheduling
 
 Outcome = scheduling.TaskOutcome
 DISRUPTION = "DisruptionTarget"
-"""The condition of pods that are about to be deleted by the system."""
+"""The type of the condition of pods that are about to be terminated by the system."""
 
 
 class ExecutionResult(msgspec.Struct, frozen=True):
-    """The result of one bind or eviction, with or without a request."""
+    """The result of one bind or eviction, whether or not it needed a request."""
 
     result: scheduling.Result
     reason: str = ""
@@ -70,7 +70,7 @@ def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
 def before_bind(
     cache: controller_cache.ControllerCache, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult | None:
-    """The result if the cache already shows it; None if the pod has to be bound."""
+    """The result of a bind, if the cache already determines it; None if the pod has to be bound."""
     pod = cache.pod(f"{bind.namespace}/{bind.pod}")
     if pod is None or pod.metadata.uid != bind.uid:
         return None  # our cache may be behind the scheduler's
@@ -107,7 +107,8 @@ def _before_bind_of_job(
 def after_bind_refused(
     found: core.Pod | None, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result when the API server rejected a bind; ``found`` is the pod read afterwards."""
+    """The result of a bind that the API server rejected. ``found``: the pod as read afterwards,
+    None if absent."""
     if found is None or found.metadata.uid != bind.uid:
         return ExecutionResult("refused", "PodGone", "the pod does not exist")
     if found.spec.node_name:
@@ -124,7 +125,8 @@ def _bound(pod: core.Pod, decision: str) -> ExecutionResult:
 def before_eviction(
     cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
 ) -> ExecutionResult | None:
-    """The result if the cache already shows it; None if the pod has to be deleted."""
+    """The result of an eviction, if the cache already determines it; None if the pod has to be
+    deleted."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above
@@ -136,7 +138,7 @@ def before_eviction(
 
 
 def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Eviction) -> bool:
-    """Whether a pod that was read is known to have ended since, or to be terminating."""
+    """Whether the cache shows that the pod has ended, or is terminating, since it was read."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     is_another = pod is not None and pod.metadata.uid != eviction.uid
     return is_another or before_eviction(cache, eviction) is not None
@@ -182,7 +184,7 @@ def eviction_cause(
 
 
 def member_of(group: api_scheduling.PodGroup | None) -> eviction_cycles.Member | None:
-    """The PodGroup as a member of eviction cycles."""
+    """The PodGroup in the form that eviction cycles use; None if it is unknown."""
     if group is None:
         return None
     return eviction_cycles.Member(group.metadata.key, group.metadata.uid)

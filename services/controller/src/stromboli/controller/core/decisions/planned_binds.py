@@ -1,7 +1,9 @@
-"""Planned binds: whether the controller creates the pod with its node, and how.
+"""Planned binds: decides whether the controller creates a pod with its node, and builds the
+request.
 
-The scheduler placed the pod by its plan; what may have changed since is checked here, immediately
-before the create. A refused pod is created without a node by the next reconcile of its job.
+The scheduler placed the pod by its plan. Conditions that may have changed since are checked here,
+immediately before the create. A refused pod is created without a node by the next reconcile of its
+job.
 """
 
 import msgspec
@@ -23,7 +25,7 @@ NOT_ADMITTED = ExecutionResult("refused", "NotAdmitted", "the PodGroup was not a
 def job_of(
     cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
 ) -> Job | None:
-    """The job that the statement is about, if it exists and may have pods."""
+    """The job of the statement, if it exists and may have pods."""
     group = cache.pod_group(decided.pod_group)
     key = None if group is None else controller_cache.job_of(group)
     job = None if key is None else cache.job(key)
@@ -58,7 +60,7 @@ def refusal(
 
 
 def task_of(plan: plans.PodsPlanned, bind: scheduling.Bind) -> plans.PlannedTask | None:
-    """The task of the plan that the bind is about."""
+    """The bind's task in the plan; None if the plan lacks it."""
     return next((task for task in plan.tasks if task.task == bind.task), None)
 
 

@@ -1,8 +1,8 @@
 """Preparations of a bind: the pod's volume claims and device claims.
 
-Pure: from the claim as it is now to the next write or the result. Every write is conditional on the
-version that it was derived from, and a repeated evaluation, also after a restart, continues at the
-same step.
+Pure functions: from the current claim they derive the next write or the result. Every write is
+conditional on the version from which it was derived, and a repeated evaluation, even after a
+restart, continues at the same step.
 
 * An existing volume: the volume's ``claimRef`` is set to the claim, and Kubernetes' volume
   controller binds the two. A volume to provision: the node is set on the claim, and its provisioner
@@ -23,7 +23,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 controller removes the reference when the claim is deleted.
 """
 PROTECTION = "resource.kubernetes.io/delete-protection"
-"""Finalizer of a claim with devices, which keeps it while they are used."""
+"""Finalizer of a claim with devices, which keeps the claim while its devices are in use."""
 
 Next = commands.Patch | decisions.ExecutionResult | None
 """The next write, or the result; None: evaluate the claim again later."""

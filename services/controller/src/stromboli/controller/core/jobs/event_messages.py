@@ -35,7 +35,7 @@ def of_event(
 
 
 def of_phase(message: messages.JobPhaseChanged) -> str:
-    """A phase change in one line."""
+    """A one-line description of a phase change."""
     counts = msgspec.structs.asdict(message.counts)
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"

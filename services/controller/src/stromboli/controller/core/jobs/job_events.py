@@ -14,7 +14,7 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import batch
 
 _ENDING = (event_history.TERMINATING, *event_history.OVER)
-"""States of a pod whose eviction was recorded already."""
+"""Published states of a pod after which its eviction has been recorded already."""
 
 
 def due(
@@ -47,7 +47,7 @@ def due(
 
 
 def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[commands.RecordEvent]:
-    """An Event for each cause for which pods of the job were evicted, with their number."""
+    """An Event for each cause of evictions of the job's pods, with the number of evicted pods."""
     counts: Counter[str] = Counter()
     for command in of_tasks:
         published = command.message if isinstance(command, commands.Publish) else None

@@ -30,7 +30,8 @@ def group_key(job: Job) -> str:
 
 
 def group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Create the PodGroup, update it to the spec, or delete one of an earlier job version."""
+    """The commands that create the PodGroup, update it to the spec, or delete one of an earlier job
+    version."""
     state = cache.state(kinds.POD_GROUPS, group_key(job))
     group = cache.pod_group(group_key(job))
     if state is None:
@@ -74,13 +75,13 @@ def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.
 
 
 def controlled(cache: controller_cache.ControllerCache, job: Job) -> dict[str, str]:
-    """The ``controlledResources`` of the status once all of ``creations`` exist."""
+    """The ``controlledResources`` of the status once all objects of ``creations`` exist."""
     others = debug_tool_pods.without(plugin_objects.controlled(job, cache.plugins))
     return others | volumes.controlled(job) | debug_tool_pods.controlled(job)
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """Create the claims, the plugins' objects and those of debug tools."""
+    """The commands that create the claims, the plugins' objects and the objects of debug tools."""
     yield from volumes.resources(job)
     yield from plugin_objects.creations(job, cache.plugins)
     yield from debug_tool_pods.creations(cache, job)

@@ -69,7 +69,7 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 class _PodCounts:
-    """Pods by counter, and by task and phase."""
+    """The numbers of pods by counter of the status, and by task and phase."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(tasks.COUNTERS, 0)
@@ -142,7 +142,7 @@ class JobPods:
 
     @property
     def kept(self) -> tasks.Tally:
-        """The counts without pods that have to be deleted."""
+        """The counts of pods, except those that have to be deleted."""
         if self._job.spec.array is None:
             return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
         pods = [it.pod for it in self._known.values() if not it.is_doomed]
@@ -154,17 +154,18 @@ class JobPods:
         return len(self._doomed)
 
     def first_doomed(self, most: int) -> list[core.Pod]:
-        """Pods that have to be deleted, the highest index first: a task shrinks from its end."""
+        """Pods that have to be deleted, the highest index first, since a task is scaled down from
+        its end."""
         return [self._known[key].pod for _, key in self._doomed.first(most)]
 
     def missing(self, task: str, most: int) -> list[tasks.Member]:
-        """The first missing pods of a task. O(most)."""
+        """The missing pods of a task with the lowest indexes, at most ``most``. O(most)."""
         first = self._missing[task].first(most)
         return [self._members.member(task, index) for (index,) in first]
 
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
-        """Policy events of pods of the current attempt, by name; those of pending pods only if
-        requested, since these may be all."""
+        """Policy events of pods of the current attempt, by name. ``with_pending``: include those of
+        pending pods, which may be all pods."""
         found = self._policy_events | self._pending if with_pending else self._policy_events
         for name in sorted(found):
             yield found[name]
@@ -303,7 +304,7 @@ class JobPods:
 
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
-    """The current pods of the job. O(changes since the last call)."""
+    """The pods of the job, updated to the cache. O(changes since the last call)."""
     uid = job.metadata.uid
     known: Any = cache.derived.get(uid)
     changed = cache.take_changed(uid)

@@ -33,7 +33,8 @@ RULED = ("Pending", "Running", "Restarting")
 def advance(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Plan:
-    """The status write of a phase change; for a new job, together with its first objects."""
+    """The status write of a phase change, if one is due; for a new job, together with its first
+    objects."""
     phase = tasks.phase_of(job)
     if phase == "":
         return _accept(cache, job, observed.counts, now)

@@ -97,7 +97,8 @@ def effects(
 def _pod_commands(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> Iterator[commands.Command]:
-    """Create missing pods and delete surplus ones, once the PodGroup was admitted to its queue."""
+    """The commands that create missing pods and delete surplus ones, once the PodGroup was admitted
+    to its queue."""
     group = cache.pod_group(job_objects.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return

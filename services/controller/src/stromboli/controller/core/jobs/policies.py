@@ -274,7 +274,8 @@ def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
 def _order(
     job: Job, due: list[tuple[str, PolicyEvent]], listed: Mapping[str, LifecyclePolicy]
 ) -> PolicyAction | None:
-    """The first action that is possible in this phase, for all events for which it is due."""
+    """The first due action that is possible in this phase, combined for all events for which it is
+    due."""
     action: lifecycle.Action | None = None
     parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
@@ -338,7 +339,7 @@ def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> parti
 
 
 def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
-    """The back-off after the action number ``tried + 1`` of the policy."""
+    """The back-off after the policy's action number ``tried + 1``."""
     first = _length(policy.backoff)
     longest = _length(policy.max_backoff) or LONGEST_BACKOFF
     # In seconds, since repeated doubling can exceed the range of timedelta.

@@ -124,13 +124,13 @@ def is_overdue(job: Job, now: datetime) -> bool:
 
 
 def deadline(job: Job) -> datetime | None:
-    """When the job's time limit ends, by its current spec; None before the first start."""
+    """The end of the job's time limit, by its current spec; None before the first start."""
     since, limit = job.status.started_at, job.spec.active_deadline_seconds
     return None if since is None or limit is None else durations.later(since, limit)
 
 
 def is_of_earlier_attempt(job: Job, pod: core.Pod) -> bool:
-    """Whether a pod is not of the job's current attempt."""
+    """Whether a pod belongs to an earlier attempt of the job."""
     return manifests.version_of(pod) != job.status.version or tasks.is_of_earlier_try(job, pod)
 
 
@@ -179,8 +179,8 @@ def _named(cause: str) -> tuple[str, ...]:
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[event_history.TaskRecord]:
-    """Pods of this attempt whose last published state was not final, and that are deleted. O(pods
-    that may differ from their published state).
+    """Pods of the current attempt that are deleted, although their last published state was not
+    final. O(pods that may differ from their published state).
     """
     record = cache.published.jobs.get(job.metadata.key)
     if record is None or record.uid != job.metadata.uid:

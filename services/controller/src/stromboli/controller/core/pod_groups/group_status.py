@@ -30,9 +30,9 @@ EXPLAIN_EVERY = timedelta(seconds=5)
 """Minimum time between two changes of a condition's text: short enough to watch progress, long
 enough not to flood the API server."""
 PODS_REPORTED_AFTER = timedelta(seconds=1)
-"""How long a gang is pending for the same reason before its pods get a condition, which autoscalers
-and users read. A gang whose pods were just created is pending only briefly: a condition on each pod
-would cost another write, and a conflict with its bind."""
+"""How long a gang must be pending before its pods get a condition, which autoscalers and users
+read. A gang whose pods were just created is usually pending only briefly, and a condition on each
+pod would cost another write and could conflict with the bind."""
 Members = Mapping[pod_group_members.MemberState, Collection[str]]
 """State of members -> keys of the members in that state."""
 UNSCHEDULABLE = "Unschedulable"
@@ -44,7 +44,7 @@ READY = "tasks in gang are ready to be scheduled"
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
+    """The commands that update a PodGroup's status, its pods' conditions and its Events."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.warnings(cache, key, now)
@@ -86,7 +86,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def _pending_since(group: PodGroup) -> datetime | None:
-    """When pods get their condition; None if the group is not pending."""
+    """The time at which the pods get their condition; None if the group is not pending."""
     found = _condition(group.status, UNSCHEDULABLE)
     since = None if found is None else found.last_transition_time
     return None if since is None else since + PODS_REPORTED_AFTER
@@ -95,7 +95,7 @@ def _pending_since(group: PodGroup) -> datetime | None:
 def next_status(
     cache: controller_cache.ControllerCache, group: PodGroup, members: Members, now: datetime
 ) -> PodGroupStatus:
-    """The status that follows from the members and the explanation. O(member states)."""
+    """The status, derived from the states of members and the explanation. O(member states)."""
     running = succeeded = failed = placed = 0
     version = manifests.version_of(group)
     for found, keys in members.items():
@@ -256,8 +256,8 @@ def _events(
 def _pod_conditions(
     cache: controller_cache.ControllerCache, members: Members, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.Patch]:
-    """``PodScheduled`` False with the PodGroup's message on every pending pod. O(pods without this
-    condition).
+    """The patches that set the condition ``PodScheduled`` to False, with the PodGroup's message, on
+    all pending pods. O(pods without this condition).
     """
     why = _condition(status, UNSCHEDULABLE)
     if why is None:

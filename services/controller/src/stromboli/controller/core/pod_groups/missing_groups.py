@@ -36,7 +36,7 @@ def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When the next pod has waited for long enough."""
+    """The time at which the next pod has waited for long enough."""
     return min((at for at, _ in _waiting(cache, key) if at > now), default=None)
 
 

@@ -64,7 +64,7 @@ def started(
 
 
 def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create:
-    """The command that creates the job's PodGroup. Raises ValueError as ``desired_spec``."""
+    """The command that creates the job's PodGroup. Raises ValueError like ``desired_spec``."""
     name = pods.group_name(job)
     spec: dict[str, Any] = msgspec.to_builtins(desired_spec(cache, job))
     # If absent, they would mean a gang of 0 pods and the default queue.
@@ -131,8 +131,9 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
 
 
 def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
-    """Whether the PodGroup was created for an earlier job version. One without a version was
-    created by Volcano, which deletes it before the next one, so it is of the current version."""
+    """Whether the PodGroup was created for an earlier job version. A PodGroup without a version was
+    created by Volcano, which deletes it before it creates the next one, so it is of the current
+    version."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
     return has_version and manifests.version_of(group) < job.status.version
 
@@ -207,7 +208,8 @@ def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def _topology(topology: NetworkTopology) -> dict[str, Any]:
-    """A tier by number wins over one by name."""
+    """The topology constraint for the PodGroup. A tier by number takes precedence over one by
+    name."""
     found: dict[str, Any] = {"mode": topology.mode}
     if topology.highest_tier_allowed is not None:
         found["highestTierAllowed"] = topology.highest_tier_allowed

@@ -28,7 +28,7 @@ from stromboli.shared.jobspec import debug_tools
 from stromboli.shared.jobspec.policy_event_names import DEADLINE_EXCEEDED
 
 CONTROLLED = "tool-"
-"""Keys of ``controlledResources``."""
+"""Prefix of the keys of debug tools in ``controlledResources``."""
 COPIED = (
     "imagePullSecrets",
     "nodeSelector",
@@ -37,11 +37,11 @@ COPIED = (
     "tolerations",
     "volumes",
 )
-"""Fields that a tool's pod copies from its task's template: those for running on the node and for
-reading files."""
+"""Fields that a tool's pod copies from its task's template, to run on the same node and read the
+same files."""
 _LONGEST_LABEL = 63
 AGAIN_AFTER = timedelta(seconds=30)
-"""How long after the creation of a failed pod the next one is created."""
+"""Minimum time between the creation of a failed pod and the creation of its replacement."""
 
 
 def carried_out(
@@ -66,7 +66,7 @@ def carried_out(
 
 
 def due(cache: controller_cache.ControllerCache, job: Job) -> datetime | None:
-    """When the next failed pod of a tool is replaced. O(tools)."""
+    """The time at which the next failed pod of a tool is replaced. O(tools)."""
     found = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
     times = [_again_at(pod) for pod in found if pod is not None and tasks.has_finished(pod)]
     return min((at for at in times if at is not None), default=None)
@@ -112,7 +112,7 @@ def _withdrawn(
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """Create the other objects of requested tools."""
+    """The commands that create the requested tools' objects other than pods."""
     for request in debug_tools.requested_tools(job):
         yield from _objects(cache, job, request)
 
@@ -144,7 +144,7 @@ def controlled(job: Job) -> dict[str, str]:
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
-    """The recorded objects without those of debug tools."""
+    """The entries of ``controlledResources`` without those of debug tools."""
     return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
 
 

@@ -180,7 +180,7 @@ def _template(pod: core.Pod) -> core.Pod:
 
 
 def spec_digest(template: core.Pod) -> str:
-    """A digest of what a namespace's pods of this template require."""
+    """A digest of the namespace and the requirements of pods of this template."""
     content = template.metadata.namespace.encode() + b"/" + base.encode(template.spec)
     return hashlib.sha256(content).hexdigest()[:16]
 

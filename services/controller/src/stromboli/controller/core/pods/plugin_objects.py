@@ -1,4 +1,5 @@
-"""The objects of a job's plugins, their changes of its pods, and the record of both in its status.
+"""The objects of a job's plugins, the plugins' changes of its pods, and the record of both in the
+job's status.
 
 ``status.controlledResources`` has ``plugin-<name>`` while the plugin's objects exist, as in
 Volcano, and in addition a digest of their inputs, to detect when they must be updated.
@@ -20,7 +21,8 @@ from stromboli.shared.jobspec import job_plugins
 PLUGIN = "plugin-"
 """Keys of ``controlledResources``: ``plugin-<name>``, as long as the plugin's objects exist."""
 DIGEST = keys.PREFIX + "digest-"
-"""Prefix of further keys: the digest of the inputs of a plugin's objects."""
+"""Prefix of further keys of ``controlledResources``, whose values are digests of the inputs of a
+plugin's objects."""
 
 
 class PluginFailedError(Exception):
@@ -52,7 +54,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 
 
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
-    """Errors in arguments that do not prevent pods."""
+    """Errors in plugin arguments that do not prevent the creation of pods."""
     for name, plugin, arguments in _chosen(job, plugins):
         for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
             yield f"plugin {name}: {found}"

@@ -1,6 +1,6 @@
-"""Pods of a job: the template as written, plus the pod's name, labels, PodGroup, claims and
-hostname, as in Volcano. The volume of a claim has a name that follows from the claim, so that the
-same pod is built again after a crash.
+"""Builds the pods of a job: the task's template plus the pod's name, labels, PodGroup, claims and
+hostname, as in Volcano. The names of volumes are derived from their claims, so that the same pod is
+built again after a crash.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def _of_spec(job: Job) -> Iterator[Blocker]:
 
 
 def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
-    """Errors in the plugins' arguments that do not prevent pods."""
+    """Warnings about errors in plugin arguments that do not prevent the creation of pods."""
     for message in plugin_objects.problems(job, plugins):
         yield Blocker("PluginError", message)
 

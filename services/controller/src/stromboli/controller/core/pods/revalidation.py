@@ -1,4 +1,4 @@
-"""Revalidation: the rules of admission for jobs that were created while the webhook was down.
+"""Revalidation: applies admission's rules to jobs that were created while the webhook was down.
 
 Only jobs that have not begun are validated: a running job was valid when it began, and rules of a
 new version must not stop it.

@@ -19,7 +19,7 @@ COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
-    """Write the counts if they changed."""
+    """The patch of the queue's counts, if they changed."""
     queue = cache.queue(name)
     if queue is None or cache.is_going(queue):
         return ()

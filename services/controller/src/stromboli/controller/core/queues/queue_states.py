@@ -34,7 +34,7 @@ TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
 
 
 def read(text: str) -> State:
-    """The state in a status: an empty one is Open, an unknown one Unknown."""
+    """The state in a queue's status. An empty text means Open, an unrecognized one Unknown."""
     if not text:
         return "Open"
     return next((state for state in STATES if state == text), "Unknown")

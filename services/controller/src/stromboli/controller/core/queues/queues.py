@@ -61,8 +61,8 @@ def is_empty(cache: controller_cache.ControllerCache, name: str) -> bool:
 def _obey(
     cache: controller_cache.ControllerCache, queue: Queue, user_command: Command, now: datetime
 ) -> commands.Plan:
-    """Execute a user command, or reject it with a reason. Repeating it changes nothing, and the
-    next one waits until it is deleted.
+    """Execute a user command, or reject it with a reason. Executing it again changes nothing, and
+    the next command waits until this one is deleted.
     """
     why = _refusal(cache, queue, user_command)
     if not why:
@@ -88,7 +88,7 @@ def _obey(
 def _ordered(
     cache: controller_cache.ControllerCache, queue: Queue, action: str
 ) -> commands.Patch | None:
-    """The next write for a command; None once it is carried out."""
+    """The next write for a command; None once the command is executed."""
     if action == "CloseQueue":
         # From now on the queue is closed by its own command and does not open with its parent.
         return _mark(queue, closed_by_parent=False) or _settle(cache, queue, "CloseQueue")
@@ -124,7 +124,8 @@ def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -
 
 
 def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> commands.Patch | None:
-    """Close a queue below a closed one, open one that was closed with a parent that is open."""
+    """The patch that closes a queue below a closed one, or opens a queue that was closed with its
+    parent once the parent is open."""
     above = _state_above(cache, queue)
     if above in queue_states.SHUT:
         if queue.status.state in queue_states.SHUT:

@@ -24,7 +24,7 @@ OWN = "mutate.pods.stromboli.sh"
 
 
 class _Rule(meta.Part, frozen=True, kw_only=True):
-    """Requests that a webhook or policy matches."""
+    """A rule of a webhook or policy: the requests that it matches."""
 
     api_groups: tuple[str, ...] = ()
     api_versions: tuple[str, ...] = ()
@@ -68,7 +68,8 @@ class Mutator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """``problem``: why no pod may be created with its node; empty if some may."""
+    """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
+    some may."""
 
     problem: str = ""
     mutators: tuple[Mutator, ...] = ()
@@ -90,8 +91,8 @@ def _may_match(
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: those that protect
-    the annotations, None if absent."""
+    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: the policy that
+    protects the annotations and its binding, None if absent."""
 
     webhooks: tuple[bytes, ...] = ()
     mutating_policies: tuple[bytes, ...] = ()

@@ -51,7 +51,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 Message = batch.PublishedJob | batch.PublishedTaskChunk
 Chunk = tuple[str, int]
-"""Task and number of the chunk."""
+"""A chunk, identified by its task and its number."""
 HOME: Chunk = ("", -1)
 """The chunk of the job's own record, which includes the first chunk of its home task."""
 
@@ -92,7 +92,7 @@ class BatchState:
         self._dirty: dict[str, dict[Chunk, Mark]] = {}
         self._keys: dict[str, set[str]] = {}
         self._homes: dict[str, tuple[str, str]] = {}
-        """Job -> its uid and home task."""
+        """Job -> the uid and the home task of the job."""
         self._events_end = 0
         self._spans: deque[_Span] = deque()
         self._appending: dict[int, int] = {}
@@ -100,7 +100,7 @@ class BatchState:
 
     @property
     def dirty_chunks(self) -> int:
-        """How many chunks differ. O(jobs that differ)."""
+        """The number of chunks that differ from the topic. O(jobs that differ)."""
         return sum(map(len, self._dirty.values()))
 
     # Events
@@ -224,7 +224,7 @@ class BatchState:
             self._drop_key(job, key)
 
     def note_fenced(self, key: str) -> None:
-        """Note a record of a fenced writer: its key has to be written again."""
+        """Note a record of a fenced writer, whose key therefore has to be written again."""
         if key != POSITION_KEY:
             job = _job_of(key)
             self._keys.setdefault(job, set()).add(key)

@@ -78,7 +78,7 @@ class CompleteSpecs:
 
 
 def read(kind: kinds.Kind[Any], found: meta.Object) -> commands.ReadSpec:
-    """The command that completes an object."""
+    """The command that reads the complete spec of an object."""
     return commands.ReadSpec(
         kind=kind, namespace=found.metadata.namespace, name=found.metadata.name
     )

@@ -137,7 +137,7 @@ class ControllerCache:
         return self._jobs(self._job_relations.of("maker", owner_uid))
 
     def made_from(self, template: str) -> list[batch.Job]:
-        """Jobs that flows made from a template, by name."""
+        """Jobs that flows created from a template, by name."""
         return self._jobs(self._job_relations.of("template", template))
 
     def answer(self, pod_uid: str, question: commands.ProbeRequest) -> ProbeResult | None:
@@ -170,7 +170,7 @@ class ControllerCache:
         return self._pods(self._pods_of.get(job_uid, ()))
 
     def members(self, pod_group: str) -> list[core.Pod]:
-        """Pods that name the PodGroup as theirs, by name."""
+        """Members of the PodGroup: pods that name it, by name."""
         return self._pods(self.group_members.of(pod_group))
 
     def take_changed(self, job_uid: str) -> set[str]:
@@ -184,7 +184,7 @@ class ControllerCache:
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
-        """Why the PodGroup (of this uid) is pending; None if it is not."""
+        """The explanation why the PodGroup (of this uid) is pending; None if it is not."""
         return self._explanations.of(pod_group)
 
     def is_ours(self, job: batch.Job) -> bool:
@@ -283,7 +283,7 @@ class ControllerCache:
                 self.forget(kinds.PODS, f"{namespace}/{message.pod}", message.pod_uid)
 
     def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[ReconcileKey, ...]:
-        """Apply a write response, or an object just read, ahead of the topics."""
+        """Apply a write response, or an object that was just read, ahead of the topics."""
         if kind not in topics.SNAPSHOTS:
             return ()
         change = self._specs.observe(self._objects, kind, written)
@@ -308,7 +308,7 @@ class ControllerCache:
         return self._touched(kind, key, found)
 
     def mark_recorded(self, event: commands.RecordEvent) -> None:
-        """Note that the Event was handed to the recorder."""
+        """Note that the Event was queued at the recorder."""
         self._recorded.mark(event)
 
     def note_answer(

@@ -1,6 +1,6 @@
 """The history of published events: the last event of each job and pod on ``batch.events``.
 
-Phases and pods are facts in the cluster, so an event is due exactly when the cluster differs from
+Phases and pods are state of the cluster, so an event is due exactly when the cluster differs from
 the last published state. Hence a crash between a write and its event loses no event, and a restart
 repeats none. A job is removed once its deletion is published, so memory is bounded by live jobs.
 """
@@ -53,16 +53,17 @@ class TaskRecord(msgspec.Struct, gc=False):
 
 
 class JobHistory(msgspec.Struct):
-    """What was published about one job (one uid)."""
+    """The published state of one job (one uid)."""
 
     uid: str
     phase: str = ""
     retry_count: int = 0
     tasks: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
-    """Task -> the highest attempt of each index so far, 0 for none. It includes deleted pods. Four
-    bytes for each index. Cleared when the job finishes. Events of its pods that follow count, so
-    that events that are applied twice, the second time in a later phase, change nothing."""
+    """Task -> the highest attempt of each index so far, 0 for none, including deleted pods. Takes
+    four bytes for each index. It is cleared when the job finishes; later events of its pods are
+    counted again, so that events that are applied twice, the second time in a later phase, change
+    nothing."""
     has_had_pods: bool = False
     object_version: int = 0
     """The resourceVersion of the job at the last published phase."""
@@ -70,7 +71,8 @@ class JobHistory(msgspec.Struct):
     """Pods with an event whose append was not acknowledged: it may be on the topic."""
 
     def forget(self, uid: str) -> None:
-        """Remove a pod that ended and is gone, so that long-lived jobs do not grow."""
+        """Remove a pod that has ended and is deleted, so that the history of long-lived jobs does
+        not grow."""
         self.tasks.pop(uid, None)
         self.unsure.pop(uid, None)
 
@@ -86,7 +88,7 @@ class JobHistory(msgspec.Struct):
 
 
 class EventHistory:
-    """Job key -> what was published. Applying a message costs O(1)."""
+    """The published state of each job, by key. Applying a message costs O(1)."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
@@ -114,7 +116,8 @@ class EventHistory:
         self.loaded.clear()
 
     def mark_looked_for(self, job: str, uid: str) -> None:
-        """Note that the object (the job, or a pod of it) was read, so the cache is not behind."""
+        """Note that the object (the job or one of its pods) was read, so the cache does not lag
+        behind the events."""
         if job in self.loaded:
             self.loaded[job].add(uid)
 
@@ -150,7 +153,7 @@ class EventHistory:
                 pass
 
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
-        """How many attempts of this task and index were published."""
+        """The number of attempts of this task and index that were published."""
         history = self.jobs.get(job.metadata.key)
         if history is None or history.uid != job.metadata.uid:
             return 0
@@ -273,7 +276,8 @@ def due_tasks(
 
 
 def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
-    """Whether the command publishes the end of a pod that no restart of its job had ended."""
+    """Whether the command publishes the end of a pod that was not caused by a restart of its
+    job."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)
@@ -285,7 +289,7 @@ def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
 def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChanged | None:
     """The event for a phase that was not published yet.
 
-    It is a function of the job alone, so a repetition has the same content.
+    The event is a function of the job alone, so repeated events have the same content.
     """
     key, status = job.metadata.key, job.status
     history = published.jobs.get(key)
@@ -372,7 +376,7 @@ def _changed(
 
 
 def _requests(pod: core.Pod) -> dict[str, int]:
-    """What the pod requests; empty if a quantity is invalid, which no API server stores."""
+    """The pod's requests; empty if a quantity is invalid, which no API server stores."""
     try:
         return quota.requests(pod.spec)
     except ValueError:

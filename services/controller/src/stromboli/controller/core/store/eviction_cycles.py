@@ -48,7 +48,7 @@ class EvictionCycles:
 
     def note(self, beneficiary: Member, victim: Member, now: datetime) -> tuple[Member, ...]:
         """Note an executed eviction; return the members of the cycle that it closes, the
-        beneficiary first, or nothing, also for a cycle that is reported already."""
+        beneficiary first. Empty if it closes no cycle, or one that is reported already."""
         self._drop_before(now - WINDOW)
         if beneficiary == victim:
             return ()
@@ -69,12 +69,13 @@ class EvictionCycles:
         return () if is_known else members
 
     def of(self, uid: str, now: datetime) -> tuple[Member, ...]:
-        """The last cycle of this PodGroup, or nothing if the window is over."""
+        """The members of the last cycle of this PodGroup; empty once its window is over."""
         found = self._found.get(uid)
         return found.members if found is not None and now < found.at + WINDOW else ()
 
     def until(self, uid: str) -> datetime | None:
-        """When the last cycle of this PodGroup is no longer reported; None for no cycle."""
+        """The time from which the last cycle of this PodGroup is no longer reported; None without a
+        cycle."""
         found = self._found.get(uid)
         return None if found is None else found.at + WINDOW
 

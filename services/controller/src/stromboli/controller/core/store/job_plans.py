@@ -70,7 +70,7 @@ class JobPlans:
         self._unplannable[job_uid] = version
 
     def is_excluded(self, job_uid: str, version: int) -> bool:
-        """Whether this version of the job is not to be planned."""
+        """Whether this version of the job must not be planned."""
         return self._unplannable.get(job_uid) == version
 
     def reject(self, spec_digest: str) -> None:
@@ -82,7 +82,7 @@ class JobPlans:
             self._is_full = True
 
     def is_rejected(self, spec_digest: str) -> bool:
-        """Whether pods of this spec are not to be planned."""
+        """Whether pods with this spec must not be planned."""
         return spec_digest in self._rejected
 
     def forget(self, job_uid: str) -> None:

@@ -25,7 +25,7 @@ ItemKind = Literal[
     "numatopology",
 ]
 SOURCES = ("label", "file")
-"""The sources of HyperNodes; each has a reconcile key."""
+"""The types of sources of HyperNodes; each has a reconcile key."""
 T = TypeVar("T")
 
 

@@ -36,7 +36,7 @@ class _Members(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupMembers:
-    """PodGroup -> its pods, counted by state."""
+    """The pods of each PodGroup, by state."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MemberState, _Members]] = {}
@@ -82,7 +82,7 @@ class GroupMembers:
 
 
 def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
-    """The state of a pod."""
+    """The state of a pod as a member."""
     found = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
     return MemberState(
         version=manifests.version_of(pod),

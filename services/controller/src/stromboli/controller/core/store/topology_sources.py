@@ -54,7 +54,7 @@ class Source(Protocol):
     """A source of HyperNodes."""
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
-        """All HyperNodes, each below those that name it."""
+        """All HyperNodes that the source requires, for nodes with these labels."""
 
 
 class LabelSource(msgspec.Struct, frozen=True):
@@ -107,12 +107,12 @@ def _label_name(kind: str, tier: int, way: tuple[str, ...]) -> str:
 
 
 def _legible(text: str) -> str:
-    """A text shortened and cleaned to a valid part of an object's name."""
+    """The text, shortened and reduced to characters that are valid in an object's name."""
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip(".-")[:63].rstrip(".-") or "x"
 
 
 class SwitchSource(msgspec.Struct, frozen=True):
-    """HyperNodes for switches: name -> (kind of its members, members)."""
+    """HyperNodes from switches. ``switches``: name -> (kind of its members, members)."""
 
     switches: Mapping[str, tuple[str, tuple[str, ...]]]
 

@@ -47,7 +47,7 @@ def total(job: Job) -> int:
 
 
 def window(job: Job) -> indexes.Indexes:
-    """The indexes that have pods now. O(runs)."""
+    """The indexes that may have pods now. O(runs)."""
     if job.spec.array is None:
         return indexes.Indexes()
     return _without_result(job, job.spec.array).first(job.spec.tasks[0].replicas)

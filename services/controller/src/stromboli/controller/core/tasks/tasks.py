@@ -44,7 +44,7 @@ def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
 
 
 def least(task: TaskSpec) -> int:
-    """How many pods of the task the gang needs."""
+    """The number of the task's pods that the gang needs."""
     if task.min_available is not None:
         return task.min_available
     parts = task.partition_policy
@@ -135,13 +135,13 @@ def room(
 
 
 def task_of(pod: core.Pod) -> str:
-    """The name of the pod's task, empty for a pod of no job."""
+    """The name of the pod's task; empty for a pod that belongs to no job."""
     return pod.metadata.annotation(keys.TASK_SPEC) or ""
 
 
 def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod is of an earlier attempt: of an earlier version of its job and not finished,
-    superseded by a partial restart, or of an index whose result is recorded."""
+    """Whether the pod belongs to an earlier attempt: it is unfinished and of an earlier job
+    version, superseded by a partial restart, or of an index whose result is recorded."""
     if manifests.version_of(pod) < job.status.version and not has_finished(pod):
         return True
     return partial_restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
@@ -220,7 +220,8 @@ def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -
 def unreadable(
     cache: controller_cache.ControllerCache, job: Job, members: Members | None = None
 ) -> int:
-    """How many of the job's pod names belong to unreadable pods. O(unreadable pods)."""
+    """The number of unreadable pods that have a name of one of the job's pods. O(unreadable
+    pods)."""
     unknown = cache.unknown_pods()
     if not unknown:
         return 0

@@ -20,7 +20,7 @@ members) is cut."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Write every status that changed."""
+    """The patches of all statuses that changed."""
     layout = cache.topology_index.layout
     counts = dict(zip(layout.names, layout.counts(), strict=True))
     patches: list[commands.Command] = []

@@ -95,7 +95,8 @@ def flow_job_name(found: JobFlow, entry: str) -> str:
 
 
 def cron_job_name(cron: CronJob, at: datetime) -> str:
-    """``<cron>-<unix minutes>``; for a time within a minute (``@every 90s``), its seconds."""
+    """The name of a CronJob's job: ``<cron>-<unix minutes>``, or unix seconds for a time within a
+    minute (``@every 90s``)."""
     seconds = int(at.timestamp())
     return f"{cron.metadata.name}-{seconds // 60 if seconds % 60 == 0 else seconds}"
 

@@ -116,7 +116,7 @@ def next_phase(phase: str, jobs: list[str | None]) -> str:
 
 
 def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
-    """The spec of the job: the template's with the flow's patch over it."""
+    """The spec of the job: the template's spec with the flow's patch applied."""
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
     if entry.patch is not None:
         spec = template_patch.merged(spec, msgspec.json.decode(entry.patch.job_spec) or {})

@@ -19,7 +19,7 @@ EVERY = timedelta(seconds=2)
 
 
 def concern(probe: flow.Probe, job: batch.Job) -> bool:
-    """Whether any test applies to a task of this job."""
+    """Whether any test of the probe applies to a task of this job."""
     names = {task.name for task in tasks.specs(job)}
     looked_at = {it.task_name for it in probe.task_status_list}
     looked_at |= {task_name for task_name, _ in _questions(probe)}
