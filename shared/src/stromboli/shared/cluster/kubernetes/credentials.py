@@ -94,7 +94,7 @@ class Credentials:
         return {"Authorization": token.strip()} if token else {}
 
     async def refresh(self) -> None:
-        """Read the credentials again if they are due, once for all concurrent callers."""
+        """Read the credentials again, once for all concurrent callers. Raises UnavailableError."""
         if self._loader is None:
             return
         before = self._fresh_until

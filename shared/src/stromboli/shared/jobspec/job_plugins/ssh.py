@@ -81,7 +81,7 @@ class Ssh(base.Plugin):
 
 
 def secret_name(job: Job) -> str:
-    """``<job>-ssh``."""
+    """The name of the Secret: ``<job>-ssh``."""
     return f"{job.metadata.name}-ssh"
 
 

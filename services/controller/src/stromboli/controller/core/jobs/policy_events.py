@@ -66,7 +66,8 @@ class Pods(Protocol):
         """Policy events of pods of the current attempt, by name."""
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
-        """Uids of pods that may differ from their published state; None: deleted."""
+        """Pairs of a uid and the pod, for pods that may differ from their published state. None:
+        the pod is deleted."""
 
     @property
     def has_rejected(self) -> bool:

@@ -9,8 +9,7 @@ from stromboli.shared.messages import node_topology
 
 
 class HardwareIndex:
-    """The newest report of each node from ``cluster.topology``, and the names of nodes with a
-    Numatopology."""
+    """The newest report of each node, from ``cluster.topology``."""
 
     def __init__(self) -> None:
         self._observed: dict[str, node_topology.TopologyObserved] = {}
