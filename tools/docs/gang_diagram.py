@@ -1,6 +1,6 @@
 """Draws docs/pictures/gangs.svg: the decisions of two sessions about the same jobs.
 
-    python -m tools.docs.gangs [--check]
+    python -m tools.docs.gang_diagram [--check]
 
 Four jobs of six pods need 24 CPUs in total, and the nodes have 16. One session places single pods
 in random order, the other one places gangs. The diagram shows the decisions.
@@ -154,7 +154,7 @@ def _caption(left: int, y: int, job: str, held: int) -> str:
     if held == PODS:
         text = f"{held} of {PODS}: runs"
     elif held:
-        text = f"{held} of {PODS}: waits, and holds {held} places"
+        text = f"{held} of {PODS}: waits, and holds {held} CPUs"
     else:
         text = f"0 of {PODS}: waits, and holds nothing"
     return (
@@ -167,7 +167,7 @@ if __name__ == "__main__":
     made = diagram()
     if sys.argv[1:] == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
-            sys.exit(f"{FILE.name} is out of date; run python -m tools.docs.gangs")
+            sys.exit(f"{FILE.name} is out of date; run python -m tools.docs.gang_diagram")
     else:
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text(made, encoding="utf-8")

@@ -298,9 +298,9 @@ class Controller:
             try:
                 found = self._network_file.look()
             except topology_file.FileError as error:
-                _log.error("network file not used", reason=str(error))
+                _log.error("topology file not used", reason=str(error))
             except Exception as error:  # users edit the file, so any content is possible
-                isolation.report(error, "network file")
+                isolation.report(error, "topology file")
             else:
                 if found is not None:
                     self._cache.discovery = found

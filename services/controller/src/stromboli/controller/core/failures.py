@@ -138,7 +138,7 @@ def _what(command: commands.Command) -> str:
         case commands.PatchJobStatus():
             return "write the status"
         case commands.Publish() | commands.RecordEvent():
-            return "tell"
+            return "publish an event"
         case commands.RunProbe():
             return "probe a pod"
         case commands.PlanPods() | commands.WithdrawPlan():

@@ -100,7 +100,7 @@ class KafkaBus:
 
     async def _mend(self) -> None:
         """Create topics that were deleted, and restore the settings of recreated ones."""
-        assert self._admin is not None, "read within the bus"
+        assert self._admin is not None, "enter the bus as an async context manager first"
         with contextlib.suppress(*clients.CLIENT_ERRORS, errors.ExternalError):
             await topic_provisioning.ensure_topics(self._admin, self._given)
 
@@ -108,7 +108,7 @@ class KafkaBus:
         self, topic: topics.Topic, group: str
     ) -> AbstractAsyncContextManager[port.GroupConsumer]:
         """See ``port.Bus.consume``. Waits while the broker is unavailable."""
-        assert self._admin is not None, "work within the bus"
+        assert self._admin is not None, "enter the bus as an async context manager first"
         return group_consumer.consuming(self._given, self._admin, topic, group, self._mend)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:

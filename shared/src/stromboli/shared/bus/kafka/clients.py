@@ -97,11 +97,11 @@ async def retry_until_available(what: str, call: Callable[[], Awaitable[T]]) -> 
                 raise trouble from error
             if not is_away:
                 is_away = True
-                _log.warning("log away", what=what, reason=trouble.reason)
+                _log.warning("log unavailable", what=what, reason=trouble.reason)
             await asyncio.sleep(backoff.next_s())
         else:
             if is_away:
-                _log.info("log back", what=what)
+                _log.info("log available again", what=what)
             return result
 
 
@@ -172,7 +172,7 @@ async def _finish_within(
     if not is_over:
         return f"not done within {timeout_s} s"
     if ending.cancelled():
-        return "ended within"
+        return "cancelled by the client"
     error = ending.exception()
     return None if error is None else str(error) or type(error).__name__
 

@@ -96,7 +96,7 @@ class KubernetesCluster:
                 if not pages.expired():
                     raise
             except msgspec.DecodeError as error:
-                raise errors.TransientError(what, f"garbled answer: {error}") from None
+                raise errors.TransientError(what, f"invalid response: {error}") from None
             else:
                 if whole is not None:
                     return whole
@@ -117,7 +117,7 @@ class KubernetesCluster:
         try:
             return listing.page(body)
         except msgspec.DecodeError as error:
-            raise errors.TransientError(what, f"garbled answer: {error}") from None
+            raise errors.TransientError(what, f"invalid response: {error}") from None
 
     async def watch(
         self, kind: port.AnyKind, resource_version: str
@@ -274,7 +274,7 @@ def read_event(what: str, line: bytes) -> port.WatchEvent:
         kind, *objects = _LINE.decode(nesting.outer(line, levels=1)).type, *nesting.parts(line, 2)
         read = _Line(kind, msgspec.Raw(objects[0]))
     except msgspec.DecodeError as error:
-        raise errors.TransientError(what, f"garbled event: {error}") from None
+        raise errors.TransientError(what, f"invalid watch event: {error}") from None
     if read.type not in _EVENT_TYPES:
         raise status.translate_event(what, bytes(read.object))
     return port.WatchEvent(read.type, bytes(read.object))  # type: ignore[arg-type]  # checked above

@@ -180,7 +180,7 @@ class Connection:
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     response = await stack.enter_async_context(opening)
             except TimeoutError:
-                raise errors.UnavailableError(what, "no answer in time") from None
+                raise errors.UnavailableError(what, "no response in time") from None
             await _raise_for_status(what, response)
             stack.callback(_abort_stream, response)
             chunks = _chunks(response)
@@ -226,7 +226,7 @@ class Connection:
         read.
         """
         if self._session is None:
-            raise RuntimeError("a cluster is used as an async context manager")
+            raise RuntimeError("enter the cluster as an async context manager first")
         url = self._access.host + urllib.parse.quote(path)
         if query:
             url += "?" + urllib.parse.urlencode(query)
@@ -241,8 +241,8 @@ class Connection:
                 **options,
             ) as response:
                 yield response
-        except TimeoutError:  # before ClientError: aiohttp's own timeouts are both
-            raise errors.UnavailableError(what, "no answer in time") from None
+        except TimeoutError:  # before ClientError, since aiohttp's timeouts are both
+            raise errors.UnavailableError(what, "no response in time") from None
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise errors.UnavailableError(what, reason) from error

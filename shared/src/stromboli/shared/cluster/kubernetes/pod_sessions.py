@@ -162,7 +162,9 @@ class _RemoteExec:
     def exit_code(self) -> int:
         """The exit code from the command's status."""
         if self._status is None:
-            reason = f"the connection broke before it ended (code {self._socket.close_code})"
+            reason = (
+                f"the connection was lost before the command ended (code {self._socket.close_code})"
+            )
             raise errors.UnavailableError(self._what, reason)
         if (code := self._status.exit_code) is None:
             raise errors.InvalidError(self._what, self._status.message or self._status.reason)
@@ -219,7 +221,7 @@ async def _time_limit(what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(OPEN_WITHIN_S):
             yield
     except TimeoutError:
-        raise errors.UnavailableError(what, f"no answer within {OPEN_WITHIN_S:g} s") from None
+        raise errors.UnavailableError(what, f"no response within {OPEN_WITHIN_S:g} s") from None
 
 
 def _refusal(status: int, what: str) -> errors.ExternalError:

@@ -152,7 +152,7 @@ def type_name(value: Any) -> str:
     match value:
         case None:
             return "null"
-        case bool():  # before int: a bool is one
+        case bool():  # before int, since bool is a subclass
             return "a boolean"
         case int():
             return "an integer"

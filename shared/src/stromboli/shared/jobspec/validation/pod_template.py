@@ -113,7 +113,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         yield from _of_toleration(toleration, f"{path}.tolerations[{index}]")
     yield from _of_volumes(spec.volumes, f"{path}.volumes")
     volumes = {volume.name for volume in spec.volumes}
-    there = naming.join_limited(sorted(volumes)) or "none yet"
+    there = naming.join_limited(sorted(volumes)) or "it has none"
     seen: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),
@@ -216,7 +216,7 @@ def _of_mounts(
             )
         if not mount.mount_path:
             yield Violation(
-                path=f"{path}[{index}].mountPath", reason="no path", expected="where it is mounted"
+                path=f"{path}[{index}].mountPath", reason="no path", expected="a mount path"
             )
         elif mount.mount_path in seen:
             yield Violation(

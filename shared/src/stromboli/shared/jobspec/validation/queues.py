@@ -91,7 +91,9 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
             )
     if name in PROTECTED:
         yield Violation(
-            path="metadata.name", reason=f"queue {name!r} always exists", expected="another queue"
+            path="metadata.name",
+            reason=f"queue {name!r} always exists",
+            expected="it cannot be deleted",
         )
     children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
     if children:
@@ -242,7 +244,7 @@ def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
         return Violation(
             path="spec.parent",
             reason=f"queue {parent!r} is a descendant of {name!r}",
-            expected="another queue",
+            expected="use another parent",
         )
     return None
 

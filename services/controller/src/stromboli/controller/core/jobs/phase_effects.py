@@ -62,7 +62,7 @@ def effects(
             for it in pods.warnings(job, cache.plugins)
         ]
         stage += [
-            job_events.about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
+            job_events.about(job, "Warning", "NotCarriedOut", f"not executed: {line}", now)
             for line in policies.unsupported(job)
         ]
         if not blockers:

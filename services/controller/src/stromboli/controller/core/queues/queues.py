@@ -120,7 +120,7 @@ def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -
     return f"its parent queue {queue.spec.parent!r} is {above}; open the parent first"
 
 
-# What is
+# State
 
 
 def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> commands.Patch | None:

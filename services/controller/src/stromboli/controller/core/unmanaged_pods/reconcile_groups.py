@@ -141,7 +141,7 @@ def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
     return (commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now),)
 
 
-# Later changes
+# Updates
 
 
 def _follow(
