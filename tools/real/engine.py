@@ -1,8 +1,8 @@
-"""Install what tests of images need: Docker's engine, Compose built from its Go module, and the
+"""Installs what tests of images need: Docker's engine, Compose built from its Go module, and the
 base image of our Dockerfiles.
 
-    python tools/real/engine.py           install what is missing (`make engine-tools`)
-    python tools/real/engine.py --where   print the paths as JSON; exit 3 if something is missing
+    python tools/real/engine.py           install missing parts (`make engine-tools`)
+    python tools/real/engine.py --where   print the paths as JSON; exit 3 if a part is missing
 
 Separate from the other real parts, like the kubelets, since few tests need it and it needs root.
 Compose takes 3 minutes of CPU the first time (60 MB), the base image 2 minutes (base_images.py).

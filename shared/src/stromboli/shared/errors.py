@@ -2,15 +2,21 @@
 
 ::
 
-    ExternalError ├── TransientError        retry, after retry_after_s │   ├── DisruptionBudgetError
-    a PodDisruptionBudget allows no eviction now │   ├── RateLimitedError  the caller exceeded its
-    rate limit │   └── UnavailableError  no response └── PermanentError        the same call fails
-    again ├── ConfigurationError   an address or credentials are missing or malformed ├──
-    NotFoundError ├── ConflictError        a patch test failed, or the version or uid does not match
-    │   └── AlreadyExistsError ├── ExpiredError         the watch's version is gone: list again ├──
-    InvalidError         the API server or a webhook rejected the object ├── ForbiddenError ├──
-    TooLargeError        above the limit of a record or request └── UnsupportedError     the
-    embedded cluster does not implement this verb (501)
+    ExternalError
+    ├── TransientError        retry, after retry_after_s
+    │   ├── DisruptionBudgetError  a PodDisruptionBudget allows no eviction now
+    │   ├── RateLimitedError  the caller exceeded its rate limit
+    │   └── UnavailableError  no response
+    └── PermanentError        the same call fails again
+        ├── ConfigurationError   an address or credentials are missing or malformed
+        ├── NotFoundError
+        ├── ConflictError        a patch test failed, or the version or uid does not match
+        │   └── AlreadyExistsError
+        ├── ExpiredError         the version of the watch is no longer retained: list again
+        ├── InvalidError         the API server or a webhook rejected the object
+        ├── ForbiddenError
+        ├── TooLargeError        above the limit of a record or request
+        └── UnsupportedError     the embedded cluster does not implement this verb (501)
 """
 
 

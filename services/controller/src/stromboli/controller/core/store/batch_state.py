@@ -40,9 +40,11 @@ from stromboli.shared.messages import batch
 CHUNK_INDEXES = 64
 PODS_PER_RECORD = 64
 MAX_RECORD_BYTES = 256 * 1024
-"""64 pods with the longest names, reasons and details, escaped in JSON, take 240 KiB."""
+"""Maximum size of a record: with the longest names, reasons and details, escaped in JSON,
+``PODS_PER_RECORD`` pods take 240 KiB."""
 OVERLAP = timedelta(minutes=2)
-"""Four times the age of the monitor's heartbeat at which the controller stops acting."""
+"""Events of this last period are always replayed: four times the age of the monitor's heartbeat at
+which the controller stops acting."""
 SPAN = timedelta(seconds=10)
 POSITION_KEY = "$position"
 _NEVER = 2**63
