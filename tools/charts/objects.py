@@ -11,7 +11,7 @@ from stromboli.shared.jobspec.policies import pod_annotations
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
 NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
-"""A placeholder without spaces, at which YAML would fold a long line."""
+"""Placeholders without spaces, at which YAML would fold a long line."""
 ACCOUNTS = "@service-accounts@"
 RELEASE = "@release@"
 WHERE = "https://release"

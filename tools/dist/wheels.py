@@ -23,7 +23,8 @@ LOCKS = {
 
 
 NAMES = ("stromboli[-_]*", "snakemake_executor_plugin_strom-*")
-"""Names of packages for Snakemake, which finds its plugins by this prefix."""
+"""Patterns of the names of our packages. Snakemake finds its plugins by the prefix of their
+names."""
 
 
 def packages(root: Path) -> list[str]:

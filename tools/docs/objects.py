@@ -12,8 +12,7 @@ _ELSEWHERE = {
     "volumeClaim": "Kubernetes' PersistentVolumeClaimSpec",
     "jobSpec": "what differs from the template's `spec`",
 }
-"""Types that are not described here, since Kubernetes or another part of the page describes
-them."""
+"""Fields whose types are not described on this page -> the text shown instead."""
 _JOBS = {"CronJob": "spec.jobTemplate.spec", "JobTemplate": "spec"}
 """Kind -> path of the Job spec that it contains."""
 

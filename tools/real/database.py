@@ -10,7 +10,7 @@ from tools.real.errors import InstallError
 
 PROGRAM = "initdb"
 PACKAGED = Path("/usr/lib/postgresql")
-"""The folders in which Debian installs the programs of each version, which are not on PATH."""
+"""The folder below which Debian installs the programs of each version, which are not on PATH."""
 
 
 def find() -> str | None:

@@ -24,7 +24,7 @@ from stromboli.shared.formats import durations
 from stromboli.shared.jobspec.validation import cron_jobs
 
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
-"""Shortest interval between retries of a scheduled time whose job name is in use."""
+"""Shortest and longest interval between retries of a scheduled time whose job name is in use."""
 
 
 class CronState(msgspec.Struct, frozen=True):
