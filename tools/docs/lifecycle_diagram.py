@@ -52,8 +52,8 @@ Edge = tuple[str, str]
 
 
 def edges() -> dict[Edge, list[str]]:
-    """(from, to) -> events of the transition; ``alive`` stands for the box. Events that do not
-    change the phase are left out."""
+    """(from, to) -> events of the transition; ``alive`` means the box. Events that do not change
+    the phase are left out."""
     found: dict[Edge, list[str]] = defaultdict(list)
     by_event: dict[tuple[lifecycle.Event, str], list[str]] = defaultdict(list)
     for (phase, event), move in lifecycle.TABLE.items():

@@ -17,8 +17,8 @@ KEY = "networkTopologyDiscovery"
 
 
 class FileError(ValueError):
-    """The file, or a file that it names, cannot be used. The message says which, why, and how to
-    fix it."""
+    """The file, or a file that it names, cannot be used. The message names the file, the error, and
+    how to fix it."""
 
 
 class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

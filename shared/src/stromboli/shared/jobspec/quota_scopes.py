@@ -99,4 +99,4 @@ SCOPES: Mapping[str, Callable[[core.PodSpec], bool]] = {
     "NotBestEffort": lambda spec: not _is_best_effort(spec),
     "CrossNamespacePodAffinity": _looks_into_other_namespaces,
 }
-"""Scope -> whether a pod with these traits is in the scope."""
+"""Scope -> whether a pod with this spec is in the scope."""

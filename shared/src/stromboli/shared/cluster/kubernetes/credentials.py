@@ -36,7 +36,7 @@ class Credentials:
         self.tls: ssl.SSLContext | None = None
 
     async def load(self) -> None:
-        """Read the configuration. Raises ConfigurationError, which says what is invalid."""
+        """Read the configuration. Raises ConfigurationError with the reason if it is invalid."""
         # Imported here: it imports every generated model class, which takes 1.5 s of a process's
         # start, and only processes that use an API server need it.
         from kubernetes_asyncio import client, config

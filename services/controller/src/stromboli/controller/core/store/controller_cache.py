@@ -196,8 +196,7 @@ class ControllerCache:
         return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
 
     def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
-        """Whether the PodGroup's pods may be created: its phase is past Pending, or a decision is
-        setting it."""
+        """Whether the PodGroup's pods may be created: it is, or is being, admitted to its queue."""
         return (
             pod_group.status.phase not in ("", "Pending")
             or pod_group.metadata.uid in self._enqueuing

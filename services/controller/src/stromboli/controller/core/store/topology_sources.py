@@ -17,7 +17,7 @@ from stromboli.shared import network_topology
 from stromboli.shared.api import topology
 
 HOSTNAME = "kubernetes.io/hostname"
-"""As the last label of a list it stands for the nodes themselves."""
+"""As the last label of a list, it means the nodes themselves."""
 LONGEST_TYPE = 20
 MOST_NAMES = 1_000_000
 """Maximum number of names that one pattern expands to; more indicates a typo."""
