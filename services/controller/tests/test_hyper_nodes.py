@@ -115,8 +115,7 @@ def test_a_cycle_of_hypernodes_is_reported_with_the_ignored_members() -> None:
     assert status(made, "a") == (
         1,
         "False",
-        "its member HyperNode b of tier 3 is not below its own tier 2: it does not count as a "
-        "member",
+        "its member HyperNode b of tier 3 is not below its own tier 2: the member is ignored",
     )
     assert status(made, "b") == (1, "True", "")
 
@@ -372,7 +371,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
         ),
         (LABELLED + LABELLED.partition("\n")[2].partition("\n")[2], "label is listed twice"),
         ("networkTopologyDiscovery: [{source: label, enabled: true}]", "has no type"),
-        (LABELLED.replace("zone", "kubernetes.io/hostname"), "at most as the last"),
+        (LABELLED.replace("zone", "kubernetes.io/hostname"), "only the last may be kubernetes"),
         (LABELLED.replace("net:", "a-name-that-is-much-too-long:"), "must be at most 20"),
         (LABELLED.replace("nodeLabel: zone", "label: zone"), "networkTopologyTypes"),
         ("networkTopologyDiscovery: [{source: file, enabled: true}]", "source file"),
