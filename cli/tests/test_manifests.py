@@ -119,7 +119,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         (
             JOB % "a" + "spec:\n  queue: a\n  queue: b\n",
             "jobs.yaml",
-            "jobs.yaml:6: 'queue' is duplicate, first used in line 5",
+            "jobs.yaml:6: key 'queue' is duplicate, first used in line 5",
         ),
         ('{"a": 1,\n"a": 2}', "a.json", "a.json:1: 'a' occurs twice"),
         ("a: 1\nb: [1,\nc: }\n", "jobs.yaml", "jobs.yaml:3: not YAML"),
@@ -181,7 +181,7 @@ def test_a_path_is_resolved_to_its_line_or_the_nearest_one(
             + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)),
             "aliases are replaced",
         ),
-        ("a: &a [*a]", "an alias within its own anchor"),
+        ("a: &a [*a]", "an alias refers to the anchor that contains it"),
     ],
     ids=["flow", "block", "unclosed", "billion", "endless"],
 )
