@@ -14,7 +14,7 @@ from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.messages.admission import ObjectsSubmitted
 
 MAX_ID_LENGTH = 255
-"""Characters of a submission's id and source, as of an idempotency key."""
+"""Maximum characters of a submission's id and source, as for an idempotency key."""
 MAX_BYTES = 3 * 1024 * 1024
 """The same limit as a REST request's."""
 MAX_TOKEN_LIFETIME_S = 3600 + 60

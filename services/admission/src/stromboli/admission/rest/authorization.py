@@ -34,8 +34,9 @@ OPEN = ("/livez", "/readyz", "/schema")
 
 
 class RequiredRight(msgspec.Struct, frozen=True):
-    """A right of a route: on the object named by the path, on all objects of the path's namespace
-    (or of all namespaces, if the path has none), or on all objects of the namespace in the query.
+    """A right that a route requires: on the object named by the path, on all objects of the path's
+    namespace (or of all namespaces, if the path has none), or on all objects of the namespace in
+    the query.
     """
 
     verb: str
@@ -131,9 +132,8 @@ def is_open(path: str) -> bool:
 
 
 def _query_namespace(connection: Connection) -> str:
-    """The namespace of the query. Raises RejectedError if it occurs twice: guard and handler might
-    use different ones.
-    """
+    """The namespace of the query. Raises RejectedError if the parameter occurs twice: guard and
+    handler might use different values."""
     asked: list[str] = connection.query_params.getall("namespace", [])
     if len(asked) > 1:
         raise problems.invalid("namespace", "it is given twice", "one namespace, or none")

@@ -1,5 +1,5 @@
-"""REST about nodes: their objects, the leases that their kubelets renew, and their hardware as node
-agents report it."""
+"""REST routes of nodes: their objects, the leases that their kubelets renew, and their hardware as
+node agents report it."""
 
 from typing import Annotated
 

@@ -50,7 +50,7 @@ class SubmittedObject(msgspec.Struct, frozen=True):
 
     @property
     def operation(self) -> Operation:
-        """The operation as the rules know it."""
+        """The operation for the validation rules: a creation or an update."""
         return "UPDATE" if self.before and not self.is_done else "CREATE"
 
 
