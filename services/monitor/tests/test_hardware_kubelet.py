@@ -184,7 +184,7 @@ def test_a_kubelet_that_has_started_again_and_lists_no_pods_has_not_read_them_ye
         found = kubelet.build_state(reader.read(), ONLINE)
         assert found.exclusive_allocations == before.exclusive_allocations
         assert [each.why for each in found.read_failures] == [
-            "it has started again and lists no pods yet"
+            "it has restarted and lists no pods yet"
         ]
         starting.given = (fake.ContainerAllocation(pod="p1"),)
         for given in (starting.given, ()):

@@ -75,7 +75,7 @@ def _mail(notice: Notice, target: Target, mail: Mail, cluster: str) -> None:
             if mail.user:
                 server.login(mail.user, mail.password)
             server.send_message(message)
-        finally:  # an error of QUIT is none of the mail, which has been accepted by then
+        finally:  # an error of QUIT does not concern the mail, which is already accepted
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 server.quit()
     except smtplib.SMTPRecipientsRefused as error:

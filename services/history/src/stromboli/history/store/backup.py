@@ -1,9 +1,9 @@
 """Backups of the store in one portable file: from SQLite to PostgreSQL and back.
 
-A backup is what one transaction sees: all tables and the position in the log up to which they are.
-A restored store therefore continues exactly behind its rows. The file is compressed with gzip and
-contains JSON lines: a ``Header``, ``Part``s of the tables, and an ``End`` with the number of rows
-of each table, without which a file is incomplete.
+A backup is the view of one transaction: all tables, and the position in the log up to which they
+are complete. A restored store therefore continues exactly after its rows. The file is compressed
+with gzip and contains JSON lines: a ``Header``, ``Part``s of the tables, and an ``End`` with the
+number of rows of each table, without which a file is incomplete.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _LINE = msgspec.json.Decoder(Line)
 
 
 async def backup(opened: database.Database, file: Path) -> dict[str, int]:
-    """Write all rows to a file, which is complete once it has its name; returns the number of rows
+    """Write all rows to a file, which gets its name when it is complete; returns the number of rows
     by table. Raises UnavailableError, ConfigurationError for tables of another version or a file
     that cannot be written. The service may run meanwhile.
     """

@@ -209,7 +209,7 @@ def _usage_of_jobs(
     *,
     is_sqlite: bool,
 ) -> "sa.Select[Any]":
-    """The sums by interval and job, and by what of the attempts ``query.by`` names, in the
+    """The sums by interval and job, and by the columns of attempts that ``query.by`` names, in the
     units of the columns times seconds."""
     least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
     # A bare number would be a 32-bit integer in PostgreSQL.
