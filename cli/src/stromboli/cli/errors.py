@@ -17,7 +17,7 @@ REFUSED = 1
 MISUSED = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
-"""The exit code of ``timeout`` in coreutils. 2 is also the option parser's."""
+"""The exit code that ``timeout`` of coreutils uses. Exit code 2 is the option parser's, too."""
 
 
 class CommandError(Exception):

@@ -80,4 +80,4 @@ class EmbeddedHistory:
             async with asyncio.timeout(STARTED_WITHIN_S):
                 return await asyncio.shield(self._started)
         except TimeoutError:
-            raise errors.UnavailableError("history", "it is starting") from None
+            raise errors.UnavailableError("history", "the history service is starting") from None

@@ -12,7 +12,7 @@ from stromboli.shared.messages import node_topology
 
 T = TypeVar("T")
 FREE, RESERVED = "·", "r"
-"""Marks of CPUs without a pod; a letter is a pod's, see ``NodeLayout.holders``."""
+"""Marks of CPUs without a pod; letters mark pods, see ``NodeLayout.holders``."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz"
 """Letters of pods in order, without those that have another meaning."""
 MANY = "#"

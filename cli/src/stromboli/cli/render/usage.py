@@ -17,7 +17,7 @@ RESOURCES = ("cpu", "memory", GPU)
 BAR = 10
 _DONE = ("Succeeded", "Failed")
 ROOT = "root"
-"""The queue above all others."""
+"""The root of the queue hierarchy."""
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
@@ -212,7 +212,7 @@ def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]
 
 
 def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
-    """A queue and its parents up to the root, each once: a stored loop ends the walk."""
+    """A queue and its ancestors up to the root, each once: a cycle of parents ends the list."""
     found: list[str] = []
     while queue and queue not in found:
         found.append(queue)

@@ -107,7 +107,7 @@ def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
 
 
 def _variable(text: str) -> str:
-    """``NAME=VALUE``; ``NAME`` alone takes the value of this environment. Raises ValueError."""
+    """``NAME=VALUE``; ``NAME`` alone takes its value from this environment. Raises ValueError."""
     name, equals, _ = text.partition("=")
     if not name:
         raise ValueError(f"{text!r} has no name")
@@ -117,7 +117,7 @@ def _variable(text: str) -> str:
 
 
 def _dependency(text: str) -> str:
-    """The conditions, checked. Raises ValueError."""
+    """The text of ``--dependency``, validated. Raises ValueError."""
     job_dependencies.parse(text)
     return text
 
@@ -282,7 +282,7 @@ def run(
 ) -> None:
     """Submit a job: a command, a script or a manifest.
 
-    Words behind two dashes are the container's command:
+    Arguments after two dashes are the container's command:
 
     strom job run hello --gpus 1 --time 2h -- python train.py
 

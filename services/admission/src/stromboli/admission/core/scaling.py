@@ -51,7 +51,7 @@ def scale_patch(
 def _too_few(left: int, needed: int, who: str) -> Violation:
     return Violation(
         path="replicas",
-        reason=f"the job would have {left} pods, but {who} needs {needed} (minAvailable)",
+        reason=f"{who} would have {left} pods, but needs {needed} (minAvailable)",
         expected=f"replicas for at least {needed} pods, or a lower minAvailable (--min); "
         "to stop all pods, suspend the job",
     )
