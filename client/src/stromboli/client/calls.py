@@ -1,4 +1,4 @@
-"""The REST API as values: each call's method, path, body and decoder. Sends nothing."""
+"""Requests to the REST API as ``Call`` values: method, path, body and decoder. Sends nothing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -101,7 +101,7 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 
 def _named(documents: Sequence[Document]) -> str:
-    """One object by kind and name; the number of several."""
+    """A text that names the objects: kind and name of a single one, else their number."""
     metadata = documents[0].get("metadata") if len(documents) == 1 else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"
@@ -418,7 +418,7 @@ PAGE = msgspec.json.Decoder(Page).decode
 
 
 def no_content(_: bytes) -> None:
-    """Decode an empty answer."""
+    """Decode an empty response."""
     return
 
 
@@ -470,5 +470,6 @@ def _queue(name: str) -> str:
 
 
 def path_segment(name: str) -> str:
-    """A name inside a path; an empty one leaves an empty segment, which is never sent."""
+    """A name, escaped for a path. An empty name gives an empty segment; such a path is never
+    sent."""
     return quote(name, safe="")

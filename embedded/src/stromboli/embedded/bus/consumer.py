@@ -43,7 +43,7 @@ class EmbeddedConsumer:
             await self._commit_to(self.lowest_unfinished, lambda _: None)
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order."""
+        """Iterate over the records in the order of the topic."""
         return self
 
     async def __anext__(self) -> envelope.Record:

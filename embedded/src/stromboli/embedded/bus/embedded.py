@@ -93,8 +93,8 @@ class EmbeddedBus:
     async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """Read topics from their start. A position after the end, or of an earlier topic of the
-        same name, means the start.
+        """Read topics from their start, or continue at a position. A position after the end, or of
+        an earlier topic of the same name, means the start.
         """
         names = [topic.name for topic in wanted]
         topic_ids = self._log.topic_ids(names)

@@ -94,7 +94,7 @@ class FaultyBus:
     async def _news(
         self, pull: asyncio.Future[port.Batch], chance: Random, *, is_holding: bool
     ) -> None:
-        """Wait for the log, but only briefly while delayed records are held."""
+        """Wait for new records of the log, but only briefly while delayed records are held."""
         if not is_holding:
             await asyncio.wait([pull])
             return
@@ -196,7 +196,7 @@ class _DelayedRecords:
         )
 
     def _again(self, name: str) -> list[envelope.Record]:
-        """Return the last records of a topic again, at random."""
+        """Return the last records of a topic again, a random number of them, mostly none."""
         lately = list(self._released.get(name, ()))
         if not lately or self._chance.random() >= self._repeat:
             return []

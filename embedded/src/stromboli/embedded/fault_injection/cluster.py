@@ -1,6 +1,6 @@
 """A cluster with late and lost responses, closed watches and concurrent writers.
 
-A conflict is injected only for patches with a test: an API server raises none for others, and a
+Conflicts are injected only for patches with a test: an API server raises none for others, and a
 client may rely on that.
 """
 
