@@ -87,9 +87,7 @@ def render(
     if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
-    if (
-        explanation.held and explained.tier == "gang"
-    ):  # the cause is what the controller reports, not the gang's minAvailable
+    if explanation.held and explained.tier == "gang":  # caused by what the controller reports
         headline = f"{explanation.job} {_held_headline(explanation)}."
     output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *output_lines, *said]

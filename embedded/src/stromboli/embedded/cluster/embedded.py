@@ -282,9 +282,8 @@ class EmbeddedCluster:
         metadata = document["metadata"]
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
-            await (
-                self._state.settled()
-            )  # as with an API server, the existing object can be read after the error
+            # As with an API server, the existing object can be read after the error.
+            await self._state.settled()
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
         if kind is kinds.PODS:
             self._quotas.check(document, what)
