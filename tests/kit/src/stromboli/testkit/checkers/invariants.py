@@ -193,18 +193,15 @@ def violations(
         thing = event["object"]
         if event["type"] == "DELETED" and thing["kind"] == "Job":
             if thing["metadata"]["name"] not in deleted_by_user:
-                found.append(
-                    f"Job {thing['metadata']['name']} was deleted, but neither by a user nor by a policy"
-                )
+                found.append(f"Job {thing['metadata']['name']} was deleted, but not by a user")
         elif event["type"] == "DELETED" and thing["kind"] == "Pod":
             states = _possible_states(world, job_of(thing), events[position + 1 :])
             if not any(
                 job["metadata"]["name"] in deleted_by_user or is_removed_by_policy(thing, job)
                 for job in states
             ):
-                found.append(
-                    f"Pod {thing['metadata']['name']} was deleted, but neither by a user nor by a policy"
-                )
+                name = thing["metadata"]["name"]
+                found.append(f"Pod {name} was deleted, but neither by a user nor by a policy")
         world.take(event)
         if thing["kind"] in ("Pod", "Node"):
             found += (

@@ -256,7 +256,7 @@ def four_gpus_pcie() -> Machine:
 
 
 def asymmetric_links() -> Machine:
-    """Four cards: one end of a link has failed, so one card reports a link less than its peer."""
+    """Four cards: 0 reports one link less to 1 than 1 to 0, and 3 reports none to 2."""
     links = symmetric_links({(0, 1): 4, (2, 3): 4})
     links[0, 1] = 3
     del links[3, 2]

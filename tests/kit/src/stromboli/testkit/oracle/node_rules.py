@@ -153,7 +153,7 @@ class NodeRules:
         return True
 
     def is_selected(self, pod: core.Pod, name: str) -> bool:
-        """Whether the pod's selector and required node affinity match the node."""
+        """Whether the pod's node selector matches the node."""
         labels = self.nodes[name].metadata.labels or {}
         wanted = pod.spec.node_selector or {}
         return all(labels.get(key) == value for key, value in wanted.items())
