@@ -119,7 +119,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
-    """Read both lists. Raises CommandError."""
+    """Read the lists of nodes and pods. Raises CommandError."""
     try:
         with nodes.open(encoding="utf-8", newline="") as lines:
             cluster = trace.read_nodes(lines, str(nodes))

@@ -90,7 +90,7 @@ class LocalConnection:
             return b""
 
     async def write(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes; a closed connection is ignored."""
         with contextlib.suppress(OSError):
             self._writer.write(data)
             await self._writer.drain()

@@ -37,7 +37,7 @@ class SessionServer:
         self._hosts = hosts
 
     def app(self) -> web.Application:
-        """The application."""
+        """The web application with the routes of sessions."""
         made = web.Application()
         pod = "/api/v1/namespaces/{namespace}/pods/{pod}"
         made.router.add_get(f"{pod}/exec", self._exec)

@@ -56,7 +56,7 @@ class _Job(Generic[T]):
 
 
 def _ignore(_: Any) -> None:
-    """Ignore a result."""
+    """The default callback of a write, which ignores the result."""
 
 
 class Store:

@@ -17,7 +17,7 @@ ALL = "*"
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all manifest parts."""
+    """Base class of parts of manifests; unknown fields are rejected."""
 
 
 class Rule(_Part, frozen=True):

@@ -12,7 +12,7 @@ Sealed = tuple[Mapping[str, str], bytes | None]
 
 
 class EmbeddedWriter:
-    """Implements ``port.Writer``."""
+    """Implements ``port.Writer`` for the embedded log."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class DisruptionController:
         disruption_budgets.check(pod, budgets, self._pods(namespace), what)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Write statuses indefinitely."""
+        """Write changed statuses of budgets until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -51,7 +51,7 @@ class QuotaController:
             raise errors.InvalidError(what, refusal)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Write statuses indefinitely."""
+        """Write changed statuses of quotas until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

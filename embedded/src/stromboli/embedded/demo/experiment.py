@@ -177,7 +177,7 @@ async def submit_jobs(running: system.System, jobs: int, *, wait_for_pods: bool)
 
 
 async def open_nodes(cluster: cluster_port.Cluster) -> None:
-    """Add the nodes."""
+    """Add the nodes of the experiment, which have room for ``ROOM`` pods."""
     documents = simulated.node_documents(NODES, cpu=str(CPUS_OF_A_NODE), memory="8Gi")
     await simulated.create_nodes(cluster, documents)
 

@@ -114,7 +114,7 @@ class FaultyBus:
 
 
 class _FaultyWriter:
-    """Implements ``port.Writer``."""
+    """A writer whose appends fail at random, before or after they take effect."""
 
     def __init__(self, writer: port.Writer, seeded: SeededFaults) -> None:
         self._writer = writer
@@ -234,7 +234,7 @@ def _interleave(
 
 
 class _FaultyConsumer:
-    """Implements ``port.GroupConsumer``."""
+    """A consumer that delivers recent records repeatedly at random."""
 
     def __init__(self, consumer: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
         self._work = consumer

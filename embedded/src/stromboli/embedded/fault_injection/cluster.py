@@ -22,7 +22,7 @@ from stromboli.shared.cluster import port
 
 
 class FaultyCluster:
-    """The faulty cluster."""
+    """Wraps a cluster and injects faults into its operations."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ _REQUEST = msgspec.json.Encoder()
 
 
 class LauncherMessage(msgspec.Struct, frozen=True):
-    """A line from the launcher."""
+    """A message that the launcher sends as a line of JSON."""
 
     started: bool = False
     refused: str | None = None

@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The printed result."""
+    """The result of a comparison, as ``--output json`` prints it."""
 
     seeds: int
     configurations: list[comparison.Compared]

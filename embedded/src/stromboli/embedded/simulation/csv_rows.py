@@ -16,7 +16,7 @@ _LARGEST = 10**9
 
 
 class Problems:
-    """The problems of all files."""
+    """Collects the problems of all files."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

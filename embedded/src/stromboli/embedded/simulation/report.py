@@ -57,7 +57,7 @@ class LongestWaits:
 def document(
     simulated: kernel.Simulation, summary: results.Summary, waits: LongestWaits, title: str
 ) -> str:
-    """The report as HTML."""
+    """The report of a simulation as one HTML document."""
     measured, end_us = simulated.measured, max(1, simulated.now_us)
     end_s = end_us / workload.SECOND_US
     main = "GPUs" if measured.total_integrals[2] else "CPU"

@@ -189,7 +189,7 @@ def used_configuration(file: Path | None) -> configuration.Configuration:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a report. Raises CommandError."""
+    """Write a report to a file. Raises CommandError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

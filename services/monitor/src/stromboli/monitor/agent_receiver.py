@@ -209,7 +209,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
 
 
 def app(agents: AgentReceiver) -> Litestar:
-    """An application of these routes."""
+    """The Litestar application for node agents."""
     return Litestar(
         routes(agents),
         openapi_config=None,

@@ -51,7 +51,7 @@ def make(
 
 
 def config_map(name: str, /, metadata: Mapping[str, Any] | None = None, **data: str) -> bytes:
-    """A ConfigMap."""
+    """A ConfigMap with this data, as JSON."""
     return make(kinds.CONFIG_MAPS, name, metadata, data=data)
 
 

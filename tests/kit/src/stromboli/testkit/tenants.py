@@ -21,7 +21,7 @@ async def create(api: Api, scene: Scene) -> None:
 
 
 async def create_account(api: Api, namespace: str, name: str) -> None:
-    """A service account."""
+    """Create a service account."""
     await api.create(
         f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
     )

@@ -46,11 +46,11 @@ class ForbiddenError(Exception):
 
 
 class Principal(Protocol):
-    """An authenticated client."""
+    """An authenticated client: a user of the cluster, or the local user."""
 
     @property
     def name(self) -> str:
-        """The user name for reviews."""
+        """The user name that reviews and records contain."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class LocalPrincipal:
     scope = ""
 
     async def may(self, asked: Right) -> bool:
-        """Always true."""
+        """Always true: the local user has all rights."""
         del asked
         return True
 
@@ -100,12 +100,12 @@ class AccountPrincipal:
 
     @property
     def name(self) -> str:
-        """The cluster's user name."""
+        """The user name, from TokenReview."""
         return self._user.name
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's groups of the user."""
+        """The groups of the user, from TokenReview."""
         return self._user.groups
 
     @property

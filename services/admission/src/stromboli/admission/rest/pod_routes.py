@@ -17,7 +17,7 @@ from stromboli.shared.cluster import port as cluster_port
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A collection."""
+    """The response of a list: all objects as JSON."""
 
     items: list[msgspec.Raw]
 

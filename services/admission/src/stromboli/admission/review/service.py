@@ -49,7 +49,7 @@ MAX_CONFLICT_RETRIES = 3
 
 
 class AdmissionService:
-    """Reviews, submissions and explanations."""
+    """The state of admission, with operations for reviews, submissions and explanations."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
     def has(self, found: meta.ObjectMeta) -> bool:
-        """Whether an object is selected."""
+        """Whether the selector matches an object."""
         return (
             self.namespace in ("", found.namespace)
             and self.name in ("", found.name)
@@ -84,7 +84,7 @@ class Notifier:
         return self._rung
 
     def ring(self) -> None:
-        """Wake waiters soon."""
+        """Wake all waiters, immediately or after the delay that coalesces a burst."""
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(NOTIFY_INTERVAL_S, self._again)
             self.ring_now()
@@ -133,7 +133,7 @@ class WatchCache:
         return int((await self._cluster.page(self.kind, limit=1)).resource_version)
 
     async def run(self) -> None:
-        """Follow the cluster indefinitely."""
+        """Watch the cluster and keep its changes, until cancelled."""
         backoff = runtime.Backoff()
         while True:
             try:

@@ -66,7 +66,7 @@ class Sender:
         """Target -> when the notifications of the last minute were sent; grows with the targets."""
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send due notices until cancelled."""
         while True:
             try:
                 is_full = await self.send_due() == AT_ONCE

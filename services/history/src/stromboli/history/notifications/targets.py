@@ -21,7 +21,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A receiver. ``url`` and ``secret`` may be in files of their own. ``events``: those that it
+    """A receiver. ``url`` and ``secret`` may be in separate files. ``events``: those that it
     receives about every job (of ``queues``, if there are any). ``namespaces``: whose jobs may
     request it; ``*`` for all."""
 

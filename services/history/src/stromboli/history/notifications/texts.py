@@ -38,7 +38,7 @@ def lines(notice: Notice, cluster: str) -> list[str]:
 
 
 def document(notice: Notice, cluster: str) -> bytes:
-    """The body of a webhook."""
+    """The JSON body of a request to a webhook."""
     body: dict[str, Any] = {
         "id": notice.id,
         "event": notice.event,

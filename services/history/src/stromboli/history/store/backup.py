@@ -38,7 +38,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
-    """Rows of a table."""
+    """A line of the file with rows of one table."""
 
     table: str
     rows: list[dict[str, Any]]
@@ -119,7 +119,8 @@ async def _check_version(opened: database.Database) -> None:
 
 
 def _header(line: Line | None, what: str) -> Header:
-    """The first line. Raises ConfigurationError."""
+    """The header in the first line. Raises ConfigurationError if the file is not a backup, or of
+    another version of the tables."""
     if not isinstance(line, Header) or line.format != FORMAT:
         raise errors.ConfigurationError(what, "the file is not a backup of the history")
     if line.tables != database.HEAD:
@@ -159,7 +160,7 @@ def _lines(file: Path) -> Iterator[Line]:
 
 
 def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row with its columns as plain text: SQLAlchemy's names are a type of their own."""
+    """A row with its column names as ``str``: SQLAlchemy uses a subclass."""
     return {str(name): value for name, value in row.items()}
 
 

@@ -29,7 +29,7 @@ NO_KUBELET = "none"
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
         description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs) and its "
@@ -52,7 +52,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 
 def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
-    """The machine to read."""
+    """The machine of these options: this one, or a recording."""
     driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
     answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
     folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)

@@ -118,7 +118,7 @@ class ClusterState:
         """(job, its version) -> pods that have been bound."""
 
     def take(self, event: Event) -> None:
-        """Apply one event."""
+        """Apply one event to the state."""
         thing = event["object"]
         uid = thing["metadata"]["uid"]
         table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}.get(thing["kind"], {})

@@ -51,7 +51,7 @@ class AdmissionUnderTest(Protocol):
 
 
 def job(name: str, namespace: str) -> dict[str, Any]:
-    """A job."""
+    """The manifest of a job."""
     template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",

@@ -115,7 +115,7 @@ class DevicePlugin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all connections."""
+        """Close the connections to the kubelet and stop the server."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()

@@ -19,12 +19,12 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
 
     def json(self) -> Any:
-        """The body, decoded."""
+        """The body, decoded from JSON."""
         return msgspec.json.decode(self.body)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A response."""
+    """The response to a request."""
 
     body: bytes = b""
     status: int = 200
@@ -34,7 +34,7 @@ Answer = Callable[[Request], Reply]
 
 
 def json(value: object, status: int = 200) -> Reply:
-    """A reply of JSON."""
+    """A reply with a JSON body."""
     return Reply(msgspec.json.encode(value), status)
 
 

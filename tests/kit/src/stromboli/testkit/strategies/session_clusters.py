@@ -39,7 +39,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     host_port: int = 0
 
     def pod(self, name: str, group: str, role: str, **more: Any) -> core.Pod:
-        """A pod of the role."""
+        """A pod of the role, in the PodGroup ``group``."""
         made = builders.make_pod(
             name,
             group,

@@ -189,7 +189,7 @@ def _counts(left: JobLeft) -> Document:
 
 
 def group_name(left: JobLeft, uid: str) -> str:
-    """``<job>-<uid>``."""
+    """The name of the job's PodGroup, ``<job>-<uid>``."""
     return f"{left.name}-{uid}"
 
 
