@@ -74,7 +74,7 @@ def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
 
 
 def save(environment: Mapping[str, str], contexts: Contexts) -> None:
-    """Replace the file. Raises CommandError."""
+    """Write the file of contexts. Raises CommandError."""
     text = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
     write_private(folder(environment) / FILE, text)
 

@@ -33,7 +33,7 @@ class CommandError(Exception):
         self.details = details
 
     def lines(self) -> list[str]:
-        """The whole message."""
+        """The lines of the message for users."""
         details = [f"  {detail}" for detail in self.details]
         return [f"strom: {self.what}: {self.why}", *details, f"next: {self.next_step}"]
 

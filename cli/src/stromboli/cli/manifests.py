@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """``Job train``."""
+        """Kind and name, such as ``Job train``."""
         name = (self.document.get("metadata") or {}).get("name", "without a name")
         return f"{self.document.get('kind')} {name}"
 

@@ -31,7 +31,7 @@ These options precede the command: `--token-file FILE` (the user's token; else `
 
 
 def render_reference() -> str:
-    """The whole page."""
+    """The content of docs/cli.md."""
     root = typer.main.get_command(main.app)
     context = typer.Context(root, info_name="strom")
     found = list(_commands(root, context))

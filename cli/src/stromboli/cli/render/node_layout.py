@@ -108,7 +108,7 @@ def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayo
 
 
 def format_bytes(amount: int) -> str:
-    """Bytes in readable form."""
+    """A number of bytes with a unit, such as ``1.5 GiB``."""
     for unit, name in ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if amount >= unit:
             return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"
@@ -116,7 +116,7 @@ def format_bytes(amount: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """``1 core``, ``2 cores``."""
+    """A count with its noun: ``1 core``, ``2 cores``."""
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 

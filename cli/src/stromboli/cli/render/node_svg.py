@@ -37,7 +37,7 @@ _RESERVED = (
 
 
 def render_svg(layout: node_layout.NodeLayout) -> str:
-    """The whole document."""
+    """The SVG document of a node."""
     parts = list(_head(layout))
     y = 124.0
     places: dict[int, tuple[float, float]] = {}

@@ -69,7 +69,7 @@ class DocumentFormat(StrEnum):
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Plain lines on stdout."""
+    """Print plain lines on stdout."""
     for line in lines:
         typer.echo(line)
 

@@ -33,7 +33,7 @@ class Waiting(Part, frozen=True, kw_only=True):
 
 
 class Running(Part, frozen=True, kw_only=True):
-    """Since when a container runs."""
+    """The state of a running container, with the time of its start."""
 
     started_at: datetime | None = None
 
@@ -92,7 +92,7 @@ PODS = Kind("", "v1", "Pod", "pods", Pod)
 
 
 def decode(raw: bytes | msgspec.Raw) -> Pod:
-    """A pod. Raises msgspec.DecodeError."""
+    """Decode a pod. Raises msgspec.DecodeError."""
     return PODS.decode(raw)
 
 

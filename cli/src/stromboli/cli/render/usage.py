@@ -38,7 +38,7 @@ class PodUsage(msgspec.Struct):
     held: Amounts = {}
 
     def take(self, pod: core.Pod) -> None:
-        """Add a pod."""
+        """Count a pod, and add its requests if it is bound."""
         if not pod.spec.node_name:
             self.waiting += 1
             return
@@ -186,7 +186,7 @@ def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def bar(part: int, whole: int) -> str:
-    """``[####------]  42%``."""
+    """A bar for a part of a whole: ``[####------]  42%``."""
     share = part / whole if whole else 0.0
     full = min(round(share * BAR), BAR)
     return f"[{'#' * full}{'-' * (BAR - full)}] {share:4.0%}"

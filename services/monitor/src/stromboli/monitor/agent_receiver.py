@@ -188,7 +188,7 @@ class AgentReceiver:
 
 
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The HTTP routes for node agents."""
 
     @put(
         "/v1/nodes/{node:str}/topology",

@@ -62,7 +62,8 @@ By = Annotated[
 
 
 def routes(history: Callable[[], accounting.History | None]) -> list[ControllerRouterHandler]:
-    """All routes. ``history`` returns the history's client; None if no history service runs."""
+    """The REST routes of the history. ``history`` returns the history's client; None if no history
+    service runs."""
 
     def opened() -> accounting.History:
         found = history()

@@ -48,7 +48,7 @@ class Eviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of nodes."""
 
     @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
     async def nodes(limit: Limit = None, after: Continue = None) -> Items:

@@ -53,7 +53,7 @@ def is_about(event: bytes, job: Job) -> bool:
 
 
 def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of pods and Events."""
 
     @get(
         "/v1/pods",

@@ -380,7 +380,7 @@ CONTEXT_INVALID_QUEUES: dict[str, tuple[str, Document]] = {
 
 
 def all_cases() -> Iterator[Case]:
-    """All cases."""
+    """All cases of this module, of ``updates`` and of ``other_kinds``."""
     for kind, right, wrong, around in (
         (kinds.JOBS, VALID_JOBS, INVALID_JOBS, CONTEXT_INVALID_JOBS),
         (kinds.QUEUES, VALID_QUEUES, INVALID_QUEUES, CONTEXT_INVALID_QUEUES),

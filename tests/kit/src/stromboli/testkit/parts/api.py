@@ -93,7 +93,7 @@ class Api:
         return decoded
 
     async def get(self, path: str) -> dict[str, Any]:
-        """One object or list."""
+        """Read one object or list."""
         return await self.request("GET", path)
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
