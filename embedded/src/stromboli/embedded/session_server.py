@@ -27,7 +27,7 @@ Authorize = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
 class SessionServer:
-    """The handlers. ``hosts``: names of this server, see ``cross_site``."""
+    """The handlers of sessions. ``hosts``: names of this server, see ``cross_site``."""
 
     def __init__(
         self, sessions: pod_sessions.PodSessions, authorize: Authorize, hosts: tuple[str, ...]

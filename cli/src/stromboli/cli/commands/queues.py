@@ -190,7 +190,7 @@ def row(queue: scheduling.Queue, counted: Sequence[int]) -> tuple[str, ...]:
 
 
 def wide(queue: scheduling.Queue) -> tuple[str, ...]:
-    """A queue as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a queue's row, under ``WIDE_HEADERS``."""
     spec = queue.spec
     amounts = (spec.guarantee.resource, spec.deserved, spec.capability, queue.status.allocated)
     return (str(spec.priority), *(_amounts(one, ",") for one in amounts))

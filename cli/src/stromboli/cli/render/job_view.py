@@ -59,7 +59,7 @@ def _ended_counts(job: batch.Job) -> tuple[str, str]:
 
 
 def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:
-    """A job as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a job's row, under ``WIDE_HEADERS``."""
     state = job.status.state
     return (
         job.metadata.annotation(keys.USER) or "",

@@ -136,7 +136,7 @@ def row(node: core.Node, lease: coordination.Lease | None, now: datetime) -> tup
 
 
 def wide(node: core.Node) -> tuple[str, ...]:
-    """A node as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a node's row, under ``WIDE_HEADERS``."""
     return (_taints(node), _labels(node))
 
 

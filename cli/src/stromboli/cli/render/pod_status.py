@@ -185,7 +185,8 @@ def _container_reason(pod: Pod, text: str) -> str:
 
 
 def _initializing(pod: Pod) -> str:
-    """The first unfinished init container, or nothing."""
+    """The state of the first unfinished init container, such as ``Init:0/1``; empty if there is
+    none."""
     sidecars, total = _sidecars(pod), len(pod.spec.init_containers)
     for index, one in enumerate(pod.status.init_container_statuses):
         waiting, ended = one.state.waiting, one.state.terminated

@@ -108,7 +108,7 @@ async def run(
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the session as errors of this client."""
+    """Raise errors of the session inside as errors of this client."""
     try:
         yield
     except* external.ExternalError as group:

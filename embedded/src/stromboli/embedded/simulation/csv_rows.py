@@ -124,7 +124,7 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of a file with a header; empty lines are left out.
 
-    Unknown and missing columns are problems; a missing one ends the file.
+    Unknown and missing columns are problems; if one is missing, no row is read.
     """
     reader = csv.reader(lines, strict=True)
     try:

@@ -34,8 +34,8 @@ class TooManyRequestsError(Exception):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. ``violations``: every error in the request, each with its path; at most the first
-    thousand.
+    """A problem details object (RFC 9457). ``violations``: every error in the request, each with
+    its path; at most the first thousand.
     """
 
     title: str

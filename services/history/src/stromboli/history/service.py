@@ -47,9 +47,9 @@ _unreadable = telemetry.meter.create_counter(
 
 
 class HistoryService:
-    """The store of one process. ``report`` receives problems by fact: ``Health.set``, or
-    ``Health.warn`` where the process has other work that does not depend on the history. ``warn``:
-    ``Health.warn``."""
+    """Keeps the store up to date and answers queries. ``report`` receives problems by fact:
+    ``Health.set``, or ``Health.warn`` where the process has other work that does not depend on the
+    history. ``warn``: ``Health.warn``."""
 
     def __init__(
         self,

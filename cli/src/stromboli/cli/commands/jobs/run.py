@@ -50,7 +50,7 @@ class RunCommand(CommandWithTrailingArguments):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Name the lines of the script that are involved in an error about several options."""
+        """Run the command. An error about several options names their lines in the script."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:

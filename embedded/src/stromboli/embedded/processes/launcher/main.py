@@ -188,7 +188,7 @@ class Container:
     # --- events of the container -----------------------------------------------------------
 
     def _drain(self) -> None:
-        """Read pending output. At its end no writer is left."""
+        """Read pending output. At end of file, no process has the output open any more."""
         with contextlib.suppress(BlockingIOError):
             if chunk := os.read(self._output, CHUNK_BYTES):
                 self._log.write(chunk)

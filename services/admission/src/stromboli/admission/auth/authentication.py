@@ -121,7 +121,7 @@ class AccountPrincipal:
 
 
 class Authenticator:
-    """Authenticates tokens. ``now``: seconds of a monotonic clock."""
+    """Authenticates tokens. ``now``: a monotonic clock, in seconds."""
 
     def __init__(
         self,

@@ -55,17 +55,19 @@ class RequiredRight(msgspec.Struct, frozen=True):
 
 
 def one(verb: str, kind: Kind[Any], subresource: str = "") -> RequiredRight:
-    """A verb on the object that the path names."""
+    """The right to a verb on the object that the path names."""
     return RequiredRight(verb, kind, "object", subresource)
 
 
 def many(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the path's namespace; without one, in all namespaces."""
+    """The right to a verb on all objects of a kind in the path's namespace; without one, in all
+    namespaces."""
     return RequiredRight(verb, kind, "path")
 
 
 def many_by_query(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the query's namespace, or in all namespaces."""
+    """The right to a verb on all objects of a kind in the query's namespace, or in all
+    namespaces."""
     return RequiredRight(verb, kind, "query")
 
 

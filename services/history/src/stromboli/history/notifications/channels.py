@@ -22,7 +22,7 @@ _RETRIED = (408, 425, 429)
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow none: the response is then an error with its status."""
+        """Do not follow redirects: the response counts as an error with its status."""
 
 
 def send(notice: Notice, target: Target, configuration: Configuration, now_s: int) -> None:

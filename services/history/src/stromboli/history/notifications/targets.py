@@ -56,8 +56,9 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file. ``per_minute``: notifications to one target; further ones wait. ``long_wait_s``:
-    how long a job is pending before ``LongWait``. ``cluster``: named in texts."""
+    """The content of the file. ``per_minute``: maximum notifications to one target; further ones
+    wait. ``long_wait_s``: how long a job is pending before ``LongWait``. ``cluster``: named in
+    texts."""
 
     targets: tuple[Target, ...] = ()
     mail: Mail | None = None

@@ -158,8 +158,8 @@ def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.Job
 
 
 def _eviction(row: Any, namespace: str) -> accounting.Eviction:
-    """The eviction for a reader of this namespace (empty: of all namespaces), without names of
-    others."""
+    """The eviction for a reader of this namespace (empty: of all namespaces); the names of pods and
+    jobs in other namespaces are left out."""
     is_shown = namespace in ("", row.namespace)
     by_namespace, _, by_pod_group = row.by_pod_group.partition("/")
     return accounting.Eviction(

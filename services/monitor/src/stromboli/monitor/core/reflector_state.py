@@ -96,7 +96,7 @@ class ReflectorState:
     # --- the log ---------------------------------------------------------------------------
 
     def apply(self, record: envelope.Record) -> None:
-        """Apply an accepted record, in the order of the topic."""
+        """Apply an accepted record. Call it in the order of the topic."""
         self._overwritten.discard(record.key)
         self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
         try:

@@ -201,7 +201,8 @@ class Process:
             os.killpg(self.pid, number)
 
     async def wait(self) -> int:
-        """Return its exit status (minus the signal's number) when it has ended by itself."""
+        """Wait until the process ends; return its exit status (minus the signal number after a
+        signal)."""
         await _until(self._has_ended)
         assert self._child is not None
         return self._child.returncode

@@ -208,7 +208,7 @@ class Changing(ClusterScope):
     async def test_a_status_patch_tests_the_whole_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """A test may contain uid, version and status."""
+        """A test operation may refer to the uid, the version and the status."""
         created = objects.read(await open_cluster.create(JOBS, namespace, objects.job("j")))
         begin = objects.operations(
             ("test", "/metadata/uid", created["metadata"]["uid"]),
