@@ -21,7 +21,8 @@ TIMED_OUT = 124
 
 
 class CommandError(Exception):
-    """Shown as ``strom: <what>: <why>``, one line per detail, and ``next: <next_step>``."""
+    """A command failed. Shown as ``strom: <what>: <why>``, one line per detail, and ``next:
+    <next_step>``."""
 
     exit_code = REFUSED
 

@@ -120,7 +120,7 @@ def events(found: Sequence[Event], now: datetime) -> list[str]:
 
 
 def canonical(quantity: str | int | float | None) -> str:
-    """A quantity as Kubernetes prints it: whole, with the largest suffix that keeps it so."""
+    """A quantity as Kubernetes prints it: an integer with the largest possible suffix."""
     if quantity is None:
         return "0"
     value = units.quantity(quantity)

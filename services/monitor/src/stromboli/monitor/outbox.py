@@ -61,7 +61,8 @@ class BurstDetector:
         self._at = 0.0
 
     def is_burst(self, count: int, now: float) -> bool:
-        """Whether these drafts are part of a burst. ``now``: a monotonic clock."""
+        """Whether these drafts are part of a burst. ``now``: the time of a monotonic clock, in
+        seconds."""
         left = min(self._left + (now - self._at) * FEW_PER_S, FEW) - count
         self._left, self._at = max(left, -TICK_S * FEW_PER_S), now
         return left < 0

@@ -36,7 +36,7 @@ class RunCommand(CommandWithTrailingArguments):
     command line."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Put the script's options first."""
+        """Parse the script's options before those of the command line."""
         before = args[: args.index("--")] if "--" in args else args
         if not ctx.resilient_parsing and (path := self._script(ctx, before)):
             found = _read_script(path)

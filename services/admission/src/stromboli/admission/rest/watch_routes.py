@@ -243,8 +243,8 @@ async def _explanation_events(
 
 
 async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
-    """A response of events. An error before the first event is a problem; a later one ends the
-    stream, and clients reconnect.
+    """A response of events. An error before the first event becomes a problem response; a later one
+    ends the stream, and clients reconnect.
     """
     first = await anext(follow, None)
 
