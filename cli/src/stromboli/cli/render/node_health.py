@@ -20,7 +20,7 @@ CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
 COLUMNS = ("cpu", "memory", "nvidia.com/gpu", "pods")
 """The allocatable resources that are columns of a list."""
 TAKEN_WITHIN = timedelta(seconds=5)
-"""A kubelet on a healthy node takes a pod within this time."""
+"""A kubelet on a healthy node acknowledges a pod within this time."""
 LEASE_LIVES = timedelta(seconds=40)
 """The duration of a kubelet's lease."""
 

@@ -84,7 +84,7 @@ class EmbeddedBus:
         for a topic that one of our services writes.
         """
         if topic.writer != topics.OUTSIDE:
-            raise ValueError(f"{topic.name} is written by {topic.writer} alone")
+            raise ValueError(f"{topic.name} is written only by {topic.writer}")
         (offset,) = await self._log.append(
             [log.PendingRecord(topic, key, lambda _: (headers, value))]
         )

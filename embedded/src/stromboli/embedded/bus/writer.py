@@ -43,7 +43,7 @@ class EmbeddedWriter:
         """Append records in order, atomically."""
         for draft in drafts:
             if draft.topic.writer not in (None, self._service):
-                raise ValueError(f"{draft.topic.name} is written by {draft.topic.writer} alone")
+                raise ValueError(f"{draft.topic.name} is written only by {draft.topic.writer}")
         if not drafts:
             return ()
         self._check_main()

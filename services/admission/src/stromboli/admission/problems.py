@@ -138,7 +138,7 @@ def _invalid_parameter(detail: dict[str, Any], handler: object) -> Violation:
     framework quotes an internal name.
     """
     if detail.get("message") == _NO_BODY:
-        return Violation(path="data", reason="there is no body", expected="a JSON object")
+        return Violation(path="data", reason="the request has no body", expected="a JSON object")
     path = query_parameters.wire_name(handler, str(detail.get("key", "")))
     return Violation(path=path, reason=str(detail.get("message", "")))
 

@@ -15,7 +15,7 @@ from stromboli.shared.runtime import runtime
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
 PAUSE_S = 0.1
-"""Between reads of our own records: they are rarely urgent."""
+"""Seconds between reads of our own records, which are rarely urgent."""
 
 _log = structlog.get_logger(__name__)
 

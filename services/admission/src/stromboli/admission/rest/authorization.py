@@ -26,7 +26,7 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 OPT = "needs"
 WRONG_TOKEN = (
-    "this is not the token that the server made at its start; strom and stromboli.client find it "
+    "the token is not the one that the server generated at its start; strom and stromboli.client find it "
     "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
 )
 OPEN = ("/livez", "/readyz", "/schema")
