@@ -26,8 +26,8 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 OPT = "needs"
 WRONG_TOKEN = (
-    "the token is not the one that the server generated at its start; strom and stromboli.client find it "
-    "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
+    "the token is not the one that the server generated at its start; strom and stromboli.client "
+    "find it for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
 )
 OPEN = ("/livez", "/readyz", "/schema")
 """Paths without authentication: health and the API description."""
