@@ -27,7 +27,8 @@ Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 OPT = "needs"
 WRONG_TOKEN = (
     "the token is not the one that the server generated at its start; strom and stromboli.client "
-    "find it for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
+    "find it for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names "
+    "another one"
 )
 OPEN = ("/livez", "/readyz", "/schema")
 """Paths without authentication: health and the API description."""
