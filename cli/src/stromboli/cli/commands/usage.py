@@ -63,9 +63,9 @@ def usage(
 ) -> None:
     """Show CPU, memory and GPU hours by queue, user or day.
 
-    A pod uses what it requests from its binding to its end. EVICTED is the part of preempted
-    attempts, IDLE the part before the containers ran. The default interval is today and the 30 days
-    before (UTC). Intervals of whole days are answered fastest.
+    The usage of a pod is its requests times the time from its binding to its end. EVICTED is the
+    part of preempted attempts, IDLE the part before the containers started. The default interval is
+    today and the 30 days before (UTC). Intervals of whole days are answered fastest.
     """
     now = datetime.now(UTC)
     end = time_options.time(until, now, "--until") or now

@@ -9,7 +9,7 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the history, in embedded mode or as a process."""
 
     instance: str = "history"
-    """Names this process to PostgreSQL (``application_name``): the pod's name."""
+    """Identifies this process in PostgreSQL (``application_name``): the pod's name."""
     database: str = "sqlite:///history.db"
     """The store: ``sqlite:///FILE`` for one replica, ``postgresql://USER@HOST/DATABASE`` for
     production."""

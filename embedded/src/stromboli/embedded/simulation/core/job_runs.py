@@ -8,7 +8,8 @@ from stromboli.shared.api import core, scheduling
 
 State = Literal["pending", "running", "succeeded"]
 _UNLIMITED = 2**31 - 1
-"""Evictions cost no retry here: a simulation shows how often a policy evicts."""
+"""``maxRetry`` of simulated jobs: evictions cost no retry, because a simulation shows how often a
+policy evicts."""
 
 
 class TaskRun:
@@ -105,7 +106,8 @@ class JobRun:
         return has_moved
 
     def restart(self) -> None:
-        """The gang lost members: the action RestartJob, and the transitions after it."""
+        """Apply the action RestartJob, because the gang lost members, and the transitions after
+        it."""
         self.phase = lifecycle.transition(self.phase, "RestartJob").to
         self.advance()
 

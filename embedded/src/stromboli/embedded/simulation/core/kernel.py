@@ -14,7 +14,8 @@ Rules of the life cycle, which are those of the controller's core (``controller.
 2. A task that loses its pod gets another one and waits. If the job then has fewer tasks than
    ``min_available`` that run or succeeded, it is restarted: the rest of its pods are deleted, and
    a new PodGroup enters the queue. This is a job with the policy ``PodEvicted: RestartJob``.
-3. A restarted job starts over, or continues where it was with ``keeps_progress``.
+3. A restarted job starts from the beginning or, with ``keeps_progress``, continues from the point
+   of the interruption.
 4. A job is completed when all of its tasks have succeeded. Its objects are then deleted.
 5. The tasks of a synchronous job hold their nodes from their start, and make progress only while
    all of them run.
@@ -46,20 +47,20 @@ from stromboli.shared.messages import scheduling as messages
 
 _TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE = range(4)
 MOST_IDLE_WAKES = 1000
-"""Sessions at requested times, one after another without a decision and with no event left, after
-which no event is left. A window of the plugin tdm opens daily, so this is years."""
+"""Consecutive sessions at requested times, without a decision and without a queued event, after
+which the simulation ends. A window of the plugin tdm opens daily, so this is years."""
 MOST_SESSIONS_AT_ONCE = 200
-"""Sessions at one time. Beyond it, jobs evict each other in a circle: the next session then runs a
-second later, so that virtual time advances."""
+"""Maximum sessions at one virtual time. Beyond it, jobs evict each other in a cycle: the next
+session then runs a second later, so that virtual time advances."""
 MOST_FRUITLESS_EVICTIONS = 100
-"""Evictions for each unfinished job, one after another without a job that ends or arrives, after
-which it is certain that jobs only evict each other."""
+"""Consecutive evictions per unfinished job, without a job that ends or arrives, after which the
+simulation ends because jobs only evict each other."""
 
 Finished = Callable[[job_runs.JobRun], None]
 
 
 class Simulation:
-    """One simulation. ``run`` it once."""
+    """One simulation. Call ``run`` once."""
 
     def __init__(
         self,

@@ -97,8 +97,8 @@ class PhaseRow(msgspec.Struct, frozen=True, gc=False):
 
 class EvictionRow(msgspec.Struct, gc=False):
     """One eviction of a decision: ``by_pod_group`` gets the resources of the pod. ``refused``: why
-    it was not executed, empty otherwise. ``by_pod_group`` is empty while only the answer was
-    read."""
+    it was not executed, empty otherwise. ``by_pod_group`` is empty while only the outcome of the
+    eviction has been read."""
 
     decision: str
     pod_uid: str

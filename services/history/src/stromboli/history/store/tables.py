@@ -33,8 +33,8 @@ READ_UP_TO = sa.Table(
     _number("revision"),
     _json("position"),
 )
-"""One row: the position in the log up to which the other tables are. ``revision`` grows with each
-transaction, so that of two writers with the same revision one fails."""
+"""One row: the position in the log up to which the other tables are complete. ``revision`` grows
+with each transaction, so that of two writers with the same revision one fails."""
 
 JOBS = sa.Table(
     "jobs",
@@ -175,4 +175,4 @@ UNREADABLE = sa.Table(
     _text("reason"),
     _time("at"),
 )
-"""Records that could not be decoded or stored: isolated, so that the ones behind them are."""
+"""Records that could not be decoded or stored; isolated, so that later records are applied."""

@@ -100,7 +100,8 @@ class Writer:
         return refused
 
     async def _advance(self, connection: AsyncConnection, position: port.Position) -> None:
-        """Comes first: it locks out other writers and refuses the later one of two."""
+        """Write the position. The first statement of the transaction: it locks the row for other
+        writers, and of two writers the later one fails."""
         table = tables.READ_UP_TO
         advanced = await connection.execute(
             sa.update(table)
@@ -242,7 +243,7 @@ def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _copies(rows: Rows) -> Rows:
-    """The rows as they are now: the fold changes them in place."""
+    """Copies of the rows before the fold, which changes them in place."""
     return Rows(
         {key: msgspec.structs.replace(row) for key, row in rows.jobs.items()},
         {key: msgspec.structs.replace(row) for key, row in rows.attempts.items()},
