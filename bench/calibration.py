@@ -1,10 +1,11 @@
 """Calibration of expected starts: ``python -m bench.calibration --data DIR philly``.
 
 A workload runs in virtual time on a cluster that is loaded to ``--load``. At the submission of
-sampled jobs the present is frozen and forecast as in the service: the same code, 20 draws, ends
-within 1 % share a session. Forecasts are of jobs that are submitted in the second half and wait for
-more than 60 s, and use only run times of jobs that had ended at the submission. Waits beyond the
-horizon of 7 days have no range and are counted apart.
+sampled jobs, the state of the cluster is saved and a forecast is computed from it as in the
+service: the same code, 20 draws, ends within 1 % share a session. Forecasts cover jobs that are
+submitted in the second half and wait for more than 60 s, and use only run times of jobs that had
+ended before the submission. Waits beyond the horizon of 7 days have no range and are counted
+separately.
 
 Cases: ``philly`` (each of the virtual clusters of Microsoft's Philly trace on its own nodes, time
 compressed to the load) and ``generator`` (users with programs of lognormal run times, bursts).
@@ -43,7 +44,7 @@ HORIZON_S = expected_starts.HORIZON.total_seconds()
 
 
 class Sample(msgspec.Struct):
-    """A submission: its position, and what is needed to forecast it."""
+    """A submission: its queue position, and the data to forecast it."""
 
     run: job_runs.JobRun
     position: int
@@ -51,7 +52,7 @@ class Sample(msgspec.Struct):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """A frozen forecast and what came. Seconds from the submission."""
+    """A forecast and the actual wait, in seconds from the submission."""
 
     case: str
     submit_s: float
@@ -70,7 +71,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def letters(number: int) -> str:
-    """A name without digits, which the estimator would leave out."""
+    """The number as a name without digits, which the estimator would ignore."""
     text = ""
     while True:
         number, digit = divmod(number, 26)
@@ -80,8 +81,9 @@ def letters(number: int) -> str:
 
 
 def compressed(name: str, nodes: int, jobs: Sequence[workload.Job], load: float) -> Case:
-    """The jobs on nodes of 8 GPUs, with submissions so close that the work of each half of them is
-    ``load`` times the GPU time of the nodes. The order and the relative gaps within a half stay."""
+    """The jobs on nodes of 8 GPUs, with submission times compressed so that the work of each half
+    is ``load`` times the GPU time of the nodes. The order and the relative gaps within a half are
+    preserved."""
     ordered = sorted(jobs, key=lambda each: each.submit_us)
     moved: list[workload.Job] = []
     begin_us = 0
@@ -150,7 +152,7 @@ def generated(load: float, most: int, seed: int) -> Iterator[Case]:
 
 
 class Observed:
-    """Runs a case, freezes the present at sampled submissions of the second half."""
+    """Runs a case, and saves the state of the cluster at sampled submissions of the second half."""
 
     def __init__(self, case: Case, samples: int, seed: int) -> None:
         self.case = case
@@ -181,7 +183,7 @@ class Observed:
         self.ended.append(ended)
 
     def learned(self, at_us: int) -> run_times.RunTimeEstimator:
-        """What jobs that had ended at a time teach."""
+        """An estimator with the run times of jobs that had ended by a time."""
         found = run_times.RunTimeEstimator()
         for each in self.ended:
             if each.end_us <= at_us:
@@ -189,7 +191,7 @@ class Observed:
         return found
 
     def positions(self, at_us: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Logarithms of position and wait of jobs that had started at a time."""
+        """Logarithms of queue position and wait of the jobs that had started by a time."""
         found = [
             (each.position, wait_s(each))
             for each in self.waited
@@ -206,7 +208,7 @@ class Observed:
         self.waited.append(Sample(submitted, waiting))
         if submitted.job.submit_us < self._half_us:
             return
-        # A reservoir: every submission that waits has the same chance.
+        # Reservoir sampling: every submission that waits has the same probability.
         self._seen += 1
         sample = Sample(submitted, waiting)
         if len(self.samples) < self._most:
@@ -231,7 +233,7 @@ class Observed:
 
 
 def _pod(task: job_runs.TaskRun) -> core.Pod:
-    assert task.pod is not None, "the caller looked"
+    assert task.pod is not None, "a job must be waiting"
     if task.state != "running":
         return task.pod
     status = msgspec.structs.replace(
@@ -246,12 +248,12 @@ def _traits(found: job_runs.JobRun) -> run_times.JobTraits:
 
 
 def wait_s(sample: Sample) -> float:
-    """From the submission to the first start."""
+    """Seconds from the submission to the first start."""
     return (sample.run.first_start_us - sample.run.job.submit_us) / workload.SECOND_US
 
 
 def forecast(sample: Sample, learned: run_times.RunTimeEstimator) -> tuple[float, ...]:
-    """The quantiles that the forecast has for a sample."""
+    """The quantiles of the forecast for a sample."""
     assert sample.present is not None, "samples of the second half have it"
     options = expected_starts.Options(
         configured=workload.Options().configured,
@@ -283,7 +285,8 @@ def quantile_regression(
 def measured(
     case: Case, samples: int, cpu_s: float, seed: int = 1
 ) -> tuple[list[Forecast], dict[str, Any]]:
-    """Forecasts of a case in random order, until its CPU seconds are used, and its facts."""
+    """Forecasts of a case in random order, until ``cpu_s`` CPU seconds are used, and the case's
+    data."""
     observed = Observed(case, samples, seed)
     observed.run()
     late = [each for each in observed.samples if wait_s(each) > LEAST_WAIT_S]
@@ -360,10 +363,12 @@ def main() -> None:
     parser.add_argument("case", choices=("philly", "generator"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--jobs", type=int, default=500, help="of each cluster, at most")
-    parser.add_argument("--samples", type=int, default=150, help="of each cluster, at most")
-    parser.add_argument("--seeds", type=int, default=2, help="of the generator")
-    parser.add_argument("--cpu-s", type=float, default=60.0, help="of forecasts, each cluster")
+    parser.add_argument("--jobs", type=int, default=500, help="maximum per cluster")
+    parser.add_argument("--samples", type=int, default=150, help="maximum per cluster")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds of the generator")
+    parser.add_argument(
+        "--cpu-s", type=float, default=60.0, help="CPU time for forecasts, per cluster"
+    )
     parser.add_argument("--raw", type=Path)
     given = parser.parse_args()
     if given.case == "philly":
