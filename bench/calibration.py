@@ -1,12 +1,12 @@
 """Calibration of expected starts: ``python -m bench.calibration --data DIR philly``.
 
 A workload runs in virtual time on a cluster that is loaded to ``--load``. At the submission of
-sampled jobs the present is frozen and forecast as in the service: the same code, 20 draws, ends
-within 1 % share a session. Forecasts are of jobs that wait for more than 60 s, and use only run
-times of jobs that had ended at the submission. Waits beyond the horizon of 7 days have no range and
-are counted apart. Only jobs of the second half are counted; the ranges of the first half, and of
-all jobs that had started at a submission, calibrate those of later ones, as in the service.
-``--recompute FILE`` calibrates and counts forecasts that were written with ``--raw``.
+sampled jobs, the state of the cluster is saved and a forecast is computed from it as in the
+service: the same code, 20 draws, ends within 1 % share a session. Forecasts cover jobs that wait for
+more than 60 s, and use only run times of jobs that had ended before the submission. Waits beyond the
+horizon of 7 days have no range and are counted separately. Only jobs of the second half are counted;
+the range of each is calibrated by the jobs of both halves that had started before its submission, as
+in the service. ``--recompute FILE`` reads forecasts that ``--raw`` wrote, instead of computing them.
 
 Cases: ``philly`` (each of the virtual clusters of Microsoft's Philly trace on its own nodes, time
 compressed to the load) and ``generator`` (users with programs of lognormal run times, bursts).
@@ -49,7 +49,7 @@ HORIZON_S = expected_starts.HORIZON.total_seconds()
 
 
 class Sample(msgspec.Struct):
-    """A submission: its position, and what is needed to forecast it."""
+    """A submission: its queue position, and the data to forecast it."""
 
     run: job_runs.JobRun
     position: int
@@ -57,8 +57,9 @@ class Sample(msgspec.Struct):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """A frozen forecast and what came. Seconds from the submission. ``baseline`` is empty in the
-    first half, which only calibrates; ``calibrated`` is the forecast with its range widened."""
+    """A forecast and the actual wait, in seconds from the submission. ``baseline`` is empty in the
+    first half, which is only used for calibration. ``calibrated``: the forecast with its range
+    widened."""
 
     case: str
     submit_s: float
@@ -78,7 +79,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def letters(number: int) -> str:
-    """A name without digits, which the estimator would leave out."""
+    """The number as a name without digits, which the estimator would ignore."""
     text = ""
     while True:
         number, digit = divmod(number, 26)
@@ -88,8 +89,9 @@ def letters(number: int) -> str:
 
 
 def compressed(name: str, nodes: int, jobs: Sequence[workload.Job], load: float) -> Case:
-    """The jobs on nodes of 8 GPUs, with submissions so close that the work of each half of them is
-    ``load`` times the GPU time of the nodes. The order and the relative gaps within a half stay."""
+    """The jobs on nodes of 8 GPUs, with submission times compressed so that the work of each half
+    is ``load`` times the GPU time of the nodes. The order and the relative gaps within a half are
+    preserved."""
     ordered = sorted(jobs, key=lambda each: each.submit_us)
     moved: list[workload.Job] = []
     begin_us = 0
@@ -158,7 +160,7 @@ def generated(load: float, most: int, seed: int) -> Iterator[Case]:
 
 
 class Reservoir:
-    """A sample in which every submission that was offered has the same chance."""
+    """Reservoir sampling: every offered submission has the same probability."""
 
     def __init__(self, most: int, random: np.random.Generator) -> None:
         self.samples: list[Sample] = []
@@ -167,7 +169,7 @@ class Reservoir:
         self._seen = 0
 
     def offer(self, sample: Sample) -> bool:
-        """Whether it is in the sample for now."""
+        """Whether the submission is added to the sample; a later one may replace it."""
         self._seen += 1
         if len(self.samples) < self._most:
             self.samples.append(sample)
@@ -180,7 +182,7 @@ class Reservoir:
 
 
 class Observed:
-    """Runs a case, and freezes the present at sampled submissions of each half."""
+    """Runs a case, and saves the state of the cluster at sampled submissions of each half."""
 
     def __init__(self, case: Case, samples: int, seed: int) -> None:
         self.case = case
@@ -209,7 +211,7 @@ class Observed:
         self.ended.append(ended)
 
     def learned(self, at_us: int) -> run_times.RunTimeEstimator:
-        """What jobs that had ended at a time teach."""
+        """An estimator with the run times of jobs that had ended by a time."""
         found = run_times.RunTimeEstimator()
         for each in self.ended:
             if each.end_us <= at_us:
@@ -217,7 +219,7 @@ class Observed:
         return found
 
     def positions(self, at_us: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Logarithms of position and wait of jobs that had started at a time."""
+        """Logarithms of queue position and wait of the jobs that had started by a time."""
         found = [
             (each.position, wait_s(each))
             for each in self.waited
@@ -250,7 +252,7 @@ class Observed:
 
 
 def _pod(task: job_runs.TaskRun) -> core.Pod:
-    assert task.pod is not None, "the caller looked"
+    assert task.pod is not None, "a job must be waiting"
     if task.state != "running":
         return task.pod
     status = msgspec.structs.replace(
@@ -265,12 +267,12 @@ def _traits(found: job_runs.JobRun) -> run_times.JobTraits:
 
 
 def wait_s(sample: Sample) -> float:
-    """From the submission to the first start."""
+    """Seconds from the submission to the first start."""
     return (sample.run.first_start_us - sample.run.job.submit_us) / workload.SECOND_US
 
 
 def forecast(sample: Sample, learned: run_times.RunTimeEstimator) -> tuple[float, ...]:
-    """The quantiles that the forecast has for a sample."""
+    """The quantiles of the forecast for a sample."""
     assert sample.present is not None, "samples of a reservoir have it"
     options = expected_starts.Options(
         configured=workload.Options().configured,
@@ -302,8 +304,8 @@ def quantile_regression(
 def measured(
     case: Case, samples: int, cpu_s: float, seed: int = 1
 ) -> tuple[list[Forecast], dict[str, Any]]:
-    """Forecasts of a case, in random order until its CPU seconds are used, and its facts. A third
-    of the time is for the first half."""
+    """Forecasts of a case in random order, until ``cpu_s`` CPU seconds are used, and the case's
+    data. A third of the time is used for the first half."""
     observed = Observed(case, samples, seed)
     observed.run()
     facts: dict[str, Any] = {"case": case.name, "jobs": len(case.jobs)}
@@ -415,10 +417,12 @@ def main() -> None:
     parser.add_argument("case", choices=("philly", "generator"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--jobs", type=int, default=500, help="of each cluster, at most")
-    parser.add_argument("--samples", type=int, default=150, help="of each cluster, at most")
-    parser.add_argument("--seeds", type=int, default=2, help="of the generator")
-    parser.add_argument("--cpu-s", type=float, default=60.0, help="of forecasts, each cluster")
+    parser.add_argument("--jobs", type=int, default=500, help="maximum per cluster")
+    parser.add_argument("--samples", type=int, default=150, help="maximum per cluster")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds of the generator")
+    parser.add_argument(
+        "--cpu-s", type=float, default=60.0, help="CPU time for forecasts, per cluster"
+    )
     parser.add_argument("--raw", type=Path)
     parser.add_argument("--recompute", type=Path)
     given = parser.parse_args()

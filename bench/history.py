@@ -1,11 +1,11 @@
-"""The history: how fast it reads a log, and how long queries take over a million attempts.
+"""The history service: events read per second, and duration of queries over a million attempts.
 
     python -m bench.history [--database URL] [--events N] [--attempts N]
 
-The log is prepared before the clock starts: encoded records in memory, four for each pod. Reading
-decodes them, folds them and writes them in transactions of 1,000 records, in one process. The
-attempts of the queries are inserted directly; each query runs once to warm up and five times
-counted.
+The log is prepared before the measurement: encoded records in memory, four for each pod. Reading
+decodes them, converts them to rows and writes these in transactions of 1,000 records, in one
+process. The attempts for the queries are inserted directly; each query runs once to warm up and is
+then measured five times.
 """
 
 import argparse
@@ -42,7 +42,7 @@ RUNS = 5
 
 
 def records(count: int) -> Iterator[envelope.Record]:
-    """A log of pods that run one second each."""
+    """The records of pods that run one second each."""
     for offset in range(count):
         pod, step = divmod(offset, len(STEPS))
         job = f"team/job-{pod // PODS_PER_JOB}"
@@ -66,7 +66,7 @@ def records(count: int) -> Iterator[envelope.Record]:
 
 
 async def ingest(store: Database, count: int) -> dict[str, float]:
-    """Events per second of the wall clock and of this process's CPU."""
+    """Events per second of wall-clock time and per CPU second of this process."""
     prepared = list(records(count))
     writer = Writer(store)
     await writer.position()
@@ -79,7 +79,7 @@ async def ingest(store: Database, count: int) -> dict[str, float]:
 
 
 async def fill(store: Database, attempts: int) -> None:
-    """A month of finished attempts."""
+    """Insert a month of finished attempts."""
     await _insert(store, tables.JOBS, (_job(it) for it in range(attempts // PODS_PER_JOB + 1)))
     await _insert(store, tables.ATTEMPTS, (_attempt(it, attempts) for it in range(attempts)))
     async with store.transaction() as connection:
@@ -146,7 +146,7 @@ async def sum_up(store: Database) -> float:
 
 
 async def ask(store: Database) -> dict[str, list[float]]:
-    """Query -> milliseconds: median of the wall clock, least CPU of this process."""
+    """Query -> milliseconds: median wall-clock time, and minimum CPU time of this process."""
     now = START + timedelta(days=40)
     month = accounting.UsageQuery(since=START, until=START + timedelta(days=30), by=("user",))
     week = START + timedelta(days=7)
@@ -186,7 +186,7 @@ async def _taken_ms(call: Callable[[], Awaitable[Any]]) -> list[float]:
 
 
 async def measure(url: str, events: int, attempts: int) -> dict[str, Any]:
-    """All numbers of one database."""
+    """Measure reading and queries with one database."""
     store = Database(url)
     await store.migrate()
     read = await ingest(store, events)

@@ -12,13 +12,13 @@ from stromboli.scheduler.core.forecast import expected_starts, range_calibration
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
-"""Bounds the memory of the scheduler: only one frame of them is encoded at a time."""
+"""Limits the scheduler's memory: only one frame of objects is encoded at a time."""
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """``share``: CPU seconds for each second that the process may use. ``configuration``: file of
-    the scheduler's configuration, empty for the built-in one. ``widening``: what an earlier process
-    has learned."""
+    """``share``: CPU seconds per second that the process may use. ``configuration``: file of
+    the scheduler's configuration, empty for the built-in one. ``widening``: the factors that an
+    earlier process learned."""
 
     configuration: str
     scheduler_names: tuple[str, ...]
@@ -41,9 +41,9 @@ class Objects(msgspec.Struct, frozen=True, tag=True):
 
 
 class Compute(msgspec.Struct, frozen=True, tag=True):
-    """Forecast from the objects sent before. ``first``: as in ``expected_starts.Options``.
-    ``draws``: simulations, fewer if they take longer than ``within_s``. ``spent_s``: CPU seconds
-    that the scheduler spent on the objects."""
+    """A request to forecast from the objects sent before. ``first``: as in
+    ``expected_starts.Options``. ``draws``: simulations, fewer if they take longer than
+    ``within_s``. ``spent_s``: CPU seconds that the scheduler spent on the objects."""
 
     now: str
     first: int | None
@@ -53,7 +53,8 @@ class Compute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Computed(msgspec.Struct, frozen=True, tag=True):
-    """The answer to ``Compute``; the ranges are widened. ``cpu_s``: CPU seconds that it took."""
+    """The answer to ``Compute``, with widened ranges. ``cpu_s``: CPU seconds used. ``widening``: the
+    factors of the ranges."""
 
     starts: list[expected_starts.ExpectedStart]
     draws: int
@@ -74,7 +75,7 @@ _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def frame(message: Request | Answer) -> bytes:
-    """A message with its length in front."""
+    """Encode a message, prefixed with its length."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
 

@@ -1,9 +1,9 @@
 """``python -m stromboli.scheduler.forecasting.worker``: the forecast process of a scheduler.
 
-It reads requests from stdin and writes answers to stdout, see ``frames``. It is a process
-of its own so that a forecast can neither delay a session, nor take the scheduler's memory with it:
-it has the lowest priority, a limit of memory, and pauses beyond its share of CPU. It ends with the
-scheduler: at the end of stdin, or when its parent is another process.
+It reads requests from stdin and writes answers to stdout, see ``frames``. It is a separate process
+so that a forecast can neither delay a session nor exhaust the scheduler's memory: it has the lowest
+priority and a memory limit, and pauses when it has used its share of CPU. It ends with the
+scheduler: at the end of stdin, or when its parent process changes.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ BURST_S = 6.0
 """CPU seconds that may be used without a pause: a tenth of a core over a minute."""
 LEAST_DRAWS = 5
 TOLERANCE = 0.01
-"""Ends within 1 % of the time until then share a session."""
+"""Pods whose ends differ by less than 1 % of the simulated time until then share a session."""
 
 
 class ForecastWorker:
@@ -125,7 +125,7 @@ class ForecastWorker:
                 self.calibrator.deleted(f"{message.job}-{message.uid}")
 
     def _configuration(self) -> configuration.Configuration:
-        """The file's configuration; one with errors leaves the previous one in force."""
+        """The file's configuration; if it has errors, the previous one stays in use."""
         if self._file is not None:
             with contextlib.suppress(configuration_file.ConfigurationFileError):
                 loaded = self._file.read_if_changed()
@@ -135,7 +135,7 @@ class ForecastWorker:
         return self._configured
 
     def _pace(self) -> None:
-        """Pause as long as the share of CPU requires. Ends the process without its parent."""
+        """Pause as long as the share of CPU requires. Ends the process if its parent has ended."""
         now_s = time.process_time()
         pause_s = self._budget.spend(now_s - self._spent_s, time.monotonic())
         self._spent_s = now_s
@@ -171,7 +171,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _limit(memory_mib: int) -> None:
-    """Take the lowest priority and a limit of memory, and be the first to go if memory is short."""
+    """Set the lowest priority, a memory limit, and the highest OOM score."""
     os.nice(19)
     limit = memory_mib * 1024 * 1024
     with contextlib.suppress(OSError, ValueError):  # not on every system

@@ -1,13 +1,13 @@
 """Victims that the plugin ``capacity`` allows for reclaim.
 
-A victim's queue keeps its guarantee, and gives up only what it holds above its deserved amount or
-what it does not deserve at all. With a reclaim level the same holds for that many ancestors of it,
-except those that are ancestors of the reclaimer too.
+A victim's queue keeps its guarantee. It loses only resources that it holds above its deserved
+amount, or of which it deserves none. With a reclaim level the same applies to that many of its
+ancestors, except common ancestors with the reclaimer's queue.
 
-In a tree queues are served in the order of their branches: those of the last common ancestor. A
-victim in a branch that would then be served before the branch of the reclaimer is not allowed,
-because its queue would take the room back, and pods would be evicted without end. Volcano allows
-it.
+In a tree, the order of two queues is the order of their branches: the two queues below their last
+common ancestor. A victim is not allowed if its queue would be served before the reclaimer's queue
+after the eviction: it would get the resources again, and evictions would never end. Volcano allows
+such victims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -149,7 +149,7 @@ class VictimChooser:
         self, reclaimer: str, victim: str, wanted: shares.Demand, demand: shares.Demand
     ) -> bool:
         """Return whether neither queue deserves the resources and a common ancestor is within the
-        reclaim level: then neither has a claim against the other."""
+        reclaim level, so that neither may reclaim from the other."""
         return (
             any(quota in self._above[victim] for quota in self._above[reclaimer])
             and _is_undeserved(self._accounts[victim], demand)
@@ -172,8 +172,8 @@ def _is_undeserved(quota: quotas.QueueQuota, demand: shares.Demand) -> bool:
 
 
 def _is_beyond(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:
-    """Return whether the queue holds more than it deserves of a resource that the task requests and
-    the queue states."""
+    """Return whether the queue holds more than its deserved amount of a resource that the task
+    requests and that the queue's deserved amounts name."""
     return any(
         row[column] > quota.deserved[column]
         for column, _ in shares.quota_relevant(demand)
