@@ -2,11 +2,12 @@
 
 A workload runs in virtual time on a cluster that is loaded to ``--load``. At the submission of
 sampled jobs, the state of the cluster is saved and a forecast is computed from it as in the
-service: the same code, 20 draws, ends within 1 % share a session. Forecasts cover jobs that wait for
-more than 60 s, and use only run times of jobs that had ended before the submission. Waits beyond the
-horizon of 7 days have no range and are counted separately. Only jobs of the second half are counted;
-the range of each is calibrated by the jobs of both halves that had started before its submission, as
-in the service. ``--recompute FILE`` reads forecasts that ``--raw`` wrote, instead of computing them.
+service: the same code, 20 draws, ends within 1 % share a session. Forecasts cover jobs that wait
+for more than 60 s, and use only run times of jobs that had ended before the submission. Waits
+beyond the horizon of 7 days have no range and are counted separately. Only jobs of the second half
+are counted; the range of each is calibrated by the jobs of both halves that had started before its
+submission, as in the service. ``--recompute FILE`` reads forecasts that ``--raw`` wrote, instead of
+computing them.
 
 Cases: ``philly`` (each of the virtual clusters of Microsoft's Philly trace on its own nodes, time
 compressed to the load) and ``generator`` (users with programs of lognormal run times, bursts).

@@ -53,8 +53,8 @@ class Compute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Computed(msgspec.Struct, frozen=True, tag=True):
-    """The answer to ``Compute``, with widened ranges. ``cpu_s``: CPU seconds used. ``widening``: the
-    factors of the ranges."""
+    """The answer to ``Compute``, with ranges widened by ``widening``. ``cpu_s``: CPU seconds
+    used."""
 
     starts: list[expected_starts.ExpectedStart]
     draws: int
