@@ -1,17 +1,26 @@
-"""Decoding of untrusted bytes: one documented error for any input.
+"""Decoding: one documented error for untrusted bytes, and types that several threads may use.
 
 msgspec raises ``DecodeError`` for invalid JSON or a wrong type, but ``UnicodeDecodeError`` for text
 that is not UTF-8, ``RecursionError`` for deep nesting, and ``ValueError`` for some times outside
 the calendar. A caller that handles only the first would crash on the others.
+
+msgspec 0.22 keeps what it knows of a Struct in its class, from the first decoder or conversion
+that contains it, and publishes it there before it is complete. Another thread that reads it in that
+moment ends the process with a segmentation fault. So one thread at a time makes it, here: all
+decoders and conversions to a type come from this module, and a test of the repository rejects
+others. Encoders do not read it.
 """
 
+import functools
 import threading
 from datetime import datetime
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, overload
 
 import msgspec
 
-_MAKING_DECODERS = threading.Lock()
+_READING_TYPES = threading.Lock()
+MOST_TYPES = 1024
+"""Types whose decoders are kept; the code names a few hundred."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 MOST_DIGITS = 19
@@ -27,13 +36,66 @@ class Decoder(Protocol[T_co]):
         """The value. May raise errors of several types."""
 
 
-def decoder_of(struct: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder of JSON that is made at run time. One thread at a time makes decoders: msgspec 0.22
-    publishes what it knows of a Struct before it is complete, and a segmentation fault ends the
-    process when another thread reads it.
+@overload
+def decoder_of(form: type[T]) -> msgspec.json.Decoder[T]: ...
+@overload
+def decoder_of(form: Any) -> msgspec.json.Decoder[Any]: ...
+def decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of JSON for a type; the same one for each call. Threads may share it."""
+    return _json_decoder(form)
+
+
+@overload
+def msgpack_decoder_of(form: type[T]) -> msgspec.msgpack.Decoder[T]: ...
+@overload
+def msgpack_decoder_of(form: Any) -> msgspec.msgpack.Decoder[Any]: ...
+def msgpack_decoder_of(form: Any) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of MessagePack for a type; the same one for each call. Threads may share it."""
+    return _msgpack_decoder(form)
+
+
+@functools.lru_cache(MOST_TYPES)
+def _json_decoder(form: Any) -> msgspec.json.Decoder[Any]:
+    with _READING_TYPES:
+        return msgspec.json.Decoder(form)
+
+
+@functools.lru_cache(MOST_TYPES)
+def _msgpack_decoder(form: Any) -> msgspec.msgpack.Decoder[Any]:
+    with _READING_TYPES:
+        return msgspec.msgpack.Decoder(form)
+
+
+def prepare(form: Any) -> None:
+    """Read a type before a library decodes or converts to it."""
+    with _READING_TYPES:
+        msgspec.msgpack.Decoder(form)
+
+
+@overload
+def from_json(raw: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
+@overload
+def from_json(raw: bytes | str | msgspec.Raw, form: Any) -> Any: ...
+def from_json(raw: bytes | str | msgspec.Raw, form: Any) -> Any:
+    """The value of a type. Raises only msgspec.DecodeError."""
+    return decode(_json_decoder(form), raw)
+
+
+@overload
+def convert(
+    value: Any, form: type[T], *, strict: bool = True, from_attributes: bool = False
+) -> T: ...
+@overload
+def convert(
+    value: Any, form: Any, *, strict: bool = True, from_attributes: bool = False
+) -> Any: ...
+def convert(value: Any, form: Any, *, strict: bool = True, from_attributes: bool = False) -> Any:
+    """A decoded document as a type. Raises msgspec.ValidationError, and ValueError for some times
+    outside the calendar. ``strict``: texts are not read as numbers. ``from_attributes``: the value
+    may be any object with the type's attributes.
     """
-    with _MAKING_DECODERS:
-        return msgspec.json.Decoder(struct)
+    _msgpack_decoder(form)
+    return msgspec.convert(value, form, strict=strict, from_attributes=from_attributes)
 
 
 def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:
@@ -50,7 +112,7 @@ def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:
         raise msgspec.DecodeError(str(error)) from None
 
 
-_DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = decoder_of(dict[str, Any])
 
 
 def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
@@ -61,7 +123,7 @@ def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
 def instant(text: str) -> datetime:
     """An RFC 3339 time with its zone. Raises only msgspec.DecodeError."""
     try:
-        return msgspec.convert(text, Instant)
+        return convert(text, Instant)
     except msgspec.DecodeError:
         raise
     except ValueError as error:

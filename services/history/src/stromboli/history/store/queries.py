@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 
 from stromboli.history.core.rows import instant, micros, optional_instant
 from stromboli.history.store import database, pages, tables
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
@@ -22,9 +22,9 @@ SECOND = 1e6
 PREEMPTED = "Preempted"
 _ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
 _JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
-_REQUESTS = msgspec.json.Decoder(dict[str, int])
-_DEVICES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
-_LABELS = msgspec.json.Decoder(dict[str, str])
+_REQUESTS = decoding.decoder_of(dict[str, int])
+_DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
+_LABELS = decoding.decoder_of(dict[str, str])
 _OF_JOBS: dict[str, "sa.ColumnElement[str]"] = {"queue": _JOBS.queue, "user": _JOBS.user_name}
 _OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {
     "namespace": _ATTEMPTS.namespace,

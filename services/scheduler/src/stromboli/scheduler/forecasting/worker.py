@@ -31,6 +31,7 @@ from stromboli.scheduler.core.forecast import (
     run_times,
 )
 from stromboli.scheduler.forecasting import frames
+from stromboli.shared import decoding
 from stromboli.shared.messages import base
 
 BURST_S = 6.0
@@ -67,7 +68,7 @@ class ForecastWorker:
                         self._events.apply(base.decode(kind, value))
                 self._pace()
             case frames.Objects():
-                decode = msgspec.msgpack.Decoder(present.FIELDS[request.field].struct).decode
+                decode = decoding.msgpack_decoder_of(present.FIELDS[request.field].struct).decode
                 self._objects.setdefault(request.field, []).extend(map(decode, request.encoded))
                 self._pace()
             case frames.Compute():
