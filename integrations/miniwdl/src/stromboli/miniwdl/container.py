@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from WDL import Error, Type
+from WDL._util import NOTICE_LEVEL
 from WDL._util import StructuredLogMessage as _
 from WDL.runtime import config
 from WDL.runtime.error import Interrupted, Terminated
@@ -78,7 +79,10 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
             raise Error.RuntimeError(
                 f"the jobs of namespace {cls._settings.namespace} cannot be read: {error}"
             ) from error
-        logger.notice(_("Stromboli", server=cls._client.url, deleted_jobs_of_killed_runs=deleted))
+        logger.log(
+            NOTICE_LEVEL,
+            _("Stromboli", server=cls._client.url, deleted_jobs_of_killed_runs=deleted),
+        )
 
     @classmethod
     def detect_resource_limits(cls, cfg: config.Loader, logger: logging.Logger) -> dict[str, int]:
@@ -176,7 +180,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
             except errors.ClientError as error:
                 raise Error.RuntimeError(f"job {name} was not submitted: {error}") from error
             else:
-                logger.notice(_("job", name=name, namespace=self._settings.namespace))
+                logger.log(NOTICE_LEVEL, _("job", name=name, namespace=self._settings.namespace))
                 return
 
     def _wait(
@@ -228,7 +232,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
             return reported
         reason = found.held or (found.explained.message if found.explained else "")
         if reason and reason != reported:
-            logger.notice(_("job is pending", job=name, reason=reason))
+            logger.log(NOTICE_LEVEL, _("job is pending", job=name, reason=reason))
         return reason
 
     # --- its end
