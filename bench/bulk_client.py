@@ -19,6 +19,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench import observer
+from stromboli.shared import decoding
 from stromboli.testkit import real_system
 from stromboli.testkit.parts import api, real
 
@@ -58,7 +59,7 @@ class _Event(msgspec.Struct, frozen=True):
     object: _Pod
 
 
-_EVENT = msgspec.json.Decoder(_Event)
+_EVENT = decoding.decoder_of(_Event)
 
 
 class Bound(NamedTuple):

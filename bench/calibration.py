@@ -39,6 +39,7 @@ from stromboli.scheduler.core.forecast import (
     run_times,
 )
 from stromboli.scheduler.forecasting import worker
+from stromboli.shared import decoding
 from stromboli.shared.api import core
 
 LEAST_WAIT_S = 60.0
@@ -429,7 +430,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.recompute is not None:
         lines = given.recompute.read_bytes().splitlines()
-        read = [msgspec.json.decode(line, type=Forecast) for line in lines]
+        read = [decoding.from_json(line, Forecast) for line in lines]
         print(json.dumps({"case": given.case, "load": given.load, **summary(read)}))
         return
     if given.case == "philly":

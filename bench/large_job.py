@@ -18,6 +18,7 @@ import msgspec
 
 from stromboli.controller.core import commands, reconcilers
 from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.shared import decoding
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.testkit import builders
 
@@ -106,7 +107,7 @@ class Cluster:
         assert group is not None
         for operation in msgspec.json.decode(command.patch):
             if operation["path"] == "/status":
-                status = msgspec.convert(operation["value"], scheduling.PodGroupStatus)
+                status = decoding.convert(operation["value"], scheduling.PodGroupStatus)
                 group = msgspec.structs.replace(group, status=status)
         self.observe(kinds.POD_GROUPS, group)
 

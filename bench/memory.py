@@ -32,7 +32,7 @@ from stromboli.controller.core.store import batch_state, controller_cache, event
 from stromboli.controller.core.tasks import tasks
 from stromboli.monitor.core import projection
 from stromboli.scheduler.core.cache import cluster_cache
-from stromboli.shared import envelope, keys, process, topics
+from stromboli.shared import decoding, envelope, keys, process, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, served_pods
@@ -225,7 +225,7 @@ class ControllerLoad:
         assert group is not None
         for operation in msgspec.json.decode(command.patch):
             if operation["path"] == "/status":
-                status = msgspec.convert(operation["value"], scheduling.PodGroupStatus)
+                status = decoding.convert(operation["value"], scheduling.PodGroupStatus)
                 group = msgspec.structs.replace(group, status=status)
         self._answer(kinds.POD_GROUPS, group)
 

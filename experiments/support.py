@@ -8,6 +8,7 @@ import yaml
 from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.shared import decoding
 from stromboli.shared.api import meta, scheduling
 
 SECOND = workload.SECOND_US
@@ -97,7 +98,7 @@ def configured(text: str) -> configuration.Configuration:
 
 def queue(name: str, **spec: object) -> scheduling.Queue:
     """A queue with these fields of its specification."""
-    made = msgspec.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
+    made = decoding.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
     return scheduling.Queue(metadata=meta.ObjectMeta(name=name), spec=made)
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stromboli.cli.commands.nodes import node_maintenance
+from stromboli.shared import decoding
 from stromboli.shared.api import core, kinds, meta
 from stromboli.testkit import builders
 
@@ -18,7 +19,7 @@ def owner(kind: str) -> dict[str, Any]:
 
 def pod(name: str, *owners: str, phase: str = "Running", **annotations: str) -> core.Pod:
     made = builders.make_pod(name, node=NODE, phase=phase, labels={"app": name})
-    references = tuple(msgspec.convert(owner(kind), meta.OwnerReference) for kind in owners)
+    references = tuple(decoding.convert(owner(kind), meta.OwnerReference) for kind in owners)
     metadata = msgspec.structs.replace(
         made.metadata, owner_references=references, annotations=annotations
     )

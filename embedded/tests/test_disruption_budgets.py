@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stromboli.embedded.cluster import EmbeddedCluster, disruption_budgets
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import core, kinds
 from stromboli.testkit import builders, objects
 
@@ -31,7 +31,7 @@ def budget(name: str = "keep", **spec: Any) -> disruption_budgets.Budget:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "a"}}, **spec},
     }
-    return msgspec.convert(document, disruption_budgets.Budget)
+    return decoding.convert(document, disruption_budgets.Budget)
 
 
 @pytest.mark.parametrize(

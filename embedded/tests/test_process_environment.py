@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.embedded.processes.core import addresses, environment, unsupported_fields, volumes
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.shared import decoding
 
 OBJECTS = {
     ("ConfigMap", "map"): {"a": b"1", "b": b"two words"},
@@ -31,7 +31,7 @@ def pod(container: dict[str, Any] | None = None, **spec: Any) -> pods.Pod:
             **spec,
         },
     }
-    return msgspec.convert(document, pods.Pod)
+    return decoding.convert(document, pods.Pod)
 
 
 def variables(*env: dict[str, Any], **container: Any) -> dict[str, str]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from stromboli.embedded.processes.core.lifecycle import (
     Stop,
     TimePassed,
 )
+from stromboli.shared import decoding
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EXEC = {"exec": {"command": ["true"]}}
@@ -36,7 +36,7 @@ def pod(*containers: dict[str, Any], **fields: Any) -> pods.Pod:
     """A pod of these containers; ``status`` apart, further fields are the spec's."""
     seen = fields.pop("status", {})
     mains = [{"name": "main"}] if not containers else list(containers)
-    return msgspec.convert(
+    return decoding.convert(
         {
             "metadata": {"name": "p", "namespace": "default", "uid": "u"},
             "spec": {"restartPolicy": "Never", "containers": mains, **fields},

@@ -14,7 +14,7 @@ from stromboli.embedded.simulation.core import objects, workload
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import expected_starts, gang_pods, run_times
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import meta, scheduling
 from stromboli.shared.formats import units
 from stromboli.testkit import builders
@@ -63,7 +63,7 @@ def cluster(*found: meta.Object, cpu: str = "1") -> cluster_objects.Cluster:
     for each in (*given, *others, builders.make_node("n1", cpu=cpu)):
         kinds.setdefault(type(each), []).append(each)
     by_name = {kind.__name__: tuple(members) for kind, members in kinds.items()}
-    return msgspec.convert(
+    return decoding.convert(
         {
             "now": builders.NOON,
             "nodes": by_name.get("Node", ()),

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds, meta
 
 ALL = [kind for kind in vars(kinds).values() if isinstance(kind, kinds.Kind)]
@@ -49,5 +50,5 @@ def test_an_integer_beyond_its_bounds_cannot_be_read(kind: kinds.Kind[Any], text
 
 
 def test_the_bounds_are_those_of_int32_and_int64() -> None:
-    assert msgspec.json.decode(b"9223372036854775807", type=meta.Int64) == 2**63 - 1
-    assert msgspec.json.decode(b"-2147483648", type=meta.Int32) == -(2**31)
+    assert decoding.from_json(b"9223372036854775807", meta.Int64) == 2**63 - 1
+    assert decoding.from_json(b"-2147483648", meta.Int32) == -(2**31)

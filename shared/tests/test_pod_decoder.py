@@ -13,7 +13,7 @@ from stromboli.shared.api import core, kinds
 from stromboli.shared.messages import base, pod_decoder
 from stromboli.testkit import builders, served_pods
 
-PLAIN = msgspec.json.Decoder(core.Pod)
+PLAIN = decoding.decoder_of(core.Pod)
 POD = base.encode(
     builders.make_pod("p1", "g1", node="n1", labels={"a": "b"}, owner=builders.make_job())
 )

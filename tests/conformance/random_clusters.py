@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.model import requirements
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.formats import units
 
@@ -96,7 +96,7 @@ class Case:
     """A cluster with a configuration, and what Volcano decided in some runs."""
 
     def __init__(self, line: bytes) -> None:
-        document = msgspec.json.decode(line, type=_Document)
+        document = decoding.from_json(line, _Document)
         self.name, self.kind, self.outcomes = document.name, document.kind, document.outcomes
         self.document = msgspec.json.encode(
             {key: getattr(document, key) for key in ("name", "now", "config", "objects")}
@@ -127,7 +127,7 @@ class Case:
     def decide(self) -> Outcome:
         """What our scheduler decides."""
         decided = simulate.simulate(self.document)
-        return msgspec.convert(msgspec.to_builtins(decided), Outcome)
+        return decoding.convert(msgspec.to_builtins(decided), Outcome)
 
     def roles(self, pods: Iterable[str], gang: str) -> Roles:
         """How many of the pods are of which role of the gang."""
@@ -180,7 +180,7 @@ def _key(found: Mapping[str, Any]) -> str:
 
 
 def _gang(found: Mapping[str, Any], priorities: Mapping[str, int]) -> Gang:
-    spec = msgspec.convert(found["spec"], scheduling.PodGroupSpec)
+    spec = decoding.convert(found["spec"], scheduling.PodGroupSpec)
     roles = spec.min_task_member or {}
     return Gang(
         _key(found),
@@ -192,7 +192,7 @@ def _gang(found: Mapping[str, Any], priorities: Mapping[str, int]) -> Gang:
 
 
 def _pod(found: Mapping[str, Any]) -> Pod:
-    pod = msgspec.convert(found, core.Pod)
+    pod = decoding.convert(found, core.Pod)
     group = pod.metadata.annotation(keys.GROUP_NAME)
     shape = requirements.pod_request(pod.spec)
     return Pod(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core import simulate
+from stromboli.shared import decoding
 from tests.conformance import recorded_deviations
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ class Case(msgspec.Struct, rename="camel"):
 
 def cases() -> dict[Path, str]:
     """The recorded cases that are compared, and what each needs."""
-    decoder = msgspec.json.Decoder(Case)
+    decoder = decoding.decoder_of(Case)
     needs = {path: decoder.decode(path.read_bytes()).needs for path in sorted(CASES.glob("*.json"))}
     return {path: need for path, need in needs.items() if need in CASES_RECORDED}
 
@@ -97,7 +98,7 @@ def test_the_cases_are_all_there() -> None:
 def test_a_session_decides_as_recorded(path: Path) -> None:
     """Binds, evictions, promises, phases and counts agree, but for listed deviations."""
     raw = path.read_bytes()
-    case = msgspec.json.decode(raw, type=Case)
+    case = decoding.from_json(raw, Case)
     known = [
         each for name, each in recorded_deviations.DEVIATIONS.items() if path.stem.startswith(name)
     ]

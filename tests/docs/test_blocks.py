@@ -1,5 +1,6 @@
 """Every code block of our pages is right: it runs, is admitted, or at least can be read."""
 
+import configparser
 import json
 import re
 import shlex
@@ -23,7 +24,7 @@ from tests.docs import blocks
 from tests.docs.blocks import Block
 from tests.e2e import conftest
 
-LANGUAGES = {"", "sh", "console", "yaml", "json", "python", "toml", "mermaid"}
+LANGUAGES = {"", "sh", "console", "yaml", "json", "python", "toml", "ini", "mermaid"}
 OTHER_PROJECTS_GROUPS = "own-nodes"
 """The scheduler plugin of docs/plugins.md."""
 OUR_GROUPS = {(kind.api_version, kind.kind) for kind in kinds.SUBMITTED}
@@ -73,11 +74,13 @@ def test_yaml_is_admitted_if_it_is_a_manifest_and_read_if_it_is_a_part(
             )
 
 
-@pytest.mark.parametrize("block", named(blocks.everywhere("json", "toml", "python")))
-def test_json_toml_and_python_can_be_read(block: Block) -> None:
+@pytest.mark.parametrize("block", named(blocks.everywhere("json", "toml", "ini", "python")))
+def test_json_toml_ini_and_python_can_be_read(block: Block) -> None:
     match block.language:
         case "json":
             json.loads(block.text)
+        case "ini":
+            configparser.ConfigParser().read_string(block.text)
         case "toml":
             tomllib.loads(block.text)
         case _:

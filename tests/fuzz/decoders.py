@@ -15,7 +15,7 @@ from stromboli.admission.rest import bulk
 from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
 from stromboli.monitor.core import reports
-from stromboli.shared import envelope, errors, snapshot, topics
+from stromboli.shared import decoding, envelope, errors, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import fencing
 from stromboli.shared.bus.kafka import reader
@@ -160,7 +160,7 @@ def kubernetes_object(data: bytes) -> str:
 def rules(data: bytes) -> str:
     """Defaults and rules of every kind, of what is a JSON object."""
     try:
-        document = msgspec.json.decode(data, type=dict[str, Any])
+        document = decoding.from_json(data, dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "no object"
     kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))

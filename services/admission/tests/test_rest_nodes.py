@@ -1,14 +1,13 @@
 """REST shows the devices of a node as reported by its agent."""
 
 import httpx
-import msgspec
 import pytest
 
 from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology
 from stromboli.shared.runtime import runtime
@@ -40,7 +39,7 @@ async def test_the_last_report_of_an_agent_is_shown_with_its_age(cluster: Embedd
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     admission.fold(seen(SEEN, 0))
     answer = await get(admission, cluster)
-    assert msgspec.json.decode(answer.content, type=node_topology.TopologyObserved) == SEEN
+    assert decoding.from_json(answer.content, node_topology.TopologyObserved) == SEEN
 
 
 async def test_a_node_without_an_agent_is_distinguished_from_an_absent_one(

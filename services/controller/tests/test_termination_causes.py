@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stromboli.controller.core import termination_causes
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core
 from stromboli.testkit.builders import make_pod
 
@@ -27,7 +27,7 @@ def containers(*statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def pod(status: dict[str, Any], **annotations: str) -> core.Pod:
-    said = msgspec.convert({"phase": "Failed", **status}, core.PodStatus)
+    said = decoding.convert({"phase": "Failed", **status}, core.PodStatus)
     return msgspec.structs.replace(make_pod(annotations=annotations), status=said)
 
 

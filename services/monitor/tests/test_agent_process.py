@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bench import agent as bench
+from stromboli.shared import decoding
 from stromboli.shared.messages import node_topology
 from stromboli.testkit.doubles import recorded_machines
 
@@ -18,14 +18,14 @@ def test_a_recording_is_read_once_and_printed(tmp_path: Path) -> None:
     sys_, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     called = [*AGENT, "--once", "--print", "--sysfs", str(sys_), "--nvml", str(nvml)]
     done = subprocess.run(called, capture_output=True, check=True)
-    found = msgspec.json.decode(done.stdout, type=node_topology.NodeTopology)
+    found = decoding.from_json(done.stdout, node_topology.NodeTopology)
     assert len(found.gpus) == 8
     assert len(found.cores) == 32
 
 
 def test_this_machine_is_read_whatever_it_is() -> None:
     done = subprocess.run([*AGENT, "--once", "--print"], capture_output=True, check=True)
-    found = msgspec.json.decode(done.stdout, type=node_topology.NodeTopology)
+    found = decoding.from_json(done.stdout, node_topology.NodeTopology)
     assert found.cores
     assert found.numa_nodes
 

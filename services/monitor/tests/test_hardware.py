@@ -3,13 +3,13 @@
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.monitor.tests import readings
 from stromboli.monitor.core.hardware import assembly, devices, gpus, sysfs_tree
+from stromboli.shared import decoding
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import base, node_topology
 from stromboli.testkit.doubles import recorded_machines
@@ -121,7 +121,7 @@ def test_no_cpu_is_in_two_cores_for_any_file_content(texts: dict[str, str]) -> N
     )
     everyone = [cpu for core in found.cores for cpu in cpu_lists.parsed(core.cpus)]
     assert len(everyone) == len(set(everyone))
-    assert msgspec.json.decode(base.encode(found), type=node_topology.NodeTopology) == found
+    assert decoding.from_json(base.encode(found), node_topology.NodeTopology) == found
 
 
 # --- cards ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.framework import external_calls, opening, plugin_isolation, session
+from stromboli.shared import decoding
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 
@@ -273,9 +274,7 @@ def test_what_was_answered_decides_the_same_again() -> None:
     extender = Extender({"predicate": only("n3"), "prioritize": lambda body: {"nodeScore": {}}})
     verbs = ["predicate", "prioritize"]
     first = held(extender, verbs, *default_sessions.gang("g", 3))
-    record = msgspec.json.decode(
-        msgspec.json.encode(first.outside.record), type=list[external_calls.Run]
-    )
+    record = decoding.from_json(msgspec.json.encode(first.outside.record), list[external_calls.Run])
     again = held(external_calls.replay_responses(record), verbs, *default_sessions.gang("g", 3))
     assert again.decisions == first.decisions
     with pytest.raises(

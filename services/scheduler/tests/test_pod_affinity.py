@@ -11,6 +11,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, session
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import affinity, spread
+from stromboli.shared import decoding
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -178,7 +179,7 @@ def spread_over(
     wanted = new(app="a")
     spec = msgspec.structs.replace(
         wanted.spec,
-        topology_spread_constraints=(msgspec.convert(fields, core.TopologySpreadConstraint),),
+        topology_spread_constraints=(decoding.convert(fields, core.TopologySpreadConstraint),),
     )
     ssn = opened([*pods, msgspec.structs.replace(wanted, spec=spec)])
     everywhere = ssn.nodes.labelled.usable

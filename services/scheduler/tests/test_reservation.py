@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.scheduler.tests.support import sessions, virtual_cluster
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.plugins.reservation import reservation, start_estimate
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 from stromboli.testkit.strategies import depth
@@ -239,7 +239,7 @@ def test_with_true_run_times_no_job_starts_later_than_first_reported(
     for _, session in decided.sessions:
         for kept in msgspec.json.decode(session.remember.get(reservation.NAME, "[]")):
             job = session.jobs[kept["job"]]
-            begins = msgspec.convert(kept["start"], type=type(session.now))
+            begins = decoding.convert(kept["start"], type(session.now))
             first = seen.setdefault(job.name, round((begins - builders.NOON).total_seconds()))
             assert first >= (begins - builders.NOON).total_seconds()
     for name, first in seen.items():

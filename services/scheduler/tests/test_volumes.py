@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests.support import default_sessions, device_claims, volume_objects
 from stromboli.scheduler.core.framework import session
+from stromboli.shared import decoding
 from stromboli.shared.api import core, kinds, meta, storage
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
@@ -134,13 +135,13 @@ def test_volumes_are_created_where_their_class_allows_and_the_driver_has_room() 
     )
     assert default_sessions.binds(closed(only_b, volume_objects.claim("c"), *pod)) == {"g-0": "b"}
 
-    driver = msgspec.convert(
+    driver = decoding.convert(
         {"metadata": {"name": volume_objects.DRIVER}, "spec": {"storageCapacity": True}},
         storage.CSIDriver,
     )
 
     def left(zone: str, gib: int) -> storage.CSIStorageCapacity:
-        return msgspec.convert(
+        return decoding.convert(
             {
                 "metadata": {"name": f"left-{zone}", "namespace": "default"},
                 "storageClassName": "late",
@@ -177,7 +178,7 @@ def test_a_bound_volume_of_a_zone_ties_its_pod_to_it() -> None:
 
 def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
     """A volume that two pods share counts once; a node without a limit is not limited."""
-    limit = msgspec.convert(
+    limit = decoding.convert(
         {
             "metadata": {"name": "a"},
             "spec": {"drivers": [{"name": volume_objects.DRIVER, "allocatable": {"count": 1}}]},
@@ -194,7 +195,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
 def test_a_node_without_drivers_limits_no_volumes_and_is_no_unknown_one() -> None:
     """Kubelets write null for the drivers of such a node; an unreadable one attaches nothing."""
     raw = b'{"metadata": {"name": "b"}, "spec": {"drivers": null}}'
-    limit = msgspec.convert(
+    limit = decoding.convert(
         {
             "metadata": {"name": "a"},
             "spec": {"drivers": [{"name": volume_objects.DRIVER, "allocatable": {"count": 1}}]},

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from stromboli.cli.errors import CommandError
+from stromboli.shared import decoding
 
 VARIABLE = "STROM_CONTEXT"
 FILE = "contexts.json"
@@ -48,7 +49,7 @@ def load(environment: Mapping[str, str]) -> Contexts:
     """The contexts of the user; none without a file. Raises CommandError for an invalid file."""
     file = folder(environment) / FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Contexts)
+        return decoding.from_json(file.read_bytes(), Contexts)
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except OSError as error:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stromboli.client.calls import Call
+from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ def _call(what: str, query: msgspec.Struct, answer: type[T]) -> Call[T]:
         method="GET",
         path=f"/v1/history/{what}",
         what=f"{what} of the history",
-        read=msgspec.json.Decoder(answer).decode,
+        read=decoding.decoder_of(answer).decode,
         query={_PARAMETERS.get(name, name): text for name, text in values.items() if text},
         is_collection=True,
     )

@@ -27,6 +27,7 @@ from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.client.sessions import opening, targets
+from stromboli.shared import decoding
 from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
@@ -212,7 +213,7 @@ class Client:
     def events(self, name: str, namespace: str = "default") -> list[KubernetesEvent]:
         """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
         page = self.send(calls.job_events(namespace, name))
-        return [msgspec.json.decode(item, type=KubernetesEvent) for item in page.items]
+        return [decoding.from_json(item, KubernetesEvent) for item in page.items]
 
     def logs(
         self,

@@ -16,6 +16,7 @@ from stromboli.client.responses import (
     Problem,
     SchedulingInput,
 )
+from stromboli.shared import decoding
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -62,7 +63,7 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
         if 200 <= status < 300 and (kind == JSON or not body):
             return call.read(body)
         if kind == PROBLEM and not (status == 404 and call.is_collection):
-            raise _rejection(call, status, msgspec.json.decode(body, type=Problem))
+            raise _rejection(call, status, decoding.from_json(body, Problem))
     except msgspec.DecodeError as error:
         raise errors.UnreadableError(call.what, str(error)) from None
     summary = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
@@ -89,7 +90,7 @@ def document(submitted: Submitted, namespace: str) -> Document:
     if kind is None:
         known = ", ".join(sorted(each.__name__ for each in _KINDS))
         raise TypeError(f"{type(submitted).__name__} is not a supported kind; there are {known}")
-    made = msgspec.json.decode(msgspec.json.encode(submitted), type=dict[str, Any])
+    made = decoding.from_json(msgspec.json.encode(submitted), dict[str, Any])
     place = {"namespace": namespace} if kind.namespaced else {}
     metadata = {**place, **made.get("metadata", {})}
     return {"apiVersion": kind.api_version, "kind": kind.kind, **made, "metadata": metadata}
@@ -116,7 +117,7 @@ def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list
         method="POST",
         path="/v1/apply",
         what=_named(documents),
-        read=msgspec.json.Decoder(list[Applied]).decode,
+        read=decoding.decoder_of(list[Applied]).decode,
         body=msgspec.json.encode({"objects": documents}),
         is_creation=True,
         objects=len(documents),
@@ -135,7 +136,7 @@ def bulk(documents: Iterable[Document]) -> Call[BulkResult]:
         method="POST",
         path="/v1/bulk",
         what="objects",
-        read=msgspec.json.Decoder(BulkResult).decode,
+        read=decoding.decoder_of(BulkResult).decode,
         headers={"content-type": "application/x-ndjson"},
         body=body,
         is_creation=True,
@@ -200,7 +201,7 @@ def job_events(namespace: str, name: str) -> Call[Page]:
 
 def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
     """Every attempt of a job's tasks, also of a deleted job; ``uid`` names an earlier job."""
-    call = _job_call("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
+    call = _job_call("GET", namespace, name, "/tasks", decoding.decoder_of(TaskHistory).decode)
     return msgspec.structs.replace(call, query={"history": "true"} | ({"uid": uid} if uid else {}))
 
 
@@ -212,7 +213,7 @@ def job_tools(namespace: str, name: str) -> Call[Page]:
 def explanation(namespace: str, name: str) -> Call[Explanation]:
     """Read why a job is pending."""
     return _job_call(
-        "GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode
+        "GET", namespace, name, "/explanation", decoding.decoder_of(Explanation).decode
     )
 
 
@@ -230,7 +231,7 @@ def scale(
     asked: dict[str, object] = {"replicas": replicas}
     asked |= {"task": task} if task else {}
     asked |= {} if min_available is None else {"minAvailable": min_available}
-    read = msgspec.json.Decoder(Applied).decode
+    read = decoding.decoder_of(Applied).decode
     return _job_call("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
 
 
@@ -292,7 +293,7 @@ def node_topology(name: str) -> Call[TopologyObserved]:
         method="GET",
         path=f"{_node(name)}/topology",
         what=f"node {name}",
-        read=msgspec.json.Decoder(TopologyObserved).decode,
+        read=decoding.decoder_of(TopologyObserved).decode,
     )
 
 
@@ -331,7 +332,7 @@ def pod_events(namespace: str, name: str) -> Call[Page]:
 
 def me() -> Call[Me]:
     """Read the user of this client, as it is recorded on submitted objects."""
-    read = msgspec.json.Decoder(Me).decode
+    read = decoding.decoder_of(Me).decode
     return Call(method="GET", path="/v1/me", what="the user", read=read)
 
 
@@ -341,7 +342,7 @@ def scheduling_input() -> Call[SchedulingInput]:
         method="GET",
         path="/v1/scheduling",
         what="the cluster",
-        read=msgspec.json.Decoder(SchedulingInput).decode,
+        read=decoding.decoder_of(SchedulingInput).decode,
         is_collection=True,
     )
 
@@ -352,7 +353,7 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
         method="GET",
         path="/readyz",
         what="the server",
-        read=msgspec.json.Decoder(dict[str, dict[str, str]]).decode,
+        read=decoding.decoder_of(dict[str, dict[str, str]]).decode,
     )
 
 
@@ -376,7 +377,7 @@ def watch_job_pods(namespace: str, name: str) -> Call[core.Pod]:
 
 def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
     """Watch why a job is pending: the explanation after every change."""
-    read = msgspec.json.Decoder(Explanation).decode
+    read = decoding.decoder_of(Explanation).decode
     return _watch_of_job(namespace, name, "/explanation", read)
 
 
@@ -414,7 +415,7 @@ def _watch_of_job(namespace: str, name: str, below: str, read: Callable[[bytes],
 
 # --- parts ---------------------------------------------------------------------------------
 
-PAGE = msgspec.json.Decoder(Page).decode
+PAGE = decoding.decoder_of(Page).decode
 
 
 def no_content(_: bytes) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from stromboli.client import calls
 from stromboli.client.responses import Applied
+from stromboli.shared import decoding
 from stromboli.shared.api.expected_start import ExpectedStarts
 
 
@@ -30,7 +31,7 @@ def change(
         method="PATCH",
         path=calls.job(namespace, name).path,
         what=f"job {namespace}/{name}",
-        read=msgspec.json.Decoder(Applied).decode,
+        read=decoding.decoder_of(Applied).decode,
         body=msgspec.json.encode(body),
     )
 
@@ -42,6 +43,6 @@ def expected_starts(namespace: str = "") -> calls.Call[ExpectedStarts]:
         method="GET",
         path=f"/v1{within}/expected-starts",
         what="expected starts",
-        read=msgspec.json.Decoder(ExpectedStarts).decode,
+        read=decoding.decoder_of(ExpectedStarts).decode,
         is_collection=True,
     )

@@ -5,6 +5,7 @@ import msgspec
 
 from stromboli.client import calls
 from stromboli.client.responses import Page
+from stromboli.shared import decoding
 
 
 def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
@@ -24,7 +25,7 @@ def pods(node: str) -> calls.Call[Page]:
         method="GET",
         path=f"{calls.node(node).path}/pods",
         what=f"node {node}",
-        read=msgspec.json.Decoder(Page).decode,
+        read=decoding.decoder_of(Page).decode,
     )
 
 

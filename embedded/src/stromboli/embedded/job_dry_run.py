@@ -21,7 +21,7 @@ from stromboli.embedded import scheduler_file
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache, subscriptions
-from stromboli.shared import envelope, keys
+from stromboli.shared import decoding, envelope, keys
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.jobspec import quota, quota_scopes
 from stromboli.shared.messages import scheduling as messages
@@ -168,7 +168,7 @@ def _stored(made: Any, now: datetime) -> Any:
 
 
 def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
-    named = msgspec.json.decode(item, type=_Named)
+    named = decoding.from_json(item, _Named)
     return kinds.BY_NAME[named.api_version, named.kind].decode(item)
 
 

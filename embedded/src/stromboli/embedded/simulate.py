@@ -15,6 +15,7 @@ from stromboli.embedded import pack, replay_sessions, scheduler_file
 from stromboli.embedded.simulation import compare, forecast, manifest_objects, run
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
+from stromboli.shared import decoding
 
 app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
 
@@ -133,6 +134,6 @@ def _show(answer: simulate.Outcome | Failure) -> None:
 def _name(raw: str) -> str:
     """Return the name of the case, as far as it can be decoded."""
     try:
-        return msgspec.json.decode(raw, type=_Named).name
+        return decoding.from_json(raw, _Named).name
     except msgspec.DecodeError:
         return ""

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api import core, meta, resource
 from stromboli.testkit import builders
 
@@ -13,7 +14,7 @@ DRIVER = "gpu.example.com"
 
 def device_class(name: str = "gpu", *expressions: str) -> resource.DeviceClass:
     selectors = [{"cel": {"expression": each}} for each in expressions]
-    return msgspec.convert(
+    return decoding.convert(
         {"metadata": {"name": name}, "spec": {"selectors": selectors}}, resource.DeviceClass
     )
 
@@ -39,7 +40,7 @@ def devices(
         **(place or {"nodeName": node}),
     }
     metadata = {"name": f"{node}-{pool}-{generation}"}
-    return msgspec.convert({"metadata": metadata, "spec": spec}, resource.ResourceSlice)
+    return decoding.convert({"metadata": metadata, "spec": spec}, resource.ResourceSlice)
 
 
 def named(node: str) -> core.NodeSelector:
@@ -70,7 +71,7 @@ def claim(
             "devices": {"results": results},
             "nodeSelector": {"nodeSelectorTerms": terms},
         }
-    return msgspec.convert(
+    return decoding.convert(
         {
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"devices": {"requests": wanted, "constraints": constraints}},

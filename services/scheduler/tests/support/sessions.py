@@ -10,6 +10,7 @@ from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import opening, session
+from stromboli.shared import decoding
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
@@ -40,7 +41,7 @@ def given(
     for each in objects:
         found.setdefault(FIELDS[type(each)], []).append(each)
     fields = {name: tuple(members) for name, members in found.items()}
-    return msgspec.convert({"now": now, "memory": memory or {}, **fields}, cluster_objects.Cluster)
+    return decoding.convert({"now": now, "memory": memory or {}, **fields}, cluster_objects.Cluster)
 
 
 def opened(

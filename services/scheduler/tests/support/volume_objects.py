@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api import core, storage
 from stromboli.testkit import builders
 
@@ -12,7 +13,7 @@ DRIVER = "disks.example.com"
 
 def storage_class(name: str = "late", provisioner: str = "", **more: Any) -> storage.StorageClass:
     """A class whose volumes are chosen after the node, by default without a provisioner."""
-    return msgspec.convert(
+    return decoding.convert(
         {
             "metadata": {"name": name},
             "provisioner": provisioner or "kubernetes.io/no-provisioner",
@@ -35,7 +36,7 @@ def volume(
     """An unclaimed volume of the class ``late``."""
     placed = {"nodeAffinity": zone(zone_name)} if zone_name else {}
     capacity = {"storage": f"{gib}Gi"}
-    return msgspec.convert(
+    return decoding.convert(
         {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": {"capacity": capacity, "storageClassName": "late", **placed} | spec,
@@ -48,7 +49,7 @@ def volume(
 def claim(name: str, gib: int = 1, **spec: Any) -> storage.PersistentVolumeClaim:
     """A claim of the class ``late`` that waits for its pod."""
     requests = {"requests": {"storage": f"{gib}Gi"}}
-    return msgspec.convert(
+    return decoding.convert(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {"resources": requests, "storageClassName": "late", **spec},

@@ -1,17 +1,26 @@
-"""Decoding of untrusted bytes, with one documented exception for any invalid input.
+"""Decoding: one documented exception for untrusted bytes, and types that threads may share.
 
 msgspec raises ``DecodeError`` for invalid JSON or a wrong type, but ``UnicodeDecodeError`` for text
 that is not UTF-8, ``RecursionError`` for deep nesting, and ``ValueError`` for some times outside
 the calendar. A caller that handles only ``DecodeError`` would crash on the others.
+
+msgspec 0.22 stores its type information of a Struct in the class when the first decoder or
+conversion for it is created, and publishes it before it is complete. Another thread that reads it
+at that moment causes a segmentation fault. Therefore all decoders and conversions to a type are
+created in this module, one at a time; a test of the repository rejects others. Encoders do not use
+this information.
 """
 
+import functools
 import threading
 from datetime import datetime
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, overload
 
 import msgspec
 
-_MAKING_DECODERS = threading.Lock()
+_READING_TYPES = threading.Lock()
+MOST_TYPES = 1024
+"""Types whose decoders are kept; the code names a few hundred."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 MOST_DIGITS = 19
@@ -28,13 +37,66 @@ class Decoder(Protocol[T_co]):
         """Decode a value. May raise several types of exceptions, see the module."""
 
 
-def decoder_of(struct: type[T]) -> msgspec.json.Decoder[T]:
-    """Create a JSON decoder at run time. A lock lets one thread at a time create decoders: msgspec
-    0.22 publishes its type information of a Struct before that is complete, and another thread that
-    reads it causes a segmentation fault.
+@overload
+def decoder_of(form: type[T]) -> msgspec.json.Decoder[T]: ...
+@overload
+def decoder_of(form: Any) -> msgspec.json.Decoder[Any]: ...
+def decoder_of(form: Any) -> msgspec.json.Decoder[Any]:
+    """The JSON decoder of a type: one for all calls, which threads may share."""
+    return _json_decoder(form)
+
+
+@overload
+def msgpack_decoder_of(form: type[T]) -> msgspec.msgpack.Decoder[T]: ...
+@overload
+def msgpack_decoder_of(form: Any) -> msgspec.msgpack.Decoder[Any]: ...
+def msgpack_decoder_of(form: Any) -> msgspec.msgpack.Decoder[Any]:
+    """The MessagePack decoder of a type: one for all calls, which threads may share."""
+    return _msgpack_decoder(form)
+
+
+@functools.lru_cache(MOST_TYPES)
+def _json_decoder(form: Any) -> msgspec.json.Decoder[Any]:
+    with _READING_TYPES:
+        return msgspec.json.Decoder(form)
+
+
+@functools.lru_cache(MOST_TYPES)
+def _msgpack_decoder(form: Any) -> msgspec.msgpack.Decoder[Any]:
+    with _READING_TYPES:
+        return msgspec.msgpack.Decoder(form)
+
+
+def prepare(form: Any) -> None:
+    """Create the type information of a type before a library does."""
+    with _READING_TYPES:
+        msgspec.msgpack.Decoder(form)
+
+
+@overload
+def from_json(raw: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
+@overload
+def from_json(raw: bytes | str | msgspec.Raw, form: Any) -> Any: ...
+def from_json(raw: bytes | str | msgspec.Raw, form: Any) -> Any:
+    """Decode JSON as a type. Raises only msgspec.DecodeError."""
+    return decode(_json_decoder(form), raw)
+
+
+@overload
+def convert(
+    value: Any, form: type[T], *, strict: bool = True, from_attributes: bool = False
+) -> T: ...
+@overload
+def convert(
+    value: Any, form: Any, *, strict: bool = True, from_attributes: bool = False
+) -> Any: ...
+def convert(value: Any, form: Any, *, strict: bool = True, from_attributes: bool = False) -> Any:
+    """Convert a decoded document to a type. Raises msgspec.ValidationError, and ValueError for some
+    times outside the calendar. ``strict``: strings are not converted to numbers.
+    ``from_attributes``: the value may be any object with the attributes of the type.
     """
-    with _MAKING_DECODERS:
-        return msgspec.json.Decoder(struct)
+    _msgpack_decoder(form)
+    return msgspec.convert(value, form, strict=strict, from_attributes=from_attributes)
 
 
 def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:
@@ -51,7 +113,7 @@ def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:
         raise msgspec.DecodeError(str(error)) from None
 
 
-_DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = decoder_of(dict[str, Any])
 
 
 def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
@@ -62,7 +124,7 @@ def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
 def instant(text: str) -> datetime:
     """Decode an RFC 3339 time with time zone. Raises only msgspec.DecodeError."""
     try:
-        return msgspec.convert(text, Instant)
+        return convert(text, Instant)
     except msgspec.DecodeError:
         raise
     except ValueError as error:

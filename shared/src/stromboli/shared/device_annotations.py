@@ -14,8 +14,8 @@ from stromboli.shared import decoding, keys
 GPU_INDEX = "volcano.sh/gpu-index"
 VGPU_IDS = "volcano.sh/vgpu-ids-new"
 T = TypeVar("T")
-_CPUS = msgspec.json.Decoder(dict[str, str])
-_DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
+_CPUS = decoding.decoder_of(dict[str, str])
+_DEVICES = decoding.decoder_of(dict[str, dict[str, tuple[str, ...]]])
 
 DeviceAssignments = dict[str, tuple[str, ...]]
 """Resource -> ids of the assigned devices of all containers."""

@@ -10,6 +10,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def apply(
 
 def title(stored: bytes | msgspec.Raw, name: str) -> str:
     """The name of an object of any kind, as ``kubectl`` writes it."""
-    named = msgspec.json.decode(stored, type=_Named)
+    named = decoding.from_json(stored, _Named)
     group = named.api_version.rpartition("/")[0]
     return f"{named.kind.lower()}{'.' if group else ''}{group}/{name}"
 

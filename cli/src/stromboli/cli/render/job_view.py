@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.cli.render import explanation_view, output, pod_status
 from stromboli.client import phases, responses
-from stromboli.shared import device_annotations, keys
+from stromboli.shared import decoding, device_annotations, keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.formats import indexes
 from stromboli.shared.jobspec import debug_tools
@@ -242,7 +242,7 @@ def waits(
 def _task_row(task: batch.TaskSpec, *, are_enforced: bool) -> tuple[str, ...]:
     images, requests = "", ""
     try:
-        containers = msgspec.json.decode(task.template.spec, type=core.PodSpec).containers
+        containers = decoding.from_json(task.template.spec, core.PodSpec).containers
     except msgspec.DecodeError:
         pass  # admission rejects such a template, but a job may be stored without it
     else:

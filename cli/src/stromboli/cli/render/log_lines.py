@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 import msgspec
 
 from stromboli.cli.render import pod_status
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.task_history import TaskAttempt
 
@@ -126,7 +126,7 @@ def _sources_of(
 def _container_names(task: batch.TaskSpec) -> tuple[str, ...]:
     """The containers of a task's pods; none of a template that cannot be read."""
     try:
-        spec = msgspec.json.decode(task.template.spec, type=core.PodSpec)
+        spec = decoding.from_json(task.template.spec, core.PodSpec)
     except msgspec.DecodeError:
         return ()
     return tuple(each.name for each in spec.containers)

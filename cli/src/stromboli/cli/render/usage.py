@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.cli.render import explanation_view, output
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds, scheduling, topology
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
@@ -54,7 +54,7 @@ def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
     """The objects of these manifests; other kinds are ignored."""
     found: dict[str, list[bytes | msgspec.Raw]] = {}
     for item in items:
-        found.setdefault(msgspec.json.decode(item, type=_Named).kind, []).append(item)
+        found.setdefault(decoding.from_json(item, _Named).kind, []).append(item)
     return ClusterObjects(
         nodes=tuple(map(kinds.NODES.decode, found.get("Node", ()))),
         queues=tuple(map(kinds.QUEUES.decode, found.get("Queue", ()))),

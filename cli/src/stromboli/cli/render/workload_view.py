@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stromboli.cli.render import output
+from stromboli.shared import decoding
 from stromboli.shared.api import flow
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.formats import cron as schedules
@@ -37,7 +38,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
         return self.last_timestamp or self.event_time or self.first_timestamp
 
 
-_EVENT = msgspec.json.Decoder(Event)
+_EVENT = decoding.decoder_of(Event)
 
 
 def flow_row(found: flow.JobFlow, now: datetime) -> tuple[str, ...]:

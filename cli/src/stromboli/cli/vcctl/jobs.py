@@ -4,7 +4,6 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from stromboli.cli import options
@@ -13,6 +12,7 @@ from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_spec
 from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables, view
+from stromboli.shared import decoding
 from stromboli.shared.api import batch, kinds
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _is_wanted(found: batch.Job, scheduler: str, text: str) -> bool:
 def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool) -> None:
     raw = client.job(namespace, name)
     rows = [
-        msgspec.json.decode(event, type=view.Event)
+        decoding.from_json(event, view.Event)
         for event in client.events(namespace, name)
         if kinds.metadata_of(event).name.startswith(f"{name}.")
     ]

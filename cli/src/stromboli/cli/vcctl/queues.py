@@ -10,6 +10,7 @@ from stromboli.cli.commands import queues as own
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 
 queue = shell.program("queue")
@@ -114,7 +115,7 @@ def vqueues(
     with shell.client(master, kubeconfig) as client:
         raws = [client.queue(name)] if name else client.queues()
         found = [
-            (client.decode(kinds.QUEUES, raw), msgspec.json.decode(raw, type=_Counted).status)
+            (client.decode(kinds.QUEUES, raw), decoding.from_json(raw, _Counted).status)
             for raw in raws
         ]
     found.sort(key=lambda pair: pair[0].metadata.name)

@@ -9,6 +9,8 @@ from typing import Any
 import cloudpickle
 import msgspec
 
+from stromboli.shared import decoding
+
 
 class PickledCall(msgspec.Struct, frozen=True):
     """A call whose function and arguments are pickled separately, because many calls share one
@@ -71,9 +73,9 @@ class RemoteTraceback(Exception):  # noqa: N818 - the standard library's executo
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Pickled functions contain byte code, which only the same minor version executes."""
 encode = msgspec.msgpack.encode
-decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
-decode_chunk_result = msgspec.msgpack.Decoder(ChunkResult).decode
-decode_announcement = msgspec.msgpack.Decoder(Announcement).decode
+decode_chunk = decoding.msgpack_decoder_of(Chunk).decode
+decode_chunk_result = decoding.msgpack_decoder_of(ChunkResult).decode
+decode_announcement = decoding.msgpack_decoder_of(Announcement).decode
 
 
 def pickle_function(function: Callable[..., Any]) -> bytes:

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from stromboli.client import calls, errors
+from stromboli.shared import decoding
 from stromboli.shared import errors as external
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def place_call() -> calls.Call[_Answer]:
         method="GET",
         path="/v1/pod-sessions",
         what="sessions in pods",
-        read=msgspec.json.Decoder(_Answer).decode,
+        read=decoding.decoder_of(_Answer).decode,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from stromboli.embedded.accounts import rbac
+from stromboli.shared import decoding
 from stromboli.shared.cluster import accounts
 from stromboli.shared.formats import documents
 
@@ -156,7 +157,7 @@ def parse(text: str, own_username: str) -> FileAccounts:
 def _converted(document: dict[str, Any], struct: type[Any], api_version: str) -> Any:
     if document.get("apiVersion") != api_version:
         raise ValueError(f"apiVersion {document.get('apiVersion')!r}: it must be {api_version}")
-    return msgspec.convert(document, struct)
+    return decoding.convert(document, struct)
 
 
 def _place(metadata: _Metadata, *, is_namespaced: bool) -> str:

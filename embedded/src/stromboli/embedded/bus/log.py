@@ -14,7 +14,7 @@ import msgspec
 
 from stromboli.embedded.bus.retention import Retention
 from stromboli.embedded.store import Store
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.bus import fencing
 
 _SCHEMA = (
@@ -35,7 +35,7 @@ _PAGE_BYTES = 16 * 1024 * 1024
 """Bytes per read: large enough to be fast, small enough for each reader to hold in memory."""
 
 _BY_NAME = {topic.name: topic for topic in topics.ALL}
-_HEADERS = msgspec.json.Decoder(dict[str, str])
+_HEADERS = decoding.decoder_of(dict[str, str])
 
 
 class PendingRecord(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.embedded.cluster import patches
 from stromboli.embedded.cluster.webhooks import Operation, Webhook
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.cluster import port
 
 Document = dict[str, Any]
@@ -38,7 +38,7 @@ class _Review(msgspec.Struct, frozen=True):
     response: _Response
 
 
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = decoding.decoder_of(_Review)
 
 
 class AdmissionReviews:

@@ -17,7 +17,7 @@ from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port
 
 _log = structlog.get_logger(__name__)
-_BUDGET = msgspec.json.Decoder(Budget)
+_BUDGET = decoding.decoder_of(Budget)
 _BUDGETS = resource_of(kinds.DISRUPTION_BUDGETS)
 _PODS = resource_of(kinds.PODS)
 

@@ -10,7 +10,7 @@ import binascii
 import msgspec
 
 from stromboli.embedded.cluster.state import Key
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 
 
 def token_of(last: Key) -> str:
@@ -23,7 +23,7 @@ def position_of(token: str, what: str) -> tuple[str, str]:
     """Return the namespace and name in a token. Raises InvalidError."""
     try:
         place = base64.b64decode(token, altchars=b"-_", validate=True)
-        return msgspec.json.decode(place, type=tuple[str, str])
+        return decoding.from_json(place, tuple[str, str])
     except (binascii.Error, ValueError):
         raise errors.InvalidError(
             what, f"{token[:80]!r} is not a continue token; list from the beginning"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 
 Document = dict[str, Any]
 _MISSING = object()
@@ -24,8 +24,8 @@ class Step(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-_STEPS = msgspec.json.Decoder(list[Step])
-_MERGE = msgspec.json.Decoder(Document)
+_STEPS = decoding.decoder_of(list[Step])
+_MERGE = decoding.decoder_of(Document)
 
 
 def apply(document: Document, patch: bytes, patch_type: str, what: str) -> Document:

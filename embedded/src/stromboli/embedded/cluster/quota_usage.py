@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stromboli.embedded.cluster.state import Event
+from stromboli.shared import decoding
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.meta import Part
 from stromboli.shared.formats import units
@@ -92,7 +93,7 @@ class QuotaUsage:
     def open(self, namespace: str, name: str, raw: bytes) -> None:
         """Add an existing quota."""
         try:
-            spec = msgspec.json.decode(raw, type=_Quota).spec
+            spec = decoding.from_json(raw, _Quota).spec
             hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}
         except (ValueError, msgspec.DecodeError) as error:
             self._close(namespace, name)
@@ -129,7 +130,7 @@ class QuotaUsage:
         accounts = self._accounts.get(metadata["namespace"], {})
         if not accounts:
             return None
-        spec = msgspec.convert(pod["spec"], core.PodSpec)
+        spec = decoding.convert(pod["spec"], core.PodSpec)
         use = _pod_usage(core.Pod(spec=spec))
         for name, account in sorted(accounts.items()):
             if not quota_scopes.counts(account.scopes, use.traits):
@@ -206,7 +207,7 @@ class QuotaUsage:
 def faults(document: Document) -> Iterator[str]:
     """Yield why a well-typed quota cannot be enforced."""
     try:
-        spec = msgspec.convert(document.get("spec") or {}, core.ResourceQuotaSpec)
+        spec = decoding.convert(document.get("spec") or {}, core.ResourceQuotaSpec)
     except msgspec.ValidationError as error:
         yield f"spec: {error}"
         return

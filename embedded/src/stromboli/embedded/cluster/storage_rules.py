@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stromboli.embedded.cluster import pods, quota_usage, timestamps
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.jobspec import crds
@@ -45,7 +45,7 @@ def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Documen
     if len(body) > BODY_BYTES:
         raise errors.TooLargeError(what, f"{len(body)} bytes, at most {BODY_BYTES}")
     try:
-        document = msgspec.json.decode(body, type=Document)
+        document = decoding.from_json(body, Document)
         document["metadata"] = metadata = _clean(document.get("metadata") or {})
     except (msgspec.DecodeError, AttributeError) as error:
         raise errors.InvalidError(what, f"the body is not an object: {error}") from None
@@ -193,8 +193,8 @@ def _desired_state(document: Document) -> Document:
 
 def _type_faults(kind: port.AnyKind, document: Document) -> Iterable[str]:
     try:
-        msgspec.convert(document, kind.struct)
-        msgspec.convert(document, meta.Object)
+        decoding.convert(document, kind.struct)
+        decoding.convert(document, meta.Object)
     except msgspec.ValidationError as error:
         yield str(error)
 

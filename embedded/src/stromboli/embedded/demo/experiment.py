@@ -20,7 +20,7 @@ from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.nodes.list_watch import list_and_watch
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port
 
@@ -225,7 +225,7 @@ async def explained(running: system.System, views: list[JobView]) -> list[str]:
         for name in waiting:
             path = f"/v1/namespaces/default/jobs/{name}/explanation"
             content = (await client.get(path)).raise_for_status().content
-            answers.append(msgspec.json.decode(content, type=Explanation))
+            answers.append(decoding.from_json(content, Explanation))
     reasons = [answer for answer in answers if answer.explained is not None]
     if not reasons:
         return []

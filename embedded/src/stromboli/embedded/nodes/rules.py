@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core
 from stromboli.shared.api.meta import Part
 from stromboli.shared.formats import documents
@@ -61,7 +61,7 @@ def read_rules(path: Path) -> Rules:
     """Read a rule file. Raises ValueError with file, line and reason."""
     try:
         found = [document for document, _ in documents.read(path.read_text())]
-        return msgspec.convert(found[0] if found else {}, Rules)
+        return decoding.convert(found[0] if found else {}, Rules)
     except documents.DocumentError as error:
         place = f"{path}:{error.line}" if error.line else str(path)
         raise ValueError(f"{place}: {error.problem}") from None

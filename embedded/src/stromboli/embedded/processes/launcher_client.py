@@ -17,7 +17,7 @@ import msgspec
 from stromboli.embedded.processes.launcher import children, passed_streams
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.output import Output
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.runtime import telemetry
 
 _SOURCES = str(Path(__file__).parents[3])
@@ -47,7 +47,7 @@ class LauncherMessage(msgspec.Struct, frozen=True):
     lost: int = 0
 
 
-_MESSAGE = msgspec.json.Decoder(LauncherMessage)
+_MESSAGE = decoding.decoder_of(LauncherMessage)
 
 
 class Outcome(msgspec.Struct, frozen=True):

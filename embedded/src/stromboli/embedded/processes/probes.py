@@ -11,6 +11,7 @@ import msgspec
 from stromboli.embedded.processes import launcher_client
 from stromboli.embedded.processes.core import environment
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.shared import decoding
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -22,7 +23,7 @@ def decode_data(raw: bytes, *, is_secret: bool) -> Mapping[str, bytes]:
     """Return keys and values of a ConfigMap or Secret. Raises MissingError if they cannot be
     decoded.
     """
-    read = msgspec.json.decode(raw, type=_Data)
+    read = decoding.from_json(raw, _Data)
     text, encoded = read.data or {}, read.binary_data or {}
     if is_secret:
         text, encoded = {}, text

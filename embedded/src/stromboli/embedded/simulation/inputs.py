@@ -15,6 +15,7 @@ from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
 from stromboli.embedded.simulation import csv_rows
 from stromboli.embedded.simulation.core import objects, workload
+from stromboli.shared import decoding
 from stromboli.shared.api import meta, scheduling
 
 NODE_COLUMNS = ("name", "count", "cpu", "memory_gib", "gpu", "labels", "pods")
@@ -256,7 +257,7 @@ def _read_queues(path: Path) -> tuple[scheduling.Queue, ...]:
                 "write only objects of the kind Queue",
             )
         try:
-            queue = msgspec.convert(each.document, scheduling.Queue)
+            queue = decoding.convert(each.document, scheduling.Queue)
         except msgspec.ValidationError as error:
             why, _, where = str(error).partition(" - at `$.")
             where = where.rstrip("`")

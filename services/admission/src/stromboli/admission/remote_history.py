@@ -10,7 +10,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import accounting
 
 T = TypeVar("T")
@@ -36,21 +36,21 @@ class RemoteHistory:
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
         """A page of attempts. Raises InvalidError, UnavailableError."""
-        read = msgspec.json.Decoder(accounting.AttemptPage).decode
+        read = decoding.decoder_of(accounting.AttemptPage).decode
         return await self._ask("attempts", query, read)
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
         """A page of jobs. Raises InvalidError, UnavailableError."""
-        return await self._ask("jobs", query, msgspec.json.Decoder(accounting.JobPage).decode)
+        return await self._ask("jobs", query, decoding.decoder_of(accounting.JobPage).decode)
 
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
         """A page of evictions. Raises InvalidError, UnavailableError."""
-        read = msgspec.json.Decoder(accounting.EvictionPage).decode
+        read = decoding.decoder_of(accounting.EvictionPage).decode
         return await self._ask("evictions", query, read)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage. Raises InvalidError, UnavailableError."""
-        return await self._ask("usage", query, msgspec.json.Decoder(accounting.UsageReport).decode)
+        return await self._ask("usage", query, decoding.decoder_of(accounting.UsageReport).decode)
 
     async def _ask(self, path: str, query: msgspec.Struct, read: Callable[[bytes], T]) -> T:
         try:
@@ -84,6 +84,6 @@ async def connect(url: str, token_file: str, ca_file: str) -> AsyncIterator[Remo
 
 def _refusal(raw: bytes) -> Refusal:
     try:
-        return msgspec.json.decode(raw, type=Refusal)
+        return decoding.from_json(raw, Refusal)
     except msgspec.DecodeError:
         return Refusal()

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core.store import job_relations, topology_sources
+from stromboli.shared import decoding
 from stromboli.shared.formats import documents
 
 KEY = "networkTopologyDiscovery"
@@ -48,7 +49,7 @@ class TopologyFile:
         for entry in entries if not error else ():
             if entry.source == "file":
                 try:
-                    path = self._path.parent / msgspec.convert(entry.config, _FileConfig).path
+                    path = self._path.parent / decoding.convert(entry.config, _FileConfig).path
                 except msgspec.ValidationError as found:
                     error = f"{self._path}: source file: {found}"
                     break
@@ -80,7 +81,7 @@ def _entries(text: str) -> list[topology_sources.SourceEntry]:
     if len(found) != 1 or not isinstance(found[0], dict):
         raise ValueError(f"the file must be one YAML document with {KEY}")
     try:
-        entries = msgspec.convert(found[0].get(KEY) or [], list[topology_sources.SourceEntry])
+        entries = decoding.convert(found[0].get(KEY) or [], list[topology_sources.SourceEntry])
     except msgspec.ValidationError as error:
         raise ValueError(f"{KEY}: {error}") from None
     enabled = [entry for entry in entries if entry.enabled]

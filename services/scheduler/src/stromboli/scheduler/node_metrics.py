@@ -95,7 +95,7 @@ class Prometheus:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MetricsError(str(error) or type(error).__name__) from error
         try:
-            found = decoding.decode(msgspec.json.Decoder(_Response), response.content)
+            found = decoding.from_json(response.content, _Response)
         except msgspec.DecodeError as error:
             raise MetricsError(
                 f"{response.status_code}: not a response of the Prometheus API: {error}"

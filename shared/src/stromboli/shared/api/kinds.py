@@ -1,6 +1,5 @@
 """The registry of kinds: their API paths and their Structs."""
 
-import functools
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -61,13 +60,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     def decode(self, raw: bytes | msgspec.Raw) -> T:
         """Decode an object. Raises msgspec.DecodeError, which names the path of the invalid
         field."""
-        decoded: T = decoding.decode(_decoder(self.struct), raw)
-        return decoded
-
-
-@functools.cache
-def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
-    return decoding.decoder_of(struct)
+        return decoding.from_json(raw, self.struct)
 
 
 NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False)
@@ -332,7 +325,7 @@ SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
 )
 """Kinds that users may submit through Stromboli's REST API."""
 
-_METADATA = msgspec.json.Decoder(meta.Object)
+_METADATA = decoding.decoder_of(meta.Object)
 
 
 def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:

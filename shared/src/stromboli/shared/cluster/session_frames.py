@@ -13,6 +13,8 @@ k8s.io/kubelet/pkg/cri/streaming.
 
 import msgspec
 
+from stromboli.shared import decoding
+
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """Protocol versions in the order of preference. API servers support version 5 since Kubernetes
 1.30."""
@@ -91,12 +93,12 @@ def resize(columns: int, rows: int) -> bytes:
 
 def size(data: bytes) -> Size:
     """The size in a message on the channel ``RESIZE``. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(data, type=Size)
+    return decoding.from_json(data, Size)
 
 
 def status(data: bytes) -> Status:
     """The status in a message on the channel ``ERROR``. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(data, type=Status)
+    return decoding.from_json(data, Status)
 
 
 def port_prefix(port: int) -> bytes:

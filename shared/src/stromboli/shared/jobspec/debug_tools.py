@@ -113,7 +113,7 @@ TOOLS: Mapping[str, Tool] = {
     ),
 }
 
-_REQUESTS_DECODER = msgspec.json.Decoder(tuple[DebugToolRequest, ...])
+_REQUESTS_DECODER = decoding.decoder_of(tuple[DebugToolRequest, ...])
 
 
 def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:

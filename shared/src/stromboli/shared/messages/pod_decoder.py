@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api import core, meta
 
 T = TypeVar("T")
@@ -39,8 +40,8 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
     status: msgspec.Raw = msgspec.Raw()
 
 
-_POD = msgspec.json.Decoder(core.Pod)
-_PARTS = msgspec.json.Decoder(_Parts)
+_POD = decoding.decoder_of(core.Pod)
+_PARTS = decoding.decoder_of(_Parts)
 
 
 class _Section(Generic[T]):
@@ -49,7 +50,7 @@ class _Section(Generic[T]):
 
     def __init__(self, absent: T, field: str, encoded: str) -> None:
         self._absent = absent
-        self._decoder = msgspec.json.Decoder(type(absent))
+        self._decoder = decoding.decoder_of(type(absent))
         self._field = field
         self._begin = f'"{encoded}":"'.encode()
         self._known: dict[bytes, T] = {}

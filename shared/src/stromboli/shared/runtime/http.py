@@ -13,8 +13,10 @@ import prometheus_client
 import uvicorn
 from litestar import Litestar, MediaType, Response, get
 from litestar.params import FromQuery
+from litestar.routes import HTTPRoute
 from litestar.types import ControllerRouterHandler
 
+from stromboli.shared import decoding
 from stromboli.shared.runtime import http_protocol, runtime, tls_handshakes
 
 HEAD_BYTES = 1024 * 1024
@@ -67,6 +69,15 @@ def health_app(*healths: runtime.Health) -> Litestar:
     return Litestar(health_routes(healths), openapi_config=None, logging_config=None)
 
 
+def _prepare(app: Litestar) -> None:
+    """Litestar reads the types of parameters and bodies in the first request of each route, in
+    which another thread may read the same."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for handler in route.route_handlers:
+                decoding.prepare(handler.signature_model)
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: ``runtime.run`` handles signals."""
 
@@ -111,6 +122,7 @@ async def serving(
 
     Raises OSError when another process listens on the port: two sockets may be bound to one port.
     """
+    _prepare(app)
     if tls is None and certificate_file:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(certificate_file, key_file or None)

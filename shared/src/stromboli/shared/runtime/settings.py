@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stromboli.shared import decoding
+
 S = TypeVar("S", bound=msgspec.Struct)
 _SECRET_WORDS = ("password", "token", "secret")
 
@@ -40,7 +42,7 @@ def load(struct: type[S], service: str, environment: Mapping[str, str]) -> S:
     if lines:
         raise SettingsError(lines)
     try:
-        return msgspec.convert(values, struct, strict=False)
+        return decoding.convert(values, struct, strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError([f"settings of {service}: {error}"]) from None
 
@@ -70,7 +72,7 @@ def _read(
             [part.strip() for part in text.split(",") if part.strip()] if is_tuple else text
         )
         try:
-            msgspec.convert(given, field.type, strict=False)
+            decoding.convert(given, field.type, strict=False)
         except msgspec.ValidationError as error:
             lines.append(f"{name}={text!r}: {error}")
         values[field.encode_name] = given

@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.parts import kubelets, process, tools
 from stromboli.testkit.parts.container_images import BUSYBOX
@@ -39,7 +40,7 @@ class Running(msgspec.Struct, frozen=True):
 
 def _read(state: Path) -> Running | None:
     try:
-        running = msgspec.json.decode((state / "running.json").read_bytes(), type=Running)
+        running = decoding.from_json((state / "running.json").read_bytes(), Running)
     except (OSError, msgspec.DecodeError):
         return None
     identity = process.Identity(running.pid, running.started_ticks)

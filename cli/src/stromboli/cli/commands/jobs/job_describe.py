@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime
 
-import msgspec
-
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.render import job_view, output, pod_status, timeline
 from stromboli.client import responses
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 
 
@@ -21,7 +20,7 @@ def describe(
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         raws = client.pods(namespace, name)
         events = [
-            msgspec.json.decode(raw, type=responses.KubernetesEvent)
+            decoding.from_json(raw, responses.KubernetesEvent)
             for raw in client.events(namespace, name)
         ]
         explanation = client.explanation(namespace, name)

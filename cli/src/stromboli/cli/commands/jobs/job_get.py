@@ -4,14 +4,13 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import job_view, log_lines, output, pod_status
 from stromboli.client import responses
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -55,5 +54,5 @@ def _events(client: "Client", namespace: str, name: str) -> list[responses.Kuber
     """The job's Events; none if the user may not list Events."""
     with contextlib.suppress(CommandError):
         raws = client.events(namespace, name)
-        return [msgspec.json.decode(raw, type=responses.KubernetesEvent) for raw in raws]
+        return [decoding.from_json(raw, responses.KubernetesEvent) for raw in raws]
     return []

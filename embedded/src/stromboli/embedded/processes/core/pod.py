@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api.core import ResourceRequirements
 from stromboli.shared.api.meta import ObjectMeta, Part
 
@@ -338,8 +339,8 @@ def read(raw: bytes) -> tuple[Pod, Document]:
     """Decode a pod; return it and its whole document, where null means absent. Raises
     msgspec.DecodeError.
     """
-    document = _without_nulls(msgspec.json.decode(raw, type=Document))
-    return msgspec.convert(document, Pod), document
+    document = _without_nulls(decoding.from_json(raw, Document))
+    return decoding.convert(document, Pod), document
 
 
 def _without_nulls(value: Any) -> Any:

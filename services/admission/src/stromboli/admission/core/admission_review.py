@@ -52,7 +52,7 @@ class _Review(msgspec.Struct, frozen=True):
     request: ReviewRequest
 
 
-_DECODER = msgspec.json.Decoder(_Review)
+_DECODER = decoding.decoder_of(_Review)
 
 
 def decode_request(body: bytes) -> ReviewRequest:

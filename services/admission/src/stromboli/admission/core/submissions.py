@@ -57,7 +57,7 @@ class _Claims(msgspec.Struct, frozen=True):
     iat: float
 
 
-_CLAIMS = msgspec.json.Decoder(_Claims)
+_CLAIMS = decoding.decoder_of(_Claims)
 
 
 def read(

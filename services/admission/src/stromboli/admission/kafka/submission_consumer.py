@@ -26,7 +26,7 @@ from stromboli.admission.core.submissions import RejectedSubmission, Submission
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied, RejectedError
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.shared import envelope, errors, leader_election, topics
+from stromboli.shared import decoding, envelope, errors, leader_election, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.formats import warning_header
@@ -39,7 +39,7 @@ MAX_CONCURRENT = 32
 FACT = "submissions"
 ROLE = "submissions"
 """Key of the health note that states whether this replica consumes submissions."""
-_OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
+_OBJECTS = decoding.decoder_of(tuple[SubmittedObject, ...])
 _answers = telemetry.meter.create_counter(
     "stromboli.admission.submissions", description="Submissions over Kafka, by their status"
 )

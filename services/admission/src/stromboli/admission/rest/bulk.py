@@ -179,7 +179,7 @@ async def _result_of(
     made = kinds.metadata_of(applied.object)
     return ItemResult(
         index=index,
-        result=msgspec.convert(applied.result, Outcome),
+        result=decoding.convert(applied.result, Outcome),
         kind=applied.kind,
         namespace=applied.namespace,
         name=applied.name,
@@ -192,7 +192,7 @@ class _ObjectHeader(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-_HEADER_DECODER = msgspec.json.Decoder(_ObjectHeader)
+_HEADER_DECODER = decoding.decoder_of(_ObjectHeader)
 
 
 def _is_job(line: bytes) -> bool:

@@ -23,7 +23,7 @@ from stromboli.admission.rest.creation import (
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
-from stromboli.shared import errors, keys
+from stromboli.shared import decoding, errors, keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec.validation.policies import BY_COMMAND
@@ -246,7 +246,7 @@ def routes(
         name: FromPath[str],
         data: JSONBody[ChangeRequest],
     ) -> Applied:
-        wanted = msgspec.convert(data, job_change.JobChange, from_attributes=True)
+        wanted = decoding.convert(data, job_change.JobChange, from_attributes=True)
 
         def merged(job: Document) -> Document | Violation:
             return job_change.change_patch(job, wanted)

@@ -29,7 +29,7 @@ class _Bound(msgspec.Struct, frozen=True):
     spec: _BoundSpec = _BoundSpec()
 
 
-_BOUND = msgspec.json.Decoder(_Bound)
+_BOUND = decoding.decoder_of(_Bound)
 
 
 class NodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,7 +32,7 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
     involved_object: _InvolvedObject = _InvolvedObject()
 
 
-_EVENT = msgspec.json.Decoder(_Event)
+_EVENT = decoding.decoder_of(_Event)
 
 
 def is_about(event: bytes, job: Job) -> bool:

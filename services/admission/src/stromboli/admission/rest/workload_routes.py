@@ -36,7 +36,7 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
     involved_object: _InvolvedObject = _InvolvedObject()
 
 
-_ABOUT = msgspec.json.Decoder(_Event)
+_ABOUT = decoding.decoder_of(_Event)
 
 
 def routes(

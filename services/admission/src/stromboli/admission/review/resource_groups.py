@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from stromboli.shared import decoding
 from stromboli.shared.jobspec.validation.pods import ResourceGroups
 from stromboli.shared.runtime import telemetry
 
@@ -42,7 +43,7 @@ def read(text: str) -> ResourceGroups:
     """The groups in a YAML text. Raises ValueError that names the error and its line."""
     try:
         document: Any = yaml.safe_load(text) or {}
-        groups = msgspec.convert(document, ResourceGroups)
+        groups = decoding.convert(document, ResourceGroups)
         for group in groups.resource_groups:
             if group.affinity:
                 json.loads(group.affinity)

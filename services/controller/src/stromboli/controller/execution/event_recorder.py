@@ -16,7 +16,7 @@ import structlog
 from stromboli.controller import isolation
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.execution.request_limiter import RequestLimiter
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import telemetry
@@ -44,7 +44,7 @@ class _Series(msgspec.Struct, rename="camel"):
     last_timestamp: datetime | None = None
 
 
-_SERIES = msgspec.json.Decoder(_Series)
+_SERIES = decoding.decoder_of(_Series)
 
 
 class EventRecorder:

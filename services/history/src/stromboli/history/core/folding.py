@@ -65,8 +65,8 @@ class Event(msgspec.Struct, frozen=True):
     message: msgspec.Struct
 
 
-_JOBS = msgspec.json.Decoder(JobSnapshot)
-_QUEUE = msgspec.json.Decoder(_SpecQueue)
+_JOBS = decoding.decoder_of(JobSnapshot)
+_QUEUE = decoding.decoder_of(_SpecQueue)
 _JOB_OBSERVED = base.type_name(kinds.JOBS.struct)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.jobspec import notifications as requests
 
 WHAT = "STROM_HISTORY_NOTIFICATIONS_FILE"
@@ -86,7 +86,7 @@ def load(path: str) -> Configuration:
     """Read the file, and the files that it names. Raises ConfigurationError."""
     try:
         raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        found = msgspec.convert(raw, Configuration)
+        found = decoding.convert(raw, Configuration)
         targets = tuple(map(_complete, found.targets))
         mail = found.mail
         if mail is not None:

@@ -17,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from stromboli.history.store import database, tables
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 
 FORMAT = "stromboli-history-backup/1"
 ROWS_PER_PART = 500
@@ -51,7 +51,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
 
 
 Line = Header | Part | End
-_LINE = msgspec.json.Decoder(Line)
+_LINE = decoding.decoder_of(Line)
 
 
 async def backup(opened: database.Database, file: Path) -> dict[str, int]:

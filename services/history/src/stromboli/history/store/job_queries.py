@@ -3,17 +3,17 @@
 from collections import defaultdict
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from stromboli.history.core.rows import micros, optional_instant
 from stromboli.history.store import database, pages, tables
+from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
 _JOBS, _PHASES = tables.JOBS.c, tables.PHASES.c
 _ATTEMPTS, _EVICTIONS = tables.ATTEMPTS.c, tables.EVICTIONS.c
-_LABELS = msgspec.json.Decoder(dict[str, str])
-_SPEC = msgspec.json.Decoder(dict[str, Any])
+_LABELS = decoding.decoder_of(dict[str, str])
+_SPEC = decoding.decoder_of(dict[str, Any])
 Conditions = list["sa.ColumnElement[bool]"]
 
 

@@ -8,15 +8,16 @@ import sqlalchemy as sa
 
 from stromboli.history.core.rows import micros, optional_instant
 from stromboli.history.store import database, pages, tables
+from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
 SECOND = 1e6
 _ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
 _JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
-_REQUESTS = msgspec.json.Decoder(dict[str, int])
-_DEVICES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
-_LABELS = msgspec.json.Decoder(dict[str, str])
+_REQUESTS = decoding.decoder_of(dict[str, int])
+_DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
+_LABELS = decoding.decoder_of(dict[str, str])
 Conditions = list["sa.ColumnElement[bool]"]
 
 

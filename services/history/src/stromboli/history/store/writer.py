@@ -11,14 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from stromboli.history.core import folding
 from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows
 from stromboli.history.store import daily_usage, database, tables
-from stromboli.shared import envelope, errors
+from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
 
 R = TypeVar("R", JobRow, AttemptRow, EvictionRow)
 KEYS_PER_QUERY = 1000
 """Keys of one SELECT: both databases limit the parameters of a statement."""
 LONGEST_REASON = 1000
-_POSITION = msgspec.json.Decoder(port.Position)
+_POSITION = decoding.decoder_of(port.Position)
 
 
 class ReplacedError(Exception):

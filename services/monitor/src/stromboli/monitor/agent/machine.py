@@ -8,6 +8,7 @@ import msgspec
 from stromboli.monitor.agent import sysfs
 from stromboli.monitor.agent.kubelet import Kubelet, Stamp
 from stromboli.monitor.core.hardware import assembly, gpus, sysfs_tree
+from stromboli.shared import decoding
 from stromboli.shared.messages import node_topology
 
 LAYOUT_EVERY_S = 60.0
@@ -61,7 +62,7 @@ def recorded(file: Path) -> Callable[[], gpus.DriverReadings]:
 
     def read() -> gpus.DriverReadings:
         try:
-            return msgspec.json.decode(file.read_bytes(), type=gpus.DriverReadings)
+            return decoding.from_json(file.read_bytes(), gpus.DriverReadings)
         except (OSError, msgspec.DecodeError) as error:
             return gpus.DriverReadings(failed={"GPUs": str(error)})
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import keys, topics
+from stromboli.shared import decoding, keys, topics
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.formats import nesting
@@ -67,8 +67,8 @@ class _PodPlacement(msgspec.Struct, frozen=True, gc=False):
     spec: _Spec = _Spec()
 
 
-_BARE = msgspec.json.Decoder(_ObjectMeta)
-_PLACED = msgspec.json.Decoder(_PodPlacement)
+_BARE = decoding.decoder_of(_ObjectMeta)
+_PLACED = decoding.decoder_of(_PodPlacement)
 
 
 def observe(kind: AnyKind, raw: bytes) -> Observed:

@@ -150,4 +150,4 @@ def read(body: bytes) -> node_topology.NodeTopology:
     return found
 
 
-_DECODER = msgspec.json.Decoder(node_topology.NodeTopology)
+_DECODER = decoding.decoder_of(node_topology.NodeTopology)

@@ -20,6 +20,7 @@ from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import closing, opening, plugin_isolation, session, timing
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins import sharding
+from stromboli.shared import decoding
 from stromboli.shared.api import (
     core,
     meta,
@@ -96,7 +97,7 @@ def simulate(document: bytes | str) -> Outcome:
 
     Raises ValueError (msgspec's errors are subclasses) that names what cannot be read.
     """
-    case = msgspec.json.decode(document, type=_CaseDocument)
+    case = decoding.from_json(document, _CaseDocument)
     configured = config_reader.read_configuration(case.config, actions.NAMES, plugins.NAMES)
     given = cluster_from_manifests(case.objects, case.now)
     if case.shard is not None:
@@ -223,11 +224,11 @@ def cluster_from_manifests(
         kind = each.get("kind", "")
         if kind in FIELDS:
             field, struct = FIELDS[kind]
-            found[field].append(msgspec.convert(each, struct))
+            found[field].append(decoding.convert(each, struct))
         elif kind == "Namespace":
-            metadata = msgspec.convert(each, meta.Object).metadata
+            metadata = decoding.convert(each, meta.Object).metadata
             labels[metadata.name] = metadata.labels or {}
     fields = {field: tuple(objects) for field, objects in found.items()}
-    return msgspec.convert(
+    return decoding.convert(
         {"now": now, "namespace_labels": labels, **fields}, cluster_objects.Cluster
     )

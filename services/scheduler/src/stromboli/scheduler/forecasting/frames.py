@@ -9,6 +9,7 @@ import struct
 import msgspec
 
 from stromboli.scheduler.core.forecast import expected_starts, range_calibration
+from stromboli.shared import decoding
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
@@ -70,8 +71,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 Request = Start | Events | Objects | Compute
 Answer = Computed | Failed
-_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_REQUESTS: msgspec.msgpack.Decoder[Request] = decoding.msgpack_decoder_of(Request)
+_ANSWERS: msgspec.msgpack.Decoder[Answer] = decoding.msgpack_decoder_of(Answer)
 
 
 def frame(message: Request | Answer) -> bytes:

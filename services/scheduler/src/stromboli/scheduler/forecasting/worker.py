@@ -32,6 +32,7 @@ from stromboli.scheduler.core.forecast import (
     run_times,
 )
 from stromboli.scheduler.forecasting import frames
+from stromboli.shared import decoding
 from stromboli.shared.messages import base, batch
 
 BURST_S = 6.0
@@ -71,7 +72,7 @@ class ForecastWorker:
                         self._calibrate(message)
                 self._pace()
             case frames.Objects():
-                decode = msgspec.msgpack.Decoder(present.FIELDS[request.field].struct).decode
+                decode = decoding.msgpack_decoder_of(present.FIELDS[request.field].struct).decode
                 self._objects.setdefault(request.field, []).extend(map(decode, request.encoded))
                 self._pace()
             case frames.Compute():

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import accounts, port
@@ -123,8 +123,8 @@ class KubernetesAccounts:
         if not spec:
             del body["spec"]
         try:
-            return msgspec.json.decode(
-                await self._cluster.create(kind, "", msgspec.json.encode(body)), type=answer
+            return decoding.from_json(
+                await self._cluster.create(kind, "", msgspec.json.encode(body)), answer
             )
         except errors.TransientError as error:
             raise errors.UnavailableError(kind.kind, error.reason, error.retry_after_s) from None

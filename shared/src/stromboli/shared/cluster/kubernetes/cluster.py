@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import listing, status
@@ -40,7 +40,7 @@ class _Line(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-_LINE = msgspec.json.Decoder(_Line)
+_LINE = decoding.decoder_of(_Line)
 
 
 class KubernetesCluster:

@@ -8,6 +8,7 @@ expire.
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.port import Listing
 from stromboli.shared.formats import nesting
@@ -26,7 +27,7 @@ class _Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Page)
+_DECODER = decoding.decoder_of(_Page)
 
 
 def page(body: bytes) -> port.Page:

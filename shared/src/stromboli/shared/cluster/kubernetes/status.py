@@ -43,7 +43,7 @@ class _Status(_Part, frozen=True):
     details: _Details | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Status)
+_DECODER = decoding.decoder_of(_Status)
 
 
 def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.ExternalError:

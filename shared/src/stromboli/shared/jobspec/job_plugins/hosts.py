@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api.batch import MOST_PODS, Job, TaskSpec
 
 
@@ -26,4 +27,4 @@ def addresses(job: Job, task: TaskSpec) -> list[str]:
 
 
 def _names(task: TaskSpec) -> _Names:
-    return msgspec.json.decode(task.template.spec, type=_Names | None) or _Names()
+    return decoding.from_json(task.template.spec, _Names | None) or _Names()

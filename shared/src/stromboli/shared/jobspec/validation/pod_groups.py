@@ -5,8 +5,7 @@ The PodGroup of a job is not validated, since the job was validated with the sam
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
+from stromboli.shared import decoding
 from stromboli.shared import network_topology as network
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import NetworkTopology
@@ -69,7 +68,7 @@ def validate_create(
     """All violations of a new PodGroup. Raises msgspec.ValidationError."""
     if made.spec.queue and not is_of_a_job(made):
         yield from queue_rules.validate_open(made.spec.queue, queues)
-    fields = msgspec.convert(document.get("spec") or {}, _TopologyFields)
+    fields = decoding.convert(document.get("spec") or {}, _TopologyFields)
     near = {"spec.networkTopology": fields.network_topology} | {
         f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
         for index, sub in enumerate(fields.sub_group_policy)

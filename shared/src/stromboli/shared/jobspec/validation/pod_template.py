@@ -69,7 +69,7 @@ class TemplateSpec(Part, frozen=True, kw_only=True):
     priority_class_name: str | None = ""
 
 
-_DECODER = msgspec.json.Decoder(TemplateSpec)
+_DECODER = decoding.decoder_of(TemplateSpec)
 _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 

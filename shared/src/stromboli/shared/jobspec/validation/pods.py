@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.jobspec.validation.patch import Add, Document, pointer
 from stromboli.shared.messages.admission import Violation
 
@@ -71,7 +71,7 @@ _TOLERATION_KEYS = {name.lower(): name for name in ("tolerationSeconds",)}
 def default_patch(document: Document, namespace: str, groups: ResourceGroups) -> tuple[Add, ...]:
     """The patch with the fields that the operator's resource groups add to a new pod. Raises
     msgspec.ValidationError."""
-    pod = msgspec.convert(document, _Pod)
+    pod = decoding.convert(document, _Pod)
     annotations = pod.metadata.annotations or {}
     namespace = pod.metadata.namespace or namespace
     additions = []
@@ -89,7 +89,7 @@ def default_patch(document: Document, namespace: str, groups: ResourceGroups) ->
 
 def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[Violation]:
     """All violations of a new pod of our schedulers. Raises msgspec.ValidationError."""
-    pod = msgspec.convert(document, _Pod)
+    pod = decoding.convert(document, _Pod)
     if pod.spec.scheduler_name not in scheduler_names:
         return
     annotations = pod.metadata.annotations or {}

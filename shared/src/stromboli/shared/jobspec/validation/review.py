@@ -91,7 +91,7 @@ class _Template(meta.Part, frozen=True, kw_only=True):
     scheduler_name: str = ""
 
 
-_TEMPLATE = msgspec.json.Decoder(_Template | None)
+_TEMPLATE = decoding.decoder_of(_Template | None)
 
 
 def update_patch(

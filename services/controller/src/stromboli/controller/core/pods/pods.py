@@ -12,7 +12,7 @@ import msgspec
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pods import plugin_objects, revalidation, volumes
 from stromboli.controller.core.tasks import arrays, dependencies, tasks
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
 from stromboli.shared.jobspec import job_plugins, quota
@@ -39,7 +39,7 @@ def group_name(job: Job) -> str:
 
 def template_of(task: TaskSpec) -> core.PodSpec:
     """Decode a task's template. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
+    return decoding.from_json(task.template.spec, core.PodSpec | None) or core.PodSpec()
 
 
 def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.api import core, label_selectors, meta
 from stromboli.shared.jobspec.policies import pod_annotations
 
@@ -113,7 +114,7 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
 
 
 def _document(raw: bytes | None) -> dict[str, Any] | None:
-    return None if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
+    return None if raw is None else decoding.from_json(raw, dict[str, Any])
 
 
 def _of_webhooks(configurations: Iterable[_WebhookConfiguration]) -> Iterator[Mutator]:
@@ -150,5 +151,5 @@ def _concerns_pods(rules: Iterable[_Rule]) -> bool:
     )
 
 
-_WEBHOOKS = msgspec.json.Decoder(_WebhookConfiguration)
-_POLICIES = msgspec.json.Decoder(_Policy)
+_WEBHOOKS = decoding.decoder_of(_WebhookConfiguration)
+_POLICIES = decoding.decoder_of(_Policy)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stromboli.shared import network_topology
+from stromboli.shared import decoding, network_topology
 from stromboli.shared.api import topology
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -242,7 +242,7 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not a setting of the source label")
     try:
-        given = msgspec.convert(
+        given = decoding.convert(
             config.get("networkTopologyTypes", {}), dict[str, tuple[_NodeLabel, ...]]
         )
     except msgspec.ValidationError as error:

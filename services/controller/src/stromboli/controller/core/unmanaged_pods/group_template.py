@@ -30,7 +30,7 @@ LONGEST_SHOWN = 40
 """Number of characters of an invalid value that messages show."""
 _EMPTY: Mapping[str, Any] = {}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
-_QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
+_QUANTITIES = decoding.decoder_of(dict[str, str | int | float])
 
 
 class GroupTemplate(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ class LastWritten(msgspec.Struct, frozen=True):
         return found if isinstance(found, int) else 1
 
 
-_MADE_FROM = msgspec.json.Decoder(LastWritten)
+_MADE_FROM = decoding.decoder_of(LastWritten)
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.formats import cpu_lists, units
 from stromboli.shared.messages import node_topology
 
@@ -118,7 +119,7 @@ def _config(document: Any, read_failures: list[node_topology.ReadFailure]) -> _C
     if document is None:
         return _Config()
     try:
-        read = msgspec.convert(document, _Config, strict=False)
+        read = decoding.convert(document, _Config, strict=False)
     except msgspec.ValidationError as error:
         read_failures.append(
             node_topology.ReadFailure(what="the kubelet's settings", why=str(error))
@@ -139,7 +140,7 @@ def _decoded(
     if raw is None:
         return None
     try:
-        return msgspec.json.decode(raw, type=struct)
+        return decoding.from_json(raw, struct)
     except msgspec.DecodeError as error:
         # A restarting kubelet rewrites the file: it may be empty for a moment.
         read_failures.append(node_topology.ReadFailure(what=name, why=str(error)))

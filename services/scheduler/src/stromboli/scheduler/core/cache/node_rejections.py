@@ -28,7 +28,7 @@ from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import node_cooldowns, session
 from stromboli.scheduler.core.model import requirements
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.shared import node_rejections
+from stromboli.shared import decoding, node_rejections
 from stromboli.shared.api import core
 
 NAME = "node-rejections"
@@ -139,6 +139,6 @@ def _masks(
 
 def _decode(text: str) -> _Memory:
     try:
-        return msgspec.json.decode(text, type=_Memory) if text else _Memory()
+        return decoding.from_json(text, _Memory) if text else _Memory()
     except msgspec.DecodeError:  # written by another version: counting starts again
         return _Memory()

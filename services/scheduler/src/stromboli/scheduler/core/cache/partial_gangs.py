@@ -29,6 +29,7 @@ import msgspec
 from stromboli.scheduler.core.cache import assume_cache
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
+from stromboli.shared import decoding
 
 NAME = "partial-gang"
 """Reason of the evictions, and key of the session's memory."""
@@ -134,6 +135,6 @@ def _is_started(task: entities.Task) -> bool:
 
 def _decode(text: str) -> dict[str, PartialGang]:
     try:
-        return msgspec.json.decode(text, type=dict[str, PartialGang]) if text else {}
+        return decoding.from_json(text, dict[str, PartialGang]) if text else {}
     except msgspec.DecodeError:  # written by another version: partial gangs are noted again
         return {}

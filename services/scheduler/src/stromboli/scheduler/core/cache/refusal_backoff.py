@@ -28,6 +28,7 @@ from stromboli.scheduler.core.cache.assume_cache import Refusal
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, job_builder
+from stromboli.shared import decoding
 
 NAME = "refusal-backoff"
 """Key of the session's memory."""
@@ -129,6 +130,6 @@ def _refused_gang(
 
 def _decode(text: str) -> dict[str, RefusedGang]:
     try:
-        return msgspec.json.decode(text, type=dict[str, RefusedGang]) if text else {}
+        return decoding.from_json(text, dict[str, RefusedGang]) if text else {}
     except msgspec.DecodeError:  # written by another version: counting starts again
         return {}

@@ -13,6 +13,7 @@ import msgspec
 
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.framework import external_calls, plugin_isolation
+from stromboli.shared import decoding
 
 DECISION_LIMIT = "allowance"
 """How many binds and evictions the in-flight limit allowed."""
@@ -121,4 +122,4 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _read(kept: Mapping[str, msgspec.Raw], name: str, form: type[_T]) -> _T | None:
-    return msgspec.json.decode(kept[name], type=form) if name in kept else None
+    return decoding.from_json(kept[name], form) if name in kept else None

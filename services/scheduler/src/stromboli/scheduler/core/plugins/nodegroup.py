@@ -19,7 +19,7 @@ from stromboli.shared.api import core, scheduling
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 LIMITS_ANNOTATION = "volcano.sh/nodegroup-resource-limits"
-_LIMITS = msgspec.json.Decoder(dict[str, dict[str, core.Quantity]])
+_LIMITS = decoding.decoder_of(dict[str, dict[str, core.Quantity]])
 
 REQUIRED_POINTS = 100
 PREFERRED_POINTS = 50

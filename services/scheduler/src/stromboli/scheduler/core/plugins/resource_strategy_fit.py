@@ -15,6 +15,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, node_views, requirements
 from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import decoding
 
 MOST, LEAST = "MostAllocated", "LeastAllocated"
 TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
@@ -212,7 +213,7 @@ def _annotations(task: entities.Task) -> tuple[str, str]:
 def _annotation_values(kind: str, text: str) -> dict[str, Strategy]:
     """Return the values of a pod annotation, by exact names."""
     try:
-        weights = msgspec.json.decode(text, type=dict[str, int])
+        weights = decoding.from_json(text, dict[str, int])
     except msgspec.DecodeError:
         return {}
     return {

@@ -25,6 +25,7 @@ from stromboli.scheduler.core.plugins.deviceshare import (
     inventory,
     mig,
 )
+from stromboli.shared import decoding
 
 NOT_ENOUGH = "node(s) without enough free GPUs"
 UNREADABLE = "node(s) with invalid GPU annotations or GPU allocations"
@@ -101,7 +102,7 @@ class Plugin:
     def _read(self, name: str, kind: Any, wanted: str, default: Any) -> Any:
         value = self._arguments.values.get(name, default)
         try:
-            return msgspec.convert(value, kind)
+            return decoding.convert(value, kind)
         except msgspec.ValidationError:
             return self._arguments.refuse(name, value, wanted, default)
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stromboli.shared import decoding
+
 
 class Instance(NamedTuple):
     """One instance of a MIG GPU; ``name`` is ``group-position``."""
@@ -47,7 +49,7 @@ class ModelGeometries(msgspec.Struct, frozen=True, rename="camel"):
 
 def read(document: Sequence[Mapping[str, Any]]) -> tuple[ModelGeometries, ...]:
     """Return the geometries in an argument. Raises ValueError with the place and the mistake."""
-    known = msgspec.convert(list(document), tuple[ModelGeometries, ...])
+    known = decoding.convert(list(document), tuple[ModelGeometries, ...])
     for each in known:
         for group in each.allowed_geometries:
             if "-" in group.group:

@@ -23,7 +23,7 @@ import msgspec
 from stromboli.scheduler.core.config import configuration, durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import meta
 
 NAME = "eviction-limits"
@@ -201,7 +201,7 @@ def _decode_state(text: str, now: datetime) -> list[EvictionRecord]:
     """Return the stored records. A time in the future (the clock was set back since) counts as
     now."""
     try:
-        found = msgspec.json.decode(text, type=list[EvictionRecord]) if text else []
+        found = decoding.from_json(text, list[EvictionRecord]) if text else []
     except msgspec.DecodeError:
         return []
     return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in found]

@@ -153,7 +153,7 @@ class Plugin:
             return form()
         if not problem:
             try:
-                return decoding.decode(msgspec.json.Decoder(form), answer.body)
+                return decoding.from_json(answer.body, form)
             except msgspec.DecodeError as error:
                 problem = f"its response cannot be read: {error}"
         self._request_retry()

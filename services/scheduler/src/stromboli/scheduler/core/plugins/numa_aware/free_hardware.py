@@ -20,15 +20,15 @@ from stromboli.shared import decoding, keys
 from stromboli.shared.api import core
 from stromboli.shared.formats import cpu_lists, units
 
-_CPUS = msgspec.json.Decoder(dict[str, str])
-_DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
+_CPUS = decoding.decoder_of(dict[str, str])
+_DEVICES = decoding.decoder_of(dict[str, dict[str, tuple[str, ...]]])
 
 
 class _DecidedAllocation(msgspec.Struct, frozen=True):
     numa: dict[str, dict[str, Any]] = {}
 
 
-_DECIDED = msgspec.json.Decoder(_DecidedAllocation)
+_DECIDED = decoding.decoder_of(_DecidedAllocation)
 _NEWLY_PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 
 

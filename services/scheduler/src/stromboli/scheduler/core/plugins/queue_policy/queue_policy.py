@@ -24,7 +24,7 @@ from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins.queue_policy import fair_shares
 from stromboli.scheduler.core.queue_quota import deadlines, shares
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 
 NAME = "queue-policy"
 FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
@@ -197,7 +197,7 @@ def _compared(left: Any, right: Any) -> int:
 
 def _decode_state(text: str) -> PluginState:
     try:
-        return msgspec.json.decode(text, type=PluginState) if text else PluginState()
+        return decoding.from_json(text, PluginState) if text else PluginState()
     except msgspec.DecodeError:
         return PluginState()
 

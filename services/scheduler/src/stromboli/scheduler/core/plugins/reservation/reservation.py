@@ -31,6 +31,7 @@ from stromboli.scheduler.core.model import entities, node_views, resource_vector
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.reservation import start_estimate
 from stromboli.scheduler.core.queue_quota import deadlines
+from stromboli.shared import decoding
 
 NAME = "reservation"
 MAX_RESERVATIONS = 16
@@ -421,7 +422,7 @@ def _by_start(kept: ReservationRecord) -> tuple[bool, datetime]:
 
 def _decode_state(text: str) -> Sequence[ReservationRecord]:
     try:
-        return msgspec.json.decode(text, type=list[ReservationRecord]) if text else []
+        return decoding.from_json(text, list[ReservationRecord]) if text else []
     except msgspec.DecodeError:
         return []
 
