@@ -23,7 +23,7 @@ SIZES, PARTS = (1, 2, 4, 8), (0.5, 0.2, 0.15, 0.15)
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     """The same jobs with nodeorder and with binpack."""
     random = np.random.default_rng(seed)
-    arrivals = np.cumsum(random.exponential(60, JOBS))
+    arrivals = np.cumsum(random.exponential(34, JOBS))
     sizes = random.choice(SIZES, JOBS, p=PARTS)
     jobs = [
         support.job(
