@@ -69,7 +69,7 @@ def test_the_last_line_is_one_json_object(tmp_path: Path, shown: str) -> None:
     ("pods", "complaint"),
     [
         ("p,x,1,1,500,\n", "pods.csv:2: cpu_milli: 'x' is not a whole number"),
-        ("", "pods.csv: no line after the columns' names"),
+        ("", "pods.csv: no data after the header line"),
     ],
 )
 def test_an_invalid_list_is_reported_with_path_line_and_next_step(

@@ -54,7 +54,7 @@ async def test_an_invalid_file_is_reported_with_its_line_and_the_last_valid_one_
     await cell.nodes_of("first", 2)
     cell.configure("enqueue, alocate", SPREAD)
     reported = await cell.until(cell.warnings, lambda reported: "configuration" in reported)
-    assert "the previous one stays in force" in reported
+    assert "the previous one stays in use" in reported
     assert "scheduler.yaml:1: actions: 'alocate' is not a known action" in reported
     await cell.submit("second", 2)
     assert await cell.nodes_of("second", 2)

@@ -95,8 +95,8 @@ def test_without_a_file_the_default_of_volcanos_chart_applies() -> None:
             "c.yaml:2: key 'actions' is duplicate, first used in line 1",
         ),
         ("actions: [allocate", "c.yaml:1: not YAML: "),
-        ("", "c.yaml: it holds nothing; write one document with actions and tiers"),
-        ("actions: allocate\n---\nactions: allocate", "c.yaml: it holds 2 documents; "),
+        ("", "c.yaml: it contains nothing; write one document with actions and tiers"),
+        ("actions: allocate\n---\nactions: allocate", "c.yaml: it contains 2 documents; "),
         ("- allocate", "c.yaml:1: the document: ['allocate'] is not a mapping; write key: value"),
         (
             of_plugin("- name: gangs"),

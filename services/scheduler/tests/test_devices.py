@@ -137,7 +137,7 @@ def test_a_template_that_needs_no_claim_needs_no_device() -> None:
         ),
         (
             [device_claims.claim("c", requests=[{"name": "r"}])],
-            "resourceclaim default/c: request r asks for no device",
+            "resourceclaim default/c: request r has neither exactly nor firstAvailable",
         ),
     ],
 )

@@ -186,7 +186,7 @@ def test_what_pods_have_is_read_from_them(there: str, demand: core.Container, fi
         vgpu_node("n1", "A,8000"), *old, *gang("g", demand), tier=tier()
     )
     assert bool(default_sessions.binds(decided)) == fits
-    assert ("unreadable GPU allocations" in why(decided)) == (there == "A,NVIDIA")
+    assert ("invalid GPU annotations or GPU allocations" in why(decided)) == (there == "A,NVIDIA")
 
 
 @pytest.mark.parametrize(

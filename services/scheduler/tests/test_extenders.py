@@ -34,10 +34,13 @@ def test_responses_have_the_order_of_the_requests() -> None:
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (http_server.Reply(b"no", 500), "it answers 500"),
-        (http_server.Reply(b"", 204), "it answers 204"),
-        (http_server.Reply(b"\xff"), "its answer is not UTF-8"),
-        (http_server.Reply(b"0" * (extenders.MAX_RESPONSE_BYTES + 1)), "its answer has more than"),
+        (http_server.Reply(b"no", 500), "it responded with status 500"),
+        (http_server.Reply(b"", 204), "it responded with status 204"),
+        (http_server.Reply(b"\xff"), "its response is not UTF-8"),
+        (
+            http_server.Reply(b"0" * (extenders.MAX_RESPONSE_BYTES + 1)),
+            "its response has more than",
+        ),
     ],
     ids=["500", "204", "bytes", "endless"],
 )
@@ -60,7 +63,7 @@ def test_a_slow_extender_counts_as_failed() -> None:
     with http_server.Server(slow) as server:
         (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}", timeout_s=0.05))
         done.set()
-    assert answer.error == "no answer within 0.05 s"
+    assert answer.error == "no response within 0.05 s"
 
 
 def test_requests_after_a_failed_one_are_not_sent() -> None:

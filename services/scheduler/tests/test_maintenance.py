@@ -136,7 +136,7 @@ def test_a_window_that_cannot_be_read_may_be_now(text: str, said: str) -> None:
     (complaint,) = decided.complaints
     assert complaint.startswith("Node n1: stromboli.sh/maintenance: ")
     assert said in complaint
-    assert complaint.endswith("; nothing is placed on it")
+    assert complaint.endswith("; the node takes no new pods")
 
 
 @given(

@@ -73,9 +73,9 @@ async def test_two_queries_measure_all_nodes() -> None:
         (http_server.json({"status": "success"}), "200: no success"),
         (
             http_server.json({"status": "success", "data": {"resultType": "scalar"}}),
-            "it answers with a scalar",
+            "it returned a scalar",
         ),
-        (vector(), "it has no series of node_exporter for any node"),
+        (vector(), "it has no node_exporter series for any node"),
         (vector(n1="much"), "could not convert"),
     ],
     ids=["page", "refused", "nothing", "scalar", "empty", "text"],

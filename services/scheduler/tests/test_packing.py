@@ -72,11 +72,11 @@ def test_pods_that_ask_for_the_same_are_one_shape() -> None:
             "1000,2,2,500,",
             "pods.csv:2: gpu_milli: 500 on 2 GPUs: a fraction can be requested of one GPU only",
         ),
-        ("1000,2,0,500,", "pods.csv:2: gpu_milli: 500 of no GPU"),
+        ("1000,2,0,500,", "pods.csv:2: gpu_milli: 500, although num_gpu is 0: write 0"),
         ("1.5,2,1,500,", "pods.csv:2: cpu_milli: '1.5' is not a whole number"),
         ("-1,2,1,500,", "pods.csv:2: cpu_milli: '-1' is not a whole number"),
-        ("1000,2", "pods.csv:2: the line ends before num_gpu"),
-        ("1000,2,0,0,", "pods.csv: no pod asks for a GPU"),
+        ("1000,2", "pods.csv:2: column num_gpu is missing"),
+        ("1000,2,0,0,", "pods.csv: no pod requests a GPU"),
     ],
 )
 def test_a_meaningless_row_is_reported_with_its_line(row: str, complaint: str) -> None:
@@ -87,7 +87,7 @@ def test_a_meaningless_row_is_reported_with_its_line(row: str, complaint: str) -
 def test_columns_that_are_missing_are_named() -> None:
     with pytest.raises(trace.TraceError, match="1: no column gpu, model: the first line"):
         trace.read_nodes(["sn,cpu_milli,memory_mib", "a,1,1"], "nodes.csv")
-    with pytest.raises(trace.TraceError, match="no line after"):
+    with pytest.raises(trace.TraceError, match="no data after the header line"):
         trace.read_nodes(["sn,cpu_milli,memory_mib,gpu,model"], "nodes.csv")
     with pytest.raises(trace.TraceError, match="no node has a GPU"):
         nodes_of("1000,1,0,A")

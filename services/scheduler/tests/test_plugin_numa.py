@@ -210,7 +210,7 @@ def test_fewer_numa_nodes_are_better() -> None:
         (
             "",
             {str(cpu): numa.CpuPlace(numa=cpu) for cpu in range(9)},
-            "Numatopology n1: 9 NUMA nodes; kubelets support 8 at most",
+            "Numatopology n1: 9 NUMA nodes; kubelets support at most 8",
         ),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_shard_that_is_missing_has_no_nodes_and_is_complained_of() -> None:
     """Hard places nothing then, soft places as ever."""
     binds, complaints = decided("hard", *NODES, *default_sessions.gang("g", 1))
     assert binds == {}
-    assert complaints == ["plugin sharding: there is no NodeShard ours"]
+    assert complaints == ["plugin sharding: NodeShard ours does not exist"]
     assert decided("soft", *NODES, *default_sessions.gang("g", 1))[0] == {"g-0": "n1"}
 
 
@@ -86,6 +86,6 @@ def test_an_unknown_mode_is_complained_of_and_does_nothing() -> None:
     )
     assert binds == {"g-0": "n1"}
     assert complaints == [
-        "plugin sharding: arguments.sharding.mode: 'firm' is none of none, hard, soft; "
+        "plugin sharding: arguments.sharding.mode: 'firm' is not one of none, hard, soft; "
         "'none' is used"
     ]

@@ -63,7 +63,7 @@ def test_a_plugin_with_an_endless_order_is_left_out(hang: Callable[..., Any]) ->
 
     with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
         closed = held(register, watched)
-    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.failures == {"odd": "it did not respond in time"}
     assert len(closed.decisions.binds) == 2
 
 
@@ -73,14 +73,14 @@ def test_an_endless_predicate_places_nothing() -> None:
 
     with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
         closed = held(register, watched)
-    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.failures == {"odd": "it did not respond in time"}
     assert closed.decisions.binds == {}
 
 
 def test_an_endless_opening_is_stopped() -> None:
     with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
         closed = held(endless, watched)
-    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.failures == {"odd": "it did not respond in time"}
     assert closed.decisions.binds == {}
 
 
@@ -139,7 +139,7 @@ def test_a_session_that_is_not_complete_yet_does_not_end_the_watchdog() -> None:
 
     with plugin_watchdog.PluginWatchdog(DEADLINE_S, clock) as watched:
         closed = watched(attempt)
-    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.failures == {"odd": "it did not respond in time"}
     assert len(closed.decisions.binds) == 2
 
 

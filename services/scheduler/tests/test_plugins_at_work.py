@@ -111,7 +111,7 @@ async def test_a_gang_for_which_a_plugin_fails_is_held_back_with_the_reason(
         warning = await warned(health, "plugins")
         assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
         assert health.is_ready
-    assert warning == "odd: default/g1 is held back: RuntimeError: odd"
+    assert warning == "odd: default/g1 is not scheduled: RuntimeError: odd"
     assert explained(seen[0]).tier == "unknown"
     assert "plugin odd failed: RuntimeError: odd" in explained(seen[0]).message
 
@@ -130,10 +130,10 @@ async def test_a_plugin_that_never_returns_is_left_out_and_named_in_explanations
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
         seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
-        assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
+        assert await warned(health, "plugins") == "odd: left out: it did not respond in time"
         assert health.is_ready
     assert "odd" in explained(seen[0]).message
-    assert "it did not answer in time" in explained(seen[0]).message
+    assert "it did not respond in time" in explained(seen[0]).message
 
 
 async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
@@ -146,7 +146,7 @@ async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
         decisions = await other_services.until(topics.DECISIONS, at_least(2))
-        assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
+        assert await warned(health, "plugins") == "odd: left out: it did not respond in time"
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
 
 

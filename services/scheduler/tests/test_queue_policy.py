@@ -286,8 +286,8 @@ class TestDequeue:
 @pytest.mark.parametrize(
     ("annotation", "value", "said"),
     [
-        ("queue-policy", "lifo", "is none of fifo, priority, fair-share, sla"),
-        ("share-by", "team", "is none of job, namespace, user"),
+        ("queue-policy", "lifo", "is not one of fifo, priority, fair-share, sla"),
+        ("share-by", "team", "is not one of job, namespace, user"),
         ("share-weights", "a:3", "write team-a=3, team-b=1"),
         ("share-weights", "a=-1", "write team-a=3, team-b=1"),
         ("share-half-life", "a day", "is not a duration"),

@@ -70,7 +70,7 @@ def test_the_job_reports_its_start_and_others_report_the_owner() -> None:
     assert "starts by 2026-01-01T12:01:40+00:00" in last.jobs["default/head"].explain()
     (error,) = last.jobs["default/late"].fit_errors.values()
     assert dict(error.refusals) == {
-        "kept for default/head, which starts by 2026-01-01T12:01:40+00:00": 1
+        "reserved for default/head, which starts by 2026-01-01T12:01:40+00:00": 1
     }
     assert last.wake_at == builders.NOON + timedelta(seconds=100)
 

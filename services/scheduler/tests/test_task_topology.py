@@ -100,7 +100,7 @@ def test_the_order_of_tasks_holds_also_for_those_without_a_bucket() -> None:
 @pytest.mark.parametrize(
     ("notes", "said"),
     [
-        ({NEAR: "a,zz"}, f"{NEAR}: it has no task 'zz' (a, b)"),
+        ({NEAR: "a,zz"}, f"{NEAR}: the job has no task 'zz'; its tasks are a, b"),
         ({AWAY: "a,a"}, f"{AWAY}: 'a' is listed twice"),
         ({ORDER: "b,b"}, f"{ORDER}: 'b' is listed twice"),
     ],
