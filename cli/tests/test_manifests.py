@@ -179,7 +179,7 @@ def test_a_path_is_resolved_to_its_line_or_the_nearest_one(
         (
             "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
             + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)),
-            "aliases are replaced",
+            "after expanding aliases",
         ),
         ("a: &a [*a]", "an alias refers to the anchor that contains it"),
     ],

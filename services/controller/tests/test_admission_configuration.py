@@ -38,7 +38,8 @@ def matching(found: admission_configuration.AdmissionConfiguration) -> str:
 
 
 def test_without_the_policy_for_annotations_there_is_a_problem() -> None:
-    assert "no ValidatingAdmissionPolicy" in admission_configuration.evaluate(Listed()).problem
+    problem = admission_configuration.evaluate(Listed()).problem
+    assert "ValidatingAdmissionPolicy pod-annotations.stromboli.sh does not exist" in problem
     assert evaluated().problem == ""
 
 

@@ -364,7 +364,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("a: [", "line"),
-        ("[]", "write one document"),
+        ("[]", "must be one YAML document"),
         (
             "networkTopologyDiscovery: [{source: ufm, enabled: true}]",
             "'ufm' is none of label, file",

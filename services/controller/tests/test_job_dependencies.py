@@ -132,7 +132,7 @@ def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("later:a", "'later' is not a condition; write afterok:JOB"),
+        ("later:a", "'later' is not a condition; write CONDITION:JOB"),
         ("afterok", "'afterok' names no job"),
         ("afterok:a::b", "names no job"),
         ("afterok:a?afterany", "'a\\?afterany' is not a job's name"),

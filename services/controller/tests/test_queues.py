@@ -200,7 +200,7 @@ def test_commands_are_executed_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("name", "action", "reason", "words"),
     [
-        ("root", "CloseQueue", "CloseQueue", "never closed"),
+        ("root", "CloseQueue", "CloseQueue", "cannot be closed"),
         ("leaf", "AbortJob", "CommandRefused", "OpenQueue, CloseQueue, SyncQueue"),
     ],
 )

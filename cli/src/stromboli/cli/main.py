@@ -87,7 +87,7 @@ class Root(lazy.Group):
         ),
         "lineage": Entry(
             "stromboli.cli.commands.past_jobs:lineage",
-            "Show evictions of a job's pods, and evictions that made room for the job.",
+            "Show evictions of a job's pods, and those that made room for it.",
         ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",

@@ -72,7 +72,7 @@ def lineage(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show evictions of a job's pods, and evictions that made room for the job.
+    """Show evictions of a job's pods, and those that made room for it.
 
     Without --uid: the last submitted job of this name. Pairs of jobs that evict each other are
     reported.

@@ -1,8 +1,8 @@
 """The report of usage by group.
 
 A report by queue, user, namespace or day reads the sums of whole days (``daily_usage``), the
-attempts that are not in these yet, and for a day that is only partly asked for its attempts. All
-other reports read attempts. Cost: O(days x groups) and O(attempts that are read).
+attempts that are not in these yet, and the attempts of days that are only in part in the interval.
+All other reports read attempts. Cost: O(days x groups) and O(attempts that are read).
 """
 
 from collections.abc import Iterable, Sequence
