@@ -241,8 +241,7 @@ class Engine:
                 yield UndecodableRecord(record, reason)
         for record in batch.fenced:
             if record.topic == topics.EXPLANATIONS:
-                # It replaces this scheduler's record in the compacted topic.
-                self.cache.apply(record)
+                self.cache.apply(record)  # replaces our record in the compacted topic
                 if self.cache.world.job(record.key) is not None:
                     self.cache.world.changed.add(record.key)  # even if sessions skip the gang
                 self.cache.request_session(record.id)
@@ -355,9 +354,7 @@ class Engine:
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
-        telemetry.log.warning(
-            "decisions republished", decisions=[each.decision for each in overdue][:10]
-        )
+        telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
         _republished.add(len(overdue))
         drafts = tuple(
             envelope.Draft(
@@ -389,9 +386,7 @@ class Engine:
         """Log and count each object that was isolated: each one is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
-            telemetry.log.error(
-                "object isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error
-            )
+            telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
             _isolated.add(1, {"kind": kind})
         self.cache.quarantine.news.clear()
 
@@ -412,9 +407,7 @@ class Engine:
         unknown = (self.cache.world.nodes.excluded, self.cache.unplaced_unknown_pods())
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
-            telemetry.log.warning(
-                "nodes excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1]
-            )
+            telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
 
     def _decisions(
         self, decided: schedule.SessionResult, now: datetime

@@ -172,8 +172,7 @@ class ClusterCache:
         self.session_cause = self.session_cause or cause
 
     def finish_session(self, *, is_throttled: bool) -> None:
-        """Note that a session has considered all changes. Call it only while all topics are caught
-        up.
+        """Note that a session has considered all changes. All topics must be caught up.
 
         ``is_throttled``: the in-flight limit kept the session from deciding more, so that the next
         outcome triggers a session.
