@@ -13,7 +13,7 @@ tiers:
 - plugins: [{{name: priority}}, {{name: gang}}{sla}]
 - plugins: [{{name: predicates}}, {{name: nodeorder}}, {{name: binpack}}]
 """
-JOBS = 400
+JOBS = 150
 
 
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:

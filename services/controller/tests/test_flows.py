@@ -111,7 +111,9 @@ def test_a_flow_reports_that_it_waits_for_a_template() -> None:
     harness = started({"a": []})
     harness.submit(make_flow("g", {"late": []}))
     harness.settle()
-    assert any("JobTemplate default/late does not exist" in it.message for it in harness.events.values())
+    assert any(
+        "JobTemplate default/late does not exist" in it.message for it in harness.events.values()
+    )
     harness.submit(make_template("late"))
     harness.settle()
     assert "g-late" in harness.names(kinds.JOBS)
