@@ -1,4 +1,4 @@
-"""GPU fragmentation: jobs of 1, 2, 4 and 8 GPUs on nodes of 8, packed or spread."""
+"""GPU fragmentation: jobs of 1, 2, 4 and 8 GPUs on nodes of 8, with nodeorder and with binpack."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ tiers:
 - plugins: [{{name: priority}}, {{name: gang}}]
 - plugins: [{{name: predicates}}, {score}]
 """
-SPREAD = "{name: nodeorder}"
+SCORED = "{name: nodeorder}"
 PACK = """{name: binpack, arguments: {
   binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}"""
 JOBS = 400
@@ -36,8 +36,8 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     ]
     cluster = support.nodes(16, gpus=8)
     return {
-        "spread": support.scenario(cluster, jobs, TEXT.format(score=SPREAD)),
-        "pack": support.scenario(cluster, jobs, TEXT.format(score=PACK)),
+        "nodeorder": support.scenario(cluster, jobs, TEXT.format(score=SCORED)),
+        "binpack": support.scenario(cluster, jobs, TEXT.format(score=PACK)),
     }
 
 

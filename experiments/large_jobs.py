@@ -1,4 +1,4 @@
-"""A gang that needs half of the cluster, while small jobs keep it full: the plugin sla."""
+"""A gang that needs 40 of 100 cores among small jobs, with and without the plugin reservation."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ from stromboli.embedded.simulation.core import workload
 TEXT = """
 actions: "enqueue, allocate, backfill"
 tiers:
-- plugins: [{{name: priority}}, {{name: gang}}{sla}]
+- plugins: [{{name: priority}}, {{name: gang}}{more}]
 - plugins: [{{name: predicates}}, {{name: nodeorder}}, {{name: binpack}}]
 """
 JOBS = 150
 
 
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
-    """Without sla, and with waiting times of 30 and 10 minutes."""
+    """Without the plugin, and with it."""
     random = np.random.default_rng(seed)
     arrivals = np.cumsum(random.exponential(28, JOBS))
     jobs = [
@@ -28,13 +28,10 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     ]
     jobs.append(support.job("large", 2000, 1800, tasks=5, cpu=8))
     cluster = support.nodes(10, cpu=10)
-    sla = ", {{name: sla, arguments: {{sla-waiting-time: {0}}}}}"
+    reservation = ", {name: reservation, arguments: {hold-without-start: true}}"
     return {
-        "no sla": support.scenario(cluster, jobs, TEXT.format(sla="")),
-        **{
-            f"sla of {time}": support.scenario(cluster, jobs, TEXT.format(sla=sla.format(time)))
-            for time in ("30m", "10m")
-        },
+        "without": support.scenario(cluster, jobs, TEXT.format(more="")),
+        "reservation": support.scenario(cluster, jobs, TEXT.format(more=reservation)),
     }
 
 
