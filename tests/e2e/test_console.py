@@ -93,7 +93,7 @@ async def test_the_cookie_is_for_this_site_alone_and_holds_no_token(made: Consol
 @pytest.mark.parametrize("path", PAGES)
 async def test_pages_have_the_policy_and_nothing_inline(made: ConsoleSystem, path: str) -> None:
     """The policy would block it, and a page that needs it would be broken."""
-    async with await made.login() as browser:
+    async with made.login() as browser:
         answer = await browser.get(path)
         assert answer.status_code == 200, answer.text
         policy = answer.headers["content-security-policy"]
@@ -105,7 +105,7 @@ async def test_pages_have_the_policy_and_nothing_inline(made: ConsoleSystem, pat
 
 
 async def test_the_first_page_with_its_files_is_small(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         answer = await browser.get("/")
         files = re.findall(r'(?:src|href)="(/static/[^"]+)"', answer.text)
         assert len(files) == 4
@@ -120,7 +120,7 @@ async def test_the_first_page_with_its_files_is_small(made: ConsoleSystem) -> No
 
 async def test_an_action_needs_the_form_of_this_session(made: ConsoleSystem) -> None:
     """Another site can make a browser send a form, and cannot read a page."""
-    async with await made.login() as browser, await made.login() as other:
+    async with made.login() as browser, made.login() as other:
         page = await browser.get("/jobs/default/kept/confirm/delete")
         foreign = await other.get("/jobs/default/kept/confirm/delete")
         uid = uid_in(page)
@@ -139,14 +139,14 @@ async def test_an_action_needs_the_form_of_this_session(made: ConsoleSystem) -> 
 
 
 async def test_an_action_needs_a_form_and_not_json(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         answer = await browser.post("/jobs/default/kept/delete", json={"csrf": "x"})
         assert answer.status_code == 415
 
 
 async def test_a_request_to_another_name_is_refused(made: ConsoleSystem) -> None:
     """DNS rebinding: a name of an attacker that resolves to loopback."""
-    async with await made.login() as browser:
+    async with made.login() as browser:
         answer = await browser.get("/jobs", headers={"host": "evil.example"})
         assert answer.status_code == 403
         assert "kept" not in answer.text
@@ -155,7 +155,7 @@ async def test_a_request_to_another_name_is_refused(made: ConsoleSystem) -> None
 async def test_a_confirmed_action_is_executed_once(made: ConsoleSystem) -> None:
     await made.client.submit(job("ends", cpu="100m"))
     await made.client.wait("ends", phases=("Running",), timeout_s=60)
-    async with await made.login() as browser:
+    async with made.login() as browser:
         page = await browser.get("/jobs/default/ends/confirm/suspend")
         assert "Its pods end now" in page.text
         form = {"csrf": csrf_in(page), "uid": uid_in(page)}
@@ -172,7 +172,7 @@ async def test_a_confirmed_action_is_executed_once(made: ConsoleSystem) -> None:
 async def test_a_form_about_an_earlier_job_of_the_name_changes_nothing(
     made: ConsoleSystem,
 ) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         page = await browser.get("/jobs/default/kept/confirm/delete")
         form = {"csrf": csrf_in(page), "uid": "00000000-0000-4000-8000-000000000000"}
         answer = await browser.post("/jobs/default/kept/delete", data=form)
@@ -188,7 +188,7 @@ async def test_text_of_users_is_escaped_everywhere(made: ConsoleSystem) -> None:
         annotations={"note": HOSTILE, "stromboli.sh/user": HOSTILE},
     )
     await made.client.submit(hostile)
-    async with await made.login() as browser:
+    async with made.login() as browser:
         for path in (
             "/jobs",
             "/jobs/default/hostile",
@@ -208,7 +208,7 @@ async def test_text_of_users_is_escaped_everywhere(made: ConsoleSystem) -> None:
 
 
 async def test_filters_are_in_the_url(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         assert "/jobs/default/kept" in (await browser.get("/jobs?q=kep&phase=running")).text
         assert "No job matches" in (await browser.get("/jobs?q=kep&phase=failed")).text
         assert "No job matches" in (await browser.get("/jobs?queue=other")).text
@@ -219,7 +219,7 @@ async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleS
     async for _ in made.client.watch(_explanation("too-large"), timeout_s=30):
         if (await made.client.explanation("too-large")).explained is not None:
             break
-    async with await made.login() as browser:
+    async with made.login() as browser:
         text = (await browser.get("/jobs/default/too-large")).text
         assert "Why is it pending?" in text
         assert "It can never fit into the cluster" in text
@@ -231,7 +231,7 @@ async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleS
 
 
 async def test_a_node_shows_who_holds_its_gpus(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         text = (await browser.get("/nodes")).text
         assert "Who holds GPUs" in text
         assert re.search(r'href="/jobs/default/kept">kept</a>', text)
@@ -239,7 +239,7 @@ async def test_a_node_shows_who_holds_its_gpus(made: ConsoleSystem) -> None:
 
 
 async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
-    async with await made.login() as browser, browser.stream("GET", "/live/jobs") as stream:
+    async with made.login() as browser, browser.stream("GET", "/live/jobs") as stream:
         lines = stream.aiter_lines()
         assert await anext(lines) == ": open"
         await made.client.submit(job("appears", cpu="100m"))
@@ -250,7 +250,7 @@ async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
 
 
 async def test_a_missing_job_and_a_missing_page_are_named(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         answer = await browser.get("/jobs/default/nothing")
         assert (answer.status_code, "job default/nothing" in answer.text) == (404, True)
         assert (await browser.get("/nowhere")).status_code == 404
@@ -268,7 +268,7 @@ async def test_a_link_of_another_site_leads_to_the_page_and_not_to_the_login(
 
 
 async def test_after_the_log_out_the_cookie_opens_nothing(made: ConsoleSystem) -> None:
-    async with await made.login() as browser:
+    async with made.login() as browser:
         cookies = dict(browser.cookies)
         page = await browser.get("/jobs")
         await browser.post("/logout", data={"csrf": csrf_in(page)})
@@ -278,7 +278,7 @@ async def test_after_the_log_out_the_cookie_opens_nothing(made: ConsoleSystem) -
 
 
 async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleSystem) -> None:
-    async with await tenants.login("vera-token") as vera:
+    async with tenants.login("vera-token") as vera:
         answer = await vera.get("/jobs")
         assert answer.status_code == 403
         assert "Choose one" in answer.text
@@ -301,16 +301,16 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
 
 async def test_lists_of_one_user_are_not_shown_to_another_one(tenants: ConsoleSystem) -> None:
     """The console keeps lists in memory; each belongs to one session."""
-    async with await tenants.login("root-token") as root:
+    async with tenants.login("root-token") as root:
         assert "secret-of-robots" in (await root.get("/jobs")).text
-        async with await tenants.login("vera-token", "vision") as vera:
+        async with tenants.login("vera-token", "vision") as vera:
             for path in ("/jobs?namespace=robots", "/jobs?namespace=*", "/jobs?namespace=", "/"):
                 assert "secret-of-robots" not in (await vera.get(path)).text
             assert "secret-of-vision" in (await vera.get("/jobs")).text
 
 
 async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: ConsoleSystem) -> None:
-    async with await tenants.login("vera-token", "vision") as vera:
+    async with tenants.login("vera-token", "vision") as vera:
         page = await vera.get("/jobs/vision/secret-of-vision/confirm/suspend")
         form = {"csrf": csrf_in(page), "uid": uid_in(page)}
         answer = await vera.post("/jobs/robots/secret-of-robots/delete", data=form)
@@ -319,7 +319,7 @@ async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: Consol
 
 
 async def test_the_overview_of_a_tenant_shows_what_they_may_read(tenants: ConsoleSystem) -> None:
-    async with await tenants.login("otto-token", "robots") as otto:
+    async with tenants.login("otto-token", "robots") as otto:
         answer = await otto.get("/")
         assert answer.status_code == 200
         assert "namespace robots" in answer.text
@@ -330,7 +330,7 @@ async def test_a_console_that_is_read_only_has_no_actions(tmp_path: Path) -> Non
     settings = ConsoleSettings(read_only=True)
     async with console_system.running(tmp_path, nodes=1, settings=settings) as found:
         await found.client.submit(job("kept"))
-        async with await found.login() as browser:
+        async with found.login() as browser:
             page = await browser.get("/jobs/default/kept")
             assert "Delete" not in page.text
             form = {"csrf": csrf_in(page), "uid": (await found.client.job("kept")).metadata.uid}

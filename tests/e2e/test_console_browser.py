@@ -96,11 +96,11 @@ async def test_every_page_is_accessible_and_fits_at_both_widths(
     for label, size in (("", WIDE), ("-phone", PHONE)):
         await page.resize(*size, is_phone=bool(label))
         await open_page(page, made, PAGES[name])
+        keep(f"{name}-{theme}{label}", await page.screenshot(is_whole=bool(label)))
         width = await page.run("document.documentElement.scrollWidth")
         assert width <= size[0], f"{name} is {width} wide"
         found = json.loads(await page.run(accessibility.CHECK))
         assert found == []
-        keep(f"{name}-{theme}{label}", await page.screenshot(is_whole=bool(label)))
     await page.prefer("light")
     await page.resize(*WIDE)
 

@@ -82,14 +82,14 @@ class ConsoleSystem(msgspec.Struct, frozen=True):
         """A browser without a script engine: it keeps cookies and follows no redirects."""
         return httpx.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
 
-    async def login(self, token: str = "", namespace: str = "") -> httpx.AsyncClient:
+    @contextlib.asynccontextmanager
+    async def login(self, token: str = "", namespace: str = "") -> AsyncIterator[httpx.AsyncClient]:
         """A browser that has logged in."""
-        made = self.browser()
-        answer = await made.post(
-            "/login", data={"token": token or self.token, "namespace": namespace}
-        )
-        assert answer.status_code == 303, answer.text
-        return made
+        form = {"token": token or self.token, "namespace": namespace}
+        async with self.browser() as made:
+            answer = await made.post("/login", data=form)
+            assert answer.status_code == 303, answer.text
+            yield made
 
 
 @contextlib.asynccontextmanager

@@ -178,7 +178,7 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         if pages is not None:
             address = await stack.enter_async_context(console_server.serving(running, pages))
-            typer.echo(f"pages  {address}")
+            typer.echo(f"web    {address}")
         typer.echo(f"state  {options.state}")
         for line in machine.describe_isolation(*running.view):
             typer.echo(line)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
@@ -46,6 +46,11 @@ def page(template: str, values: Mapping[str, Any]) -> bytes:
     return environment().get_template(template).render(values).encode()
 
 
+def query(filters: job_rows.Filters, **changes: Any) -> str:
+    """The filters with these changes as the query of a URL; see ``Filters.fields``."""
+    return "?" + urlencode(filters.fields(**changes))
+
+
 @functools.cache
 def environment() -> jinja2.Environment:
     """The templates with their filters."""
@@ -58,6 +63,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters |= {
         "segment": lambda text: quote(str(text), safe=""),
+        "query": query,
         "iso": _iso,
         "utc": _utc,
         "amount": lambda value, resource: amounts.text(resource, value),

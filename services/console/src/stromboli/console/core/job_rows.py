@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -102,18 +101,17 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         """The namespace to read; empty for all."""
         return "" if self.namespace == ALL else self.namespace
 
-    def query(self, **changes: Any) -> str:
-        """The filters with these changes as the query of a URL, without defaults. Any change but
-        the page leads to the first page."""
+    def fields(self, **changes: Any) -> dict[str, Any]:
+        """The filters with these changes as fields of a URL, without defaults. Any change but the
+        page leads to the first page."""
         changed = {"page": 1, **changes}
         wanted = msgspec.structs.replace(self, **changed)
         default = Filters()
-        fields = {
+        return {
             name: value
             for name in self.__struct_fields__
             if (value := getattr(wanted, name)) != getattr(default, name)
         }
-        return "?" + urlencode(fields) if fields else "?"
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.cli.render import start_view
 from stromboli.client import errors, job_calls
+from stromboli.console import templating
 from stromboli.console.core import job_rows
 from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, query_of
@@ -54,7 +55,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             session,
             "jobs.html",
             section="jobs",
-            live=f"/live/jobs{job_rows.Filters(namespace=filters.namespace).query()}",
+            live="/live/jobs" + templating.query(job_rows.Filters(namespace=filters.namespace)),
             filters=filters,
             jobs=selected,
             reasons=reasons,
