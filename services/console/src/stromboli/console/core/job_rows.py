@@ -215,8 +215,15 @@ def select(rows: Iterable[JobRow], filters: Filters) -> JobList:
         found = [row for row in found if row.phase in wanted]
     pages = max(1, -(-len(found) // PAGE_ROWS))
     page = min(filters.page, pages)
-    ordered = heapq.nsmallest(page * PAGE_ROWS, found, key=lambda row: _rank(row, filters.sort))
-    shown = tuple(ordered[(page - 1) * PAGE_ROWS :])
+
+    def rank(row: JobRow) -> tuple[Any, ...]:
+        return _rank(row, filters.sort)
+
+    # A heap is faster for the first pages, and several times slower for the last ones.
+    last = page * PAGE_ROWS
+    is_early = last * 20 < len(found)
+    ordered = heapq.nsmallest(last, found, key=rank) if is_early else sorted(found, key=rank)
+    shown = tuple(ordered[last - PAGE_ROWS : last])
     return JobList(rows=shown, matching=len(found), counts=counts, page=page, pages=pages)
 
 
