@@ -177,8 +177,7 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         if pages is not None:
-            address = await stack.enter_async_context(console_server.serving(running, pages))
-            typer.echo(f"web    {address}")
+            typer.echo(f"web    {await _console(stack, running, pages)}")
         typer.echo(f"state  {options.state}")
         for line in machine.describe_isolation(*running.view):
             typer.echo(line)
@@ -187,6 +186,19 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             await asyncio.Event().wait()
         finally:
             remembered.unlink(missing_ok=True)
+
+
+async def _console(
+    stack: contextlib.AsyncExitStack, running: system.System, pages: console_server.Options
+) -> str:
+    """The address of the console, which is served until the stack closes. Raises CommandError."""
+    try:
+        return await stack.enter_async_context(console_server.serving(running, pages))
+    except OSError as error:
+        if error.errno != EADDRINUSE:
+            raise
+        next_step = "set another --console-port, or omit it"
+        raise CommandError(f"up: console port {pages.port}", "it is in use", next_step) from None
 
 
 def _first_job(options: system.Options) -> str:
