@@ -7,6 +7,7 @@ accounts it has none: users log in with tokens of theirs.
 import asyncio
 import contextlib
 import importlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -26,13 +27,17 @@ class Options(msgspec.Struct, frozen=True):
     port_may_move: bool = True
 
 
+def bind(options: Options) -> socket.socket:
+    """The socket of the console. Raises OSError when the port is in use."""
+    return http.listen_near(system.LOOPBACK, options.port, may_move=options.port_may_move)
+
+
 @contextlib.asynccontextmanager
-async def serving(running: system.System, options: Options) -> AsyncIterator[str]:
-    """The console while inside; yields the address to open. Raises OSError when the port is in use.
+async def serving(running: system.System, bound: socket.socket) -> AsyncIterator[str]:
+    """The console on a bound socket while inside; yields the address to open.
 
     Its templates are imported only now, in a thread: no service waits for them.
     """
-    bound = http.listen_near(system.LOOPBACK, options.port, may_move=options.port_may_move)
     service: Any = await asyncio.to_thread(importlib.import_module, "stromboli.console.service")
     settings = ConsoleSettings(server=running.url)
     port = bound.getsockname()[1]
