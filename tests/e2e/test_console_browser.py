@@ -1,8 +1,7 @@
 """The console in a real Chromium: live updates, search, keyboard, themes, phones, hostile text,
 and rules of accessibility on each page.
 
-With ``STROM_SCREENSHOTS=FOLDER`` the pages are stored there as PNG; those in docs/pictures are made
-so.
+With ``STROM_SCREENSHOTS=FOLDER`` the pages are stored there as PNG, to be looked at.
 """
 
 import asyncio
