@@ -26,7 +26,7 @@ from stromboli.client.errors import ClientError, UnreachableError
 from stromboli.shared.runtime import telemetry
 
 SYNCED_WITHIN_S = 10.0
-"""How long a page waits for the first complete list: 100,000 jobs take about 8 s."""
+"""How long a page waits for the first complete list, before it reports an error."""
 UNUSED_S = 90.0
 """A page in the background closes its stream, and comes back soon or not at all."""
 TOGETHER_S = 0.25

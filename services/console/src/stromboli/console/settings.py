@@ -18,8 +18,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_sessions: int = 500
     """Sessions of browsers at a time; the one unused for longest is closed for a new one."""
     most_watches: int = 400
-    """Watches of REST over all sessions; each holds the rows of one list in memory, about 1 KB a
-    job. The one unused for longest is closed for a new one."""
+    """Watches of REST over all sessions; each holds the rows of one list in memory, about 600
+    bytes a job. The one unused for longest is closed for a new one."""
 
 
 class Settings(ConsoleSettings, frozen=True, kw_only=True):
