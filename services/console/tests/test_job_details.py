@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from stromboli.client.responses import Explanation, KubernetesEvent
@@ -79,9 +80,10 @@ def test_a_job_without_pods_shows_what_the_controller_reports() -> None:
 
 def attempt(number: int, **times: int) -> TaskAttempt:
     moments = {name: NOW + timedelta(seconds=second) for name, second in times.items()}
-    return TaskAttempt(
-        task="worker", index=0, attempt=number, pod="p", pod_uid="u", state="Running", **moments
+    made = TaskAttempt(
+        task="worker", index=0, attempt=number, pod="p", pod_uid="u", state="Running"
     )
+    return msgspec.structs.replace(made, **moments)
 
 
 def test_bars_of_attempts_share_one_scale() -> None:

@@ -157,7 +157,7 @@ def job(
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     task = {"name": "worker", "replicas": replicas, "template": template}
-    metadata = {"name": name, "namespace": namespace}
+    metadata: Document = {"name": name, "namespace": namespace}
     metadata |= {"annotations": annotations} if annotations else {}
     metadata |= {"labels": labels} if labels else {}
     spec = {"queue": queue, "minAvailable": minimum or replicas, "tasks": [task]}

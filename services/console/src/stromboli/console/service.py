@@ -77,9 +77,9 @@ def application(console: Console) -> Litestar:
             return _with_headers(Response(b"", status_code=401, media_type="text/plain"))
         return _with_headers(login.come_back_or_login(console, request))
 
-    async def refused(request: Web, error: errors.ClientError) -> Page:
+    def refused(request: Web, error: errors.ClientError) -> Page:
         if isinstance(error, errors.UnauthenticatedError):  # the token has expired
-            await console.sessions.close(request.cookies.get(console.cookie, ""))
+            console.sessions.end(request.cookies.get(console.cookie, ""))
             return without_session(request, LoginRequiredError())
         status, headline, next_step = explain(error)
         violations = getattr(error, "violations", ())
@@ -103,7 +103,7 @@ def application(console: Console) -> Litestar:
         why = "the console's log has the details"
         return _error_page(console, request, 500, "This page has an error", why, "Try again later.")
 
-    handlers: dict[int | type[Exception], Any] = {  # Litestar's type has no asynchronous ones
+    handlers: dict[int | type[Exception], Any] = {  # Litestar calls no asynchronous ones
         LoginRequiredError: without_session,
         errors.ClientError: refused,
         HTTPException: failed,

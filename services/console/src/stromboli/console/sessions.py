@@ -6,6 +6,7 @@ A session is made from a token that REST accepts. Its cookie is random, ``HttpOn
 """
 
 import hmac
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -78,8 +79,14 @@ class Sessions:
         self._sessions.move_to_end(cookie)
         return session
 
+    def end(self, cookie: str) -> None:
+        """End a session now; ``close_ended`` closes its lists and connections."""
+        session = self._sessions.get(cookie)
+        if session is not None:
+            session.ends_at = -math.inf
+
     async def close(self, cookie: str) -> None:
-        """End a session."""
+        """End a session, and close what it has."""
         session = self._sessions.pop(cookie, None)
         if session is not None:
             await self._lists.close(session.id)
