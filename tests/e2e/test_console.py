@@ -3,6 +3,7 @@
 ``test_console_browser.py`` opens the same pages in a real Chromium.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 PAGES = ("/", "/jobs", "/queues", "/nodes", "/jobs/default/kept", "/jobs/default/kept/yaml")
 LARGEST_FIRST_PAGE = 300_000
+WITHIN_S = 30.0
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -57,6 +59,13 @@ def uid_in(page: httpx.Response) -> str:
     found = re.search(r'name="uid" value="([^"]+)"', page.text)
     assert found is not None, page.text
     return found[1]
+
+
+async def shows(browser: httpx.AsyncClient, path: str, text: str) -> None:
+    """Read a page until it has a text: its lists follow watches."""
+    async with asyncio.timeout(WITHIN_S):
+        while text not in (await browser.get(path)).text:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/jobs/default/kept/logs"])
@@ -224,8 +233,11 @@ async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleS
         assert "Why is it pending?" in text
         assert "It can never fit into the cluster" in text
         assert "short by" in text
-        listed = (await browser.get("/jobs?phase=pending")).text
-        assert "can never fit: all nodes together have 4 nvidia.com/gpu" in listed
+        await shows(
+            browser,
+            "/jobs?phase=pending",
+            "can never fit: all nodes together have 4 nvidia.com/gpu",
+        )
         assert "can never fit into the cluster or its queue" in (await browser.get("/")).text
     await made.client.delete("too-large")
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import socket
 import sys
 import tempfile
 from errno import EADDRINUSE
@@ -174,16 +173,15 @@ def _notifications(file: Path | None) -> str:
 
 async def _up(options: system.Options, state: Path, pages: console_server.Options | None) -> None:
     remembered = state / REMEMBERED
-    bound = _bind(pages)
     _progress(f"starting: log and cluster in {options.state}")
     async with contextlib.AsyncExitStack() as stack:
         running = await stack.enter_async_context(system.run_system(options))
         remembered.write_text(f"{running.url}\n")
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
-        if bound is not None:
-            address = await stack.enter_async_context(console_server.serving(running, bound))
-            typer.echo(f"web    {address}")
+        if pages is not None:
+            shown = await stack.enter_async_context(console_server.serving(running, pages))
+            typer.echo(f"web    {shown}")
         typer.echo(f"state  {options.state}")
         for line in machine.describe_isolation(*running.view):
             typer.echo(line)
@@ -192,17 +190,6 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             await asyncio.Event().wait()
         finally:
             remembered.unlink(missing_ok=True)
-
-
-def _bind(pages: console_server.Options | None) -> socket.socket | None:
-    """The socket of the console, before anything starts; None without one. Raises CommandError."""
-    try:
-        return None if pages is None else console_server.bind(pages)
-    except OSError as error:
-        if error.errno != EADDRINUSE or pages is None:
-            raise
-        next_step = "set another --console-port, or omit it"
-        raise CommandError(f"up: console port {pages.port}", "it is in use", next_step) from None
 
 
 def _first_job(options: system.Options) -> str:
