@@ -1,6 +1,7 @@
 """A headless Chromium that runs scripts in a page, by its debugging protocol."""
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import shutil
@@ -33,17 +34,65 @@ class Page:
 
     async def run(self, script: str) -> Any:
         """The value of an expression, awaited if it is a promise. Raises AssertionError."""
-        number = next(self._numbers)
         given = {"expression": script, "awaitPromise": True, "returnByValue": True}
-        call = {"id": number, "method": "Runtime.evaluate", "params": given}
-        await self._socket.send_json(call)
+        result = await self.call("Runtime.evaluate", **given)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def call(self, method: str, **parameters: Any) -> Any:
+        """The result of a command of the debugging protocol. Raises AssertionError."""
+        number = next(self._numbers)
+        await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
             answer = await self._socket.receive_json()
             if answer.get("id") == number:
-                break
-        result = answer.get("result", {})
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+                assert "error" not in answer, answer
+                return answer.get("result", {})
+
+    async def go(self, url: str, within_s: float) -> None:
+        """Open an address, and wait until it is loaded."""
+        await self.call("Page.navigate", url=url)
+        await self.until(
+            f"location.href !== 'about:blank' && document.readyState === 'complete' "
+            f"&& performance.getEntriesByType('navigation')[0].name.startsWith({url!r})",
+            within_s,
+        )
+
+    async def press(self, *keys: str) -> None:
+        """Press keys one after another: a letter, ``Enter``, ``Tab`` or ``Escape``."""
+        for key in keys:
+            text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+            code = {"Enter": 13, "Tab": 9, "Escape": 27}.get(key, 0)
+            press = {"key": key, "windowsVirtualKeyCode": code}
+            await self.call(
+                "Input.dispatchKeyEvent",
+                type="keyDown",
+                **press,
+                **({"text": text} if text else {}),
+            )
+            await self.call("Input.dispatchKeyEvent", type="keyUp", **press)
+
+    async def resize(self, width: int, height: int, *, is_phone: bool = False) -> None:
+        """The size of the window in CSS pixels."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=is_phone,
+        )
+
+    async def prefer(self, theme: str) -> None:
+        """The colour scheme of the desktop: ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        await self.call("Emulation.setEmulatedMedia", features=features)
+
+    async def screenshot(self, *, is_whole: bool = False) -> bytes:
+        """The window as PNG, or the whole page."""
+        taken = await self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=is_whole
+        )
+        return base64.b64decode(taken["data"])
 
     async def until(self, script: str, within_s: float) -> Any:
         """The first true value of an expression; fails with the text of the page."""

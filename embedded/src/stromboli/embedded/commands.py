@@ -1,6 +1,7 @@
 """``strom up`` and ``strom demo``."""
 
 import asyncio
+import contextlib
 import logging
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from stromboli.cli.errors import CommandError
 from stromboli.embedded import accounts as account_files
-from stromboli.embedded import scheduler_file, state_folder, system
+from stromboli.embedded import console_server, scheduler_file, state_folder, system
 from stromboli.embedded.cluster import OWN_NAME
 from stromboli.embedded.demo import experiment, real, report, traffic
 from stromboli.embedded.nodes import rules as rule_files
@@ -80,6 +81,17 @@ def up(
             help="Port of REST; 0 takes a free one. [default: 8480, or the next free]",
         ),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Serve the web console, too.")
+    ] = True,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the web console; 0 takes a free one. [default: 8487, or the next free]",
+        ),
+    ] = None,
     accounts: Annotated[
         Path | None,
         typer.Option(
@@ -132,9 +144,13 @@ def up(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    pages = console_server.Options(
+        port=console_server.USUAL_PORT if console_port is None else console_port,
+        port_may_move=console_port is None,
+    )
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        runtime.run(lambda: _up(options, state))
+        runtime.run(lambda: _up(options, state, pages if console else None))
     except (OSError, errors.ExternalError, machine.UnsupportedMachineError) as error:
         if isinstance(error, OSError) and error.errno == EADDRINUSE:
             next_step = "stop the process that listens there, set another port, or omit --port"
@@ -155,13 +171,17 @@ def _notifications(file: Path | None) -> str:
     return str(file)
 
 
-async def _up(options: system.Options, state: Path) -> None:
+async def _up(options: system.Options, state: Path, pages: console_server.Options | None) -> None:
     remembered = state / REMEMBERED
     _progress(f"starting: log and cluster in {options.state}")
-    async with system.run_system(options) as running:
+    async with contextlib.AsyncExitStack() as stack:
+        running = await stack.enter_async_context(system.run_system(options))
         remembered.write_text(f"{running.url}\n")
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
+        if pages is not None:
+            shown = await stack.enter_async_context(console_server.serving(running, pages))
+            typer.echo(f"web    {shown}")
         typer.echo(f"state  {options.state}")
         for line in machine.describe_isolation(*running.view):
             typer.echo(line)

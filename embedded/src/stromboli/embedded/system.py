@@ -142,7 +142,8 @@ async def run_system(
             token=token,
             hosts=loopback_token.HOSTS,
         )
-        port = await stack.enter_async_context(http.serving(app, _bind_socket(options)))
+        bound = http.listen_near(LOOPBACK, options.port, may_move=options.port_may_move)
+        port = await stack.enter_async_context(http.serving(app, bound))
         file = loopback_token.file_of(port, os.environ)
         stack.enter_context(loopback_token.publish_token(token, file))
         await stack.enter_async_context(admissions[0].watch_caches)
@@ -235,18 +236,6 @@ async def _view(options: Options) -> tuple[str, str]:
         return "", ""
     machine.check()
     return await machine.view()
-
-
-def _bind_socket(options: Options) -> Any:
-    try:
-        return http.listen(LOOPBACK, options.port)
-    except OSError:
-        if not options.port_may_move:
-            raise
-    for port in range(options.port + 1, options.port + 100):
-        with contextlib.suppress(OSError):
-            return http.listen(LOOPBACK, port)
-    return http.listen(LOOPBACK, 0)
 
 
 def _webhooks(admissions: list[AdmissionService]) -> list[Webhook]:

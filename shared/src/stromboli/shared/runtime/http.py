@@ -24,6 +24,9 @@ HEAD_BYTES = 1024 * 1024
 that is too long is rejected with its name and not as an unreadable request.
 """
 
+PORTS_TRIED = 100
+"""Ports after the wanted one that may replace it, before any free one does."""
+
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """The probes and ``/metrics``, over all services of this process."""
@@ -105,6 +108,20 @@ def listen(host: str, port: int) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+def listen_near(host: str, port: int, *, may_move: bool) -> socket.socket:
+    """A bound TCP socket; a port in use is replaced by the next free one if it ``may_move``. Raises
+    OSError when the port is in use and may not move."""
+    try:
+        return listen(host, port)
+    except OSError:
+        if not may_move:
+            raise
+    for other in range(port + 1, port + PORTS_TRIED):
+        with contextlib.suppress(OSError):
+            return listen(host, other)
+    return listen(host, 0)
 
 
 @contextlib.asynccontextmanager

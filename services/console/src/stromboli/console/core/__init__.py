@@ -1,0 +1,1 @@
+"""What pages show, as pure functions: objects of REST become rows, filters and facts."""

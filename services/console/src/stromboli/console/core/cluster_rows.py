@@ -1,0 +1,279 @@
+"""Queues, nodes and who holds them: rows of pages. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from stromboli.console.core import amounts
+from stromboli.console.core.job_rows import GroupRow
+from stromboli.shared import device_annotations, keys
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.formats import units
+from stromboli.shared.formats.units import Amounts
+
+ROOT = "root"
+"""The queue above all others."""
+MOST_HOLDERS = 50
+"""Holders of a node or resource that are listed; the count has all."""
+_OVER = ("Succeeded", "Failed")
+NEVER_FITS = "can never fit"
+"""The beginning of the message of a PodGroup that no change of other jobs can start."""
+REASONS: Mapping[str, str] = {
+    "NotEnoughResources": "not enough free resources",
+    "NotEnoughPodsOfTask": "too few pods of a task",
+    "NotEnoughPods": "too few of its pods exist",
+    "NoReason": "no reason reported",
+}
+"""Reason of a PodGroup's condition -> text."""
+
+
+class PodRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that has not ended: its job (empty if it has none), its node (empty while it is
+    pending), what it requests, and its devices."""
+
+    key: str
+    namespace: str
+    name: str
+    job: str
+    queue: str
+    node: str
+    phase: str
+    requests: Amounts
+    devices: str = ""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, or a pod without a job, that holds resources. ``gpus`` in thousandths."""
+
+    namespace: str
+    name: str
+    is_job: bool
+    queue: str
+    pods: int
+    gpus: int
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A node. ``state`` is Ready, NotReady or Cordoned; ``problems``: conditions and taints."""
+
+    name: str
+    state: str
+    problems: tuple[str, ...]
+    pods: int
+    gauges: tuple[amounts.Gauge, ...]
+    has_gpus: bool
+    free_gpus: int
+    holders: tuple[Holder, ...]
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in its tree: ``depth`` 0 is the top level. Jobs are counted by PodGroup."""
+
+    name: str
+    depth: int
+    state: str
+    weight: int
+    running: int
+    pending: int
+    gauges: tuple[amounts.Gauge, ...]
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole cluster: nodes, pods, and the use of each resource."""
+
+    nodes: int
+    ready: int
+    running: int
+    pending: int
+    gauges: tuple[amounts.Gauge, ...]
+
+
+def pod_row(pod: core.Pod) -> PodRow | None:
+    """A pod as a row; None for one that has ended, which holds nothing."""
+    if pod.status.phase in _OVER:
+        return None
+    note = pod.metadata.annotation
+    return PodRow(
+        key=pod.metadata.key,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        job=note(keys.JOB_NAME) or "",
+        queue=note(keys.QUEUE_NAME) or "",
+        node=pod.spec.node_name,
+        phase=pod.status.phase or "Pending",
+        requests=amounts.of_containers(pod.spec),
+        devices=device_annotations.format_assignments(
+            device_annotations.assigned_devices(pod.metadata.annotations)
+        ),
+    )
+
+
+def holders(pods: Iterable[PodRow]) -> list[Holder]:
+    """The holders of bound pods, those with most GPUs first."""
+    found: dict[tuple[str, str, bool], list[PodRow]] = {}
+    for pod in pods:
+        if pod.node:
+            name = (pod.namespace, pod.job or pod.name, bool(pod.job))
+            found.setdefault(name, []).append(pod)
+    made = [
+        Holder(
+            namespace=namespace,
+            name=name,
+            is_job=is_job,
+            queue=own[0].queue,
+            pods=len(own),
+            gpus=sum(amounts.gpus(pod.requests) for pod in own),
+            nodes=tuple(sorted({pod.node for pod in own})),
+            devices=tuple(pod.devices for pod in own if pod.devices),
+        )
+        for (namespace, name, is_job), own in found.items()
+    ]
+    return sorted(made, key=lambda it: (-it.gpus, -it.pods, it.namespace, it.name))
+
+
+def node_rows(nodes: Iterable[core.Node], pods: Iterable[PodRow]) -> list[NodeRow]:
+    """The nodes by name, each with what is free and the holders of the rest."""
+    on: dict[str, list[PodRow]] = {}
+    for pod in pods:
+        if pod.node:
+            on.setdefault(pod.node, []).append(pod)
+    return [
+        _node_row(node, on.get(node.metadata.name, []))
+        for node in sorted(nodes, key=lambda each: each.metadata.name)
+    ]
+
+
+def totals(nodes: Iterable[core.Node], pods: Iterable[PodRow]) -> Totals:
+    """The use of the whole cluster. Nodes that are not ready count as well: their pods do."""
+    whole: Amounts = {}
+    used: Amounts = {}
+    count = ready = running = pending = 0
+    for node in nodes:
+        whole = units.add(whole, amounts.read(node.status.allocatable))
+        count += 1
+        ready += _state(node) == "Ready"
+    for pod in pods:
+        if pod.node:
+            running += 1
+            used = units.add(used, pod.requests)
+        else:
+            pending += 1
+    return Totals(
+        nodes=count,
+        ready=ready,
+        running=running,
+        pending=pending,
+        gauges=_gauges(used, whole),
+    )
+
+
+def queue_rows(
+    queues: Iterable[scheduling.Queue], groups: Iterable[GroupRow] | None
+) -> list[QueueRow]:
+    """The queues as a tree in preorder. ``groups``: the PodGroups of all namespaces; None where
+    they may not be read, so that the counts of the queues' own status are used."""
+    known = {queue.metadata.name: queue for queue in queues}
+    children: dict[str, list[str]] = {}
+    for name, queue in sorted(known.items()):
+        parent = queue.spec.parent or ROOT
+        if name != ROOT:
+            children.setdefault(parent if parent in known else "", []).append(name)
+    active: Counter[tuple[str, bool]] | None = None
+    if groups is not None:
+        active = Counter(
+            (it.queue, it.phase == "Running") for it in groups if it.phase != "Completed"
+        )
+    rows: list[QueueRow] = []
+    seen: set[str] = set()
+    tops = [*([ROOT] if ROOT in known else []), *children.get("", [])]
+    waiting = [(name, 0) for name in reversed(tops)]
+    while waiting:
+        name, depth = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        rows.append(_queue_row(known[name], depth, active))
+        waiting += [(child, depth + 1) for child in reversed(children.get(name, []))]
+    # A stored loop of parents has no top: its queues follow the tree.
+    rows += [_queue_row(known[name], 0, active) for name in sorted(known.keys() - seen)]
+    return rows
+
+
+def pending_by_reason(groups: Iterable[GroupRow]) -> list[tuple[str, int]]:
+    """Why PodGroups are pending, the most frequent reason first."""
+    found = Counter(
+        _reason(group) for group in groups if group.phase in ("Pending", "Inqueue", "Unknown")
+    )
+    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _reason(group: GroupRow) -> str:
+    if group.message.startswith(NEVER_FITS):
+        return "can never fit into the cluster or its queue"
+    if not group.reason:
+        return "about to start" if group.phase == "Inqueue" else "not considered yet"
+    return REASONS.get(group.reason, group.reason)
+
+
+def _node_row(node: core.Node, pods: list[PodRow]) -> NodeRow:
+    whole = amounts.read(node.status.allocatable)
+    used: Amounts = {}
+    for pod in pods:
+        used = units.add(used, pod.requests)
+    taints = [f"{it.key}:{it.effect}" for it in node.spec.taints]
+    pressures = [
+        it.reason or it.type
+        for it in node.status.conditions
+        if it.type != "Ready" and it.status == "True"
+    ]
+    return NodeRow(
+        name=node.metadata.name,
+        state=_state(node),
+        problems=(*pressures, *taints),
+        pods=len(pods),
+        gauges=_gauges(used, whole),
+        has_gpus=amounts.gpus(whole) > 0,
+        free_gpus=amounts.gpus(whole) - amounts.gpus(used),
+        holders=tuple(holders(pods)),
+    )
+
+
+def _state(node: core.Node) -> str:
+    ready = next((it for it in node.status.conditions if it.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return "NotReady"
+    return "Cordoned" if node.spec.unschedulable else "Ready"
+
+
+def _gauges(used: Mapping[str, int], whole: Mapping[str, int]) -> tuple[amounts.Gauge, ...]:
+    shown = {name for name in whole if amounts.is_gpu(name)} | set(amounts.FIRST)
+    return tuple(
+        amounts.gauge(name, used.get(name, 0), whole.get(name))
+        for name in amounts.order(shown)
+        if whole.get(name) or used.get(name)
+    )
+
+
+def _queue_row(
+    queue: scheduling.Queue, depth: int, active: Counter[tuple[str, bool]] | None
+) -> QueueRow:
+    name, spec, status = queue.metadata.name, queue.spec, queue.status
+    used = amounts.read(status.allocated)
+    capability, deserved = amounts.read(spec.capability), amounts.read(spec.deserved)
+    shown = {it for it in (*used, *capability, *deserved) if it in amounts.FIRST}
+    shown |= {it for it in (*used, *capability, *deserved) if amounts.is_gpu(it)}
+    return QueueRow(
+        name=name,
+        depth=depth,
+        state=status.state or "Open",
+        weight=spec.weight,
+        running=status.running if active is None else active[name, True],
+        pending=status.pending + status.inqueue if active is None else active[name, False],
+        gauges=tuple(
+            amounts.gauge(it, used.get(it, 0), capability.get(it), deserved.get(it))
+            for it in amounts.order(shown)
+        ),
+    )

@@ -1,0 +1,253 @@
+"""One job in full: why it is pending, its attempts as bars, its tasks and events. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.cli.render import explanation_view, job_view, output, start_view
+from stromboli.client import phases
+from stromboli.client.responses import Explanation, KubernetesEvent
+from stromboli.console.core import amounts
+from stromboli.shared import device_annotations
+from stromboli.shared.api import batch
+from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.messages.scheduling import Shortage
+
+MOST_ATTEMPTS = 500
+"""Attempts that a page shows; the rest is counted."""
+MOST_EVENTS = 100
+MOST_IN_FRONT = 5
+
+
+class ShortageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job needs of a resource, what is free, and what is missing. ``queue``: usage and
+    limits of the queue, if they count."""
+
+    resource: str
+    needed: str
+    free: str
+    total: str
+    missing: str
+    free_percent: float
+    needed_percent: float
+    queue: str = ""
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is pending. ``position`` counts from 1; 0 if it is not known."""
+
+    headline: str
+    position: int = 0
+    queue: str = ""
+    in_front: tuple[str, ...] = ()
+    more_in_front: int = 0
+    starts: str = ""
+    gang: str = ""
+    shortages: tuple[ShortageRow, ...] = ()
+    refusals: tuple[tuple[int, str], ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt with its bar: where it was pending, bound and running, in percent of the time from
+    the job's first attempt to now, or to the end of the last one."""
+
+    attempt: TaskAttempt
+    start: float
+    bound: float
+    running: float
+    end: float
+    ran: str
+    devices: str
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A Kubernetes Event."""
+
+    at: datetime | None
+    is_warning: bool
+    reason: str
+    subject: str
+    message: str
+    count: int
+
+
+ACTIONS = ("suspend", "resume", "restart", "delete")
+CONSEQUENCES = {
+    "suspend": "Its pods end now. The job stays and can be resumed.",
+    "resume": "The job is scheduled again, in its queue.",
+    "restart": "Its pods are deleted and created again. This counts as no retry.",
+    "delete": "The job, its pods and its other child objects are deleted. This cannot be undone.",
+}
+"""Action -> what it does, as a confirmation states it."""
+
+
+def actions(phase: str) -> tuple[str, ...]:
+    """The actions that are possible in a phase."""
+    match phase:
+        case "Pending" | "Running" | "Restarting":
+            return ("suspend", "restart", "delete")
+        case "Aborted":
+            return ("resume", "delete")
+        case "Completed" | "Failed" | "Terminated":
+            return ("restart", "delete")
+        case _:
+            return ("delete",)
+
+
+def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
+    """Spec and status as labels with texts, those of ``strom job describe``."""
+    found = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
+    shown = [(name, text) for name, text in found if name not in ("job", "phase", "created")]
+    if ran := job_view.ran(job, now):
+        shown.append(("ran", ran))
+    return shown
+
+
+def tasks(job: batch.Job) -> list[dict[str, Any]]:
+    """The tasks with their pods by phase."""
+    counts = job.status.task_status_count
+    return [
+        {
+            "name": row[0],
+            "replicas": row[1],
+            "minimum": row[2],
+            "image": row[3],
+            "requests": row[4],
+            "pods": ", ".join(
+                f"{count} {phase.lower()}"
+                for phase, count in sorted(counts[row[0]].phase.items())
+                if count
+            )
+            if row[0] in counts
+            else "",
+        }
+        for row in job_view.task_rows(job)
+    ]
+
+
+def pending(explanation: Explanation, now: datetime) -> Pending | None:
+    """Why the job is pending; None if nothing blocks it."""
+    explained = explanation.explained
+    if explained is None:
+        if not explanation.held and explanation.phase != "Pending":
+            return None
+        headline = "Not all of its pods are created" if explanation.held else "It is about to start"
+        return Pending(headline=headline, messages=(explanation.held,) if explanation.held else ())
+    front = [explanation_view.job_name(name) for name in explanation.in_front or ()]
+    least, members = explained.min_member, explained.members
+    together = f"{least} of {members}" if members > least else f"{least}"
+    gang = f"{together} pods must start together" if max(least, members) > 1 else "1 pod must start"
+    if members:
+        gang += f": {explained.running} running, {explained.placeable} more can be placed now"
+    starts = ""
+    if explanation.expected is not None:
+        starts = start_view.sentence(explanation.expected, now)
+    messages = tuple(filter(None, (explained.message, explanation.held)))
+    headline = explanation_view.TIERS[explained.tier]
+    return Pending(
+        headline=headline[:1].upper() + headline[1:],
+        position=0 if explanation.in_front is None else len(front) + 1,
+        queue=explained.queue,
+        in_front=tuple(front[:MOST_IN_FRONT]),
+        more_in_front=max(len(front) - MOST_IN_FRONT, 0),
+        starts=starts,
+        gang=gang,
+        shortages=tuple(_shortage(it) for it in explained.shortages),
+        refusals=tuple((it.nodes, it.reason) for it in explained.refusals),
+        messages=messages,
+    )
+
+
+def attempts(history: TaskHistory, now: datetime) -> tuple[list[AttemptRow], int]:
+    """The attempts that a page shows, and how many it leaves out."""
+    found: Sequence[TaskAttempt] = history.tasks
+    shown = found[:MOST_ATTEMPTS]
+    begins = [it.created_at for it in shown if it.created_at is not None]
+    ends = [it.ended_at or now for it in shown]
+    if not begins:
+        return [_attempt(it, now, now, now) for it in shown], len(found) - len(shown)
+    first, last = min(begins), max(ends)
+    return [_attempt(it, first, last, now) for it in shown], len(found) - len(shown)
+
+
+def events(found: Iterable[KubernetesEvent]) -> list[EventRow]:
+    """The last events, the newest first."""
+    ordered = sorted(
+        found, key=lambda event: event.at.timestamp() if event.at is not None else 0.0, reverse=True
+    )
+    return [
+        EventRow(
+            at=event.at,
+            is_warning=event.type == "Warning",
+            reason=event.reason,
+            subject=f"{event.involved_object.kind} {event.involved_object.name}".strip(),
+            message=event.message,
+            count=max(event.count, 1),
+        )
+        for event in ordered[:MOST_EVENTS]
+    ]
+
+
+def phase_changes(job: batch.Job) -> list[tuple[str, datetime | None]]:
+    """The phases that the job entered, the last one last."""
+    entered = [(it.status, it.last_transition_time) for it in job.status.conditions]
+    if not entered:
+        entered = [(phases.phase_of(job), job.metadata.creation_timestamp)]
+    return entered[-20:]
+
+
+def _shortage(one: Shortage) -> ShortageRow:
+    missing = one.needed - one.free
+    whole = max(one.total, one.needed, 1)
+    queue = ""
+    if one.allocated is not None:
+        parts = (
+            ("holds", one.allocated),
+            ("inqueue", one.promised or None),
+            ("deserves", one.deserved),
+            ("may hold", one.capability),
+        )
+        queue = ", ".join(
+            f"{word} {amounts.text(one.resource, amount)}"
+            for word, amount in parts
+            if amount is not None
+        )
+    if missing > 0:
+        verdict = f"short by {amounts.text(one.resource, missing)}"
+    elif one.allocated is not None:
+        verdict = "free, but beyond the share of its queue"
+    else:
+        verdict = "free in total, but not on any node"
+    return ShortageRow(
+        resource=amounts.label(one.resource),
+        needed=amounts.text(one.resource, one.needed),
+        free=amounts.text(one.resource, one.free),
+        total=amounts.text(one.resource, one.total),
+        missing=verdict,
+        free_percent=round(min(100.0, max(0.0, 100.0 * one.free / whole)), 1),
+        needed_percent=round(min(100.0, 100.0 * one.needed / whole), 1),
+        queue=queue,
+    )
+
+
+def _attempt(it: TaskAttempt, first: datetime, last: datetime, now: datetime) -> AttemptRow:
+    length = max((last - first).total_seconds(), 0.001)
+
+    def at(moment: datetime) -> float:
+        return round(min(100.0, max(0.0, 100.0 * (moment - first).total_seconds() / length)), 2)
+
+    end = it.ended_at or now
+    # A short run is never seen as Running; it has an exit code all the same.
+    ran_from = it.running_at or (it.bound_at if it.exit_code is not None else None)
+    return AttemptRow(
+        attempt=it,
+        start=at(it.created_at or first),
+        bound=at(it.bound_at or ran_from or end),
+        running=at(ran_from or end),
+        end=at(end),
+        ran=output.duration(ran_from, end) if ran_from is not None else "",
+        devices=device_annotations.format_assignments(it.devices),
+    )

@@ -1,0 +1,223 @@
+"""Lists that watches of REST keep up to date, with the token of one session.
+
+::
+
+    REST watch ── added, modified, deleted ──▶ reduce to a row ──▶ rows by key, version + 1
+    page       ◀── rows of a synced list ─┘                        └──▶ readers of changes
+
+Admission ends a stream when the rights of its token have to be checked again, and refuses the next
+one if they are gone: then the list ends with that error, and pages show it. Rows of one session are
+never used for another one, even with the same rights. A list that no page used for ``UNUSED_S`` is
+closed. Memory: the rows of ``most`` lists.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from stromboli.client import AsyncClient, calls
+from stromboli.client.errors import ClientError, UnreachableError
+from stromboli.shared.runtime import telemetry
+
+SYNCED_WITHIN_S = 10.0
+"""How long a page waits for the first complete list, before it reports an error."""
+UNUSED_S = 90.0
+"""A page in the background closes its stream, and comes back soon or not at all."""
+TOGETHER_S = 0.25
+"""Changes within this time are one update of a page."""
+HEARTBEAT_S = 15.0
+_log = structlog.get_logger(__name__)
+_changes = telemetry.meter.create_counter(
+    "stromboli.console.changes", description="changes of objects that watches delivered"
+)
+_unread = telemetry.meter.create_counter(
+    "stromboli.console.unread", description="objects that could not be decoded and are not shown"
+)
+
+
+class Keyed(Protocol):
+    """A row with a key that is unique in its list."""
+
+    @property
+    def key(self) -> str:
+        """Such as ``namespace/name``."""
+
+
+R = TypeVar("R", bound=Keyed)
+
+
+class Watched(msgspec.Struct, Generic[R], frozen=True):
+    """What to watch: the call, and the row of an object (None for an object that is not shown).
+    ``key`` of the deleted object is derived from ``identify``, since it may have no row any more.
+    """
+
+    name: Hashable
+    call: calls.Call[Any]
+    row: Callable[[Any], R | None]
+    identify: Callable[[Any], str]
+
+
+class LiveRows(Generic[R]):
+    """One list. ``error``: why it ended."""
+
+    def __init__(self, client: AsyncClient, watched: Watched[R]) -> None:
+        self.rows: dict[str, R] = {}
+        self.version = 0
+        self.error: ClientError | None = None
+        self.is_broken = False
+        self.used_at = time.monotonic()
+        self._changed = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._watched = watched
+        self._task = asyncio.create_task(self._follow(client))
+
+    async def synced(self) -> None:
+        """Wait until the list is complete. Raises ClientError if it ended or takes too long."""
+        self.used_at = time.monotonic()
+        try:
+            async with asyncio.timeout(SYNCED_WITHIN_S):
+                await self._synced.wait()
+        except TimeoutError:
+            what = self._watched.call.what
+            why = f"not complete after {SYNCED_WITHIN_S:g} s"
+            raise UnreachableError(what, why) from None
+        if self.error is not None:
+            raise self.error
+
+    async def changed(self, since: int) -> None:
+        """Wait until the version differs, or the list ended."""
+        while self.version == since and self.error is None:
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """End the watch."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _follow(self, client: AsyncClient) -> None:
+        call = msgspec.structs.replace(self._watched.call, read=self._read)
+        incoming: dict[str, R] | None = {}
+        try:
+            watch = client.watch(call, on_break=self._broke)
+            async with contextlib.aclosing(watch) as changes:
+                async for change in changes:
+                    self.is_broken = False
+                    if change.type == "reset":
+                        incoming = {}  # pages show the rows so far until the next `synced`
+                    elif change.type == "synced":
+                        self.rows = self.rows if incoming is None else incoming
+                        incoming = None
+                        self._synced.set()
+                    elif change.object is not None:
+                        rows = self.rows if incoming is None else incoming
+                        key, row = change.object
+                        if change.type == "deleted" or row is None:
+                            rows.pop(key, None)
+                        else:
+                            rows[key] = row
+                    _changes.add(1)
+                    if incoming is None:
+                        self._notify()
+        except ClientError as error:
+            self.error = error
+            self._synced.set()
+            self._notify()
+
+    def _read(self, raw: bytes) -> tuple[str, R | None] | None:
+        """The key and row of an object; None for one that cannot be decoded: the others count."""
+        try:
+            found = self._watched.call.read(raw)
+        except msgspec.DecodeError as error:
+            _unread.add(1)
+            _log.warning("object is not shown", what=self._watched.call.what, error=str(error))
+            return None
+        return self._watched.identify(found), self._watched.row(found)
+
+    def _broke(self, error: ClientError) -> None:
+        self.is_broken = True
+        self._notify()
+
+    def _notify(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class LiveLists:
+    """The lists of all sessions, at most ``most``: the one unused for longest is closed first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lists: OrderedDict[tuple[str, Hashable], LiveRows[Any]] = OrderedDict()
+
+    async def open(self, owner: str, client: AsyncClient, watched: Watched[R]) -> LiveRows[R]:
+        """The list of a session, complete. Raises ClientError."""
+        key = (owner, watched.name)
+        await self._make_room(key)
+        # No pause between this look and the new list: two requests would open it twice.
+        found = self._lists.get(key)
+        if found is None or found.error is not None:
+            found = self._lists[key] = LiveRows(client, watched)
+        self._lists.move_to_end(key)
+        try:
+            await found.synced()
+        except ClientError:
+            if self._lists.get(key) is found and found.error is not None:
+                del self._lists[key]
+            raise
+        return found
+
+    async def close(self, owner: str) -> None:
+        """Close the lists of a session."""
+        for key in [key for key in self._lists if key[0] == owner]:
+            await self._lists.pop(key).close()
+
+    async def close_unused(self) -> None:
+        """Close the lists that no page used lately."""
+        limit = time.monotonic() - UNUSED_S
+        for key in [key for key, found in self._lists.items() if found.used_at < limit]:
+            await self._lists.pop(key).close()
+
+    async def close_all(self) -> None:
+        """Close everything."""
+        while self._lists:
+            await self._lists.popitem()[1].close()
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    async def _make_room(self, key: tuple[str, Hashable]) -> None:
+        while key not in self._lists and len(self._lists) >= self._most:
+            await self._lists.popitem(last=False)[1].close()
+
+
+async def ticks(lists: Sequence[LiveRows[Any]]) -> AsyncIterator[bool]:
+    """True after each group of changes in any of the lists, False as a heartbeat; ends when a list
+    does."""
+    versions = [it.version for it in lists]
+    while True:
+        for it in lists:
+            it.used_at = time.monotonic()
+        waits = [
+            asyncio.ensure_future(it.changed(since))
+            for it, since in zip(lists, versions, strict=True)
+        ]
+        try:
+            done, _ = await asyncio.wait(
+                waits, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if done:
+            await asyncio.sleep(TOGETHER_S)
+        versions = [it.version for it in lists]
+        yield bool(done)
+        if any(it.error is not None for it in lists):
+            return

@@ -1,0 +1,1 @@
+"""The routes: each reads REST with the session's token, and renders one template."""

@@ -1,0 +1,131 @@
+"""Overview, queues and nodes."""
+
+from typing import Any
+
+from litestar import get
+from litestar.types import ControllerRouterHandler
+
+from stromboli.client import calls, errors
+from stromboli.console.core import cluster_rows, job_rows
+from stromboli.console.pages import watches
+from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of
+from stromboli.console.sessions import Session
+from stromboli.shared.api import core, kinds
+
+MOST_REASONS = 8
+
+
+def routes(console: Console) -> list[ControllerRouterHandler]:
+    """The pages about the whole cluster. Each shows what the viewer may read."""
+
+    async def lists(session: Session, *wanted: Any) -> list[Any]:
+        return await gather(*(allowed(watches.opened(console, session, it)) for it in wanted))
+
+    @get("/")
+    async def overview(request: Web) -> Page:
+        session = console.session(request)
+        scope = session.namespace
+        jobs, groups, queues, pods, nodes = await gather(
+            *(
+                allowed(watches.opened(console, session, it))
+                for it in (
+                    watches.jobs(scope),
+                    watches.groups(scope),
+                    watches.queues(),
+                    watches.pods(scope),
+                )
+            ),
+            allowed(_nodes(session)),
+        )
+        counts = None
+        if (found := _rows(jobs)) is not None:
+            counts = job_rows.select(found, job_rows.Filters()).counts
+        group_rows = _rows(groups)
+        tree = None
+        if (found := _rows(queues)) is not None:
+            entries = (entry.queue for entry in found)
+            tree = cluster_rows.queue_rows(entries, None if scope else group_rows)
+        totals = None
+        if (pod_rows := _rows(pods)) is not None and not isinstance(nodes, Exception) and not scope:
+            totals = cluster_rows.totals(nodes, pod_rows)
+        reasons = None
+        if group_rows is not None:
+            reasons = cluster_rows.pending_by_reason(group_rows)[:MOST_REASONS]
+        return console.page(
+            session,
+            "overview.html",
+            section="overview",
+            live="/live/overview",
+            scope=scope,
+            counts=counts,
+            totals=totals,
+            reasons=reasons,
+            queues=tree,
+            holders=None
+            if pod_rows is None
+            else [it for it in cluster_rows.holders(pod_rows) if it.gpus][:10],
+        )
+
+    @get("/queues")
+    async def queues(request: Web) -> Page:
+        session = console.session(request)
+        entries, groups = await lists(session, watches.queues(), watches.groups(""))
+        if isinstance(entries, errors.ForbiddenError):
+            raise entries
+        tree = cluster_rows.queue_rows((it.queue for it in entries.rows.values()), _rows(groups))
+        return console.page(
+            session, "queues.html", section="queues", live="/live/queues", queues=tree
+        )
+
+    @get("/nodes")
+    async def nodes(request: Web) -> Page:
+        session, query = console.session(request), query_of(request)
+        found, (pods,) = await gather(_nodes(session), lists(session, watches.pods("")))
+        if isinstance(pods, errors.ForbiddenError):
+            raise pods
+        rows = cluster_rows.node_rows(found, pods.rows.values())
+        q, only = query.get("q", "").strip()[:200], query.get("show", "")
+        shown = [
+            row
+            for row in rows
+            if q.lower() in row.name.lower()
+            and (only != "gpus" or row.has_gpus)
+            and (only != "free" or row.free_gpus > 0)
+            and (only != "problems" or row.state != "Ready" or row.problems)
+        ]
+        return console.page(
+            session,
+            "nodes.html",
+            section="nodes",
+            live="/live/nodes",
+            nodes=shown[:MOST_NODES],
+            matching=len(shown),
+            total=len(rows),
+            has_gpus=any(row.has_gpus for row in rows),
+            q=q,
+            show=only,
+            holders=[it for it in cluster_rows.holders(pods.rows.values()) if it.gpus],
+        )
+
+    return [overview, queues, nodes]
+
+
+MOST_NODES = 200
+"""Nodes on one page; the search finds the others."""
+
+
+async def _nodes(session: Session) -> list[core.Node]:
+    """All nodes. Raises ClientError."""
+    found: list[core.Node] = []
+    token = ""
+    while True:
+        page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
+        found += [kinds.NODES.decode(item) for item in page.items]
+        token = page.continue_
+        if not token:
+            return found
+
+
+def _rows(found: Any) -> list[Any] | None:
+    """The rows of a list; None without the right to it."""
+    return None if isinstance(found, errors.ForbiddenError) else list(found.rows.values())

@@ -1,0 +1,120 @@
+"""What all routes share: the session of a request, pages as responses, errors as pages."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from stromboli.client import errors
+from stromboli.console import templating
+from stromboli.console.live_rows import LiveLists
+from stromboli.console.sessions import Session, Sessions
+from stromboli.console.settings import ConsoleSettings
+from stromboli.shared.runtime import runtime
+
+HTML = "text/html; charset=utf-8"
+Web = Request[Any, Any, Any]
+Page = Response[bytes]
+
+
+class Console(msgspec.Struct, frozen=True):
+    """What the routes need. ``cookie``: the name of the session's cookie."""
+
+    settings: ConsoleSettings
+    sessions: Sessions
+    lists: LiveLists
+    clock: runtime.Clock
+    cookie: str
+    is_secure: bool
+
+    def session(self, request: Web) -> Session:
+        """The session of a request. Raises LoginRequiredError."""
+        found = self.sessions.get(request.cookies.get(self.cookie, ""))
+        if found is None:
+            raise LoginRequiredError
+        return found
+
+    def page(
+        self, session: Session | None, template: str, status: int = 200, /, **values: Any
+    ) -> Page:
+        """A page for a session, with what the layout needs."""
+        base = {
+            "now": self.clock(),
+            "session": session,
+            "read_only": self.settings.read_only,
+            "section": "",
+            "live": "",
+        }
+        return html(template, {**base, **values}, status)
+
+
+class LoginRequiredError(Exception):
+    """The request has no session."""
+
+
+def html(template: str, values: Mapping[str, Any], status: int = 200) -> Page:
+    """A page as a response that no cache keeps."""
+    content = templating.page(template, values)
+    return Response(
+        content, media_type=HTML, status_code=status, headers={"cache-control": "no-store"}
+    )
+
+
+def redirect(path: str, **query: str) -> Page:
+    """Lead the browser to a path of this console with GET."""
+    location = path + ("?" + urlencode(query) if query else "")
+    return Response(b"", status_code=303, headers={"location": location}, media_type=HTML)
+
+
+def query_of(request: Web) -> dict[str, str]:
+    """The query of the URL; of a name that occurs repeatedly, the last value."""
+    return {name: values[-1] for name, values in request.query_params.dict().items()}
+
+
+async def form_of(request: Web) -> dict[str, str]:
+    """The fields of a form. Raises HTTPException for a body that is none."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException("the body is not a form", status_code=415)
+    try:
+        text = (await request.body()).decode()
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise HTTPException("the body is not a form", status_code=400) from None
+
+
+async def gather(*reads: Any) -> list[Any]:
+    """The results of several reads at the same time. Raises the first error alone."""
+    tasks = [asyncio.ensure_future(read) for read in reads]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def allowed(read: Any) -> Any:
+    """The result of a read, or the error if the viewer lacks the right to it."""
+    try:
+        return await read
+    except errors.ForbiddenError as error:
+        return error
+
+
+def explain(error: errors.ClientError) -> tuple[int, str, str]:
+    """An error of REST: the status of the page, the headline and the next step."""
+    match error:
+        case errors.ForbiddenError():
+            return 403, "You lack the rights for this page", "Ask a cluster administrator."
+        case errors.NotFoundError():
+            return 404, "Not found", "It may have been deleted."
+        case errors.RejectedError() | errors.ConflictError():
+            return 409, "This was refused", "Nothing was changed."
+        case errors.UnavailableError() | errors.UnreachableError():
+            return 503, "The server does not answer", "This page tries again by itself."
+        case _:
+            return 502, "The server answered with an error", "Try again later."

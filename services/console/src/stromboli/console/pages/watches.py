@@ -1,0 +1,83 @@
+"""The lists that pages watch, and which of them a page needs."""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.client import calls
+from stromboli.client.responses import Explanation
+from stromboli.console.core import cluster_rows, job_rows
+from stromboli.console.live_rows import LiveRows, Watched
+from stromboli.console.pages.requests import Console
+from stromboli.console.sessions import Session
+from stromboli.shared.api import batch, core, scheduling
+
+
+class QueueEntry(msgspec.Struct, frozen=True):
+    """A queue in a list."""
+
+    queue: scheduling.Queue
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.queue.metadata.name
+
+
+class Version(msgspec.Struct, frozen=True):
+    """An object of which only changes matter."""
+
+    key: str
+
+
+def jobs(namespace: str) -> Watched[job_rows.JobRow]:
+    """The jobs of a namespace, or all."""
+    call = calls.watch_jobs(namespace)
+    return Watched(("jobs", namespace), call, job_rows.job_row, _key)
+
+
+def groups(namespace: str) -> Watched[job_rows.GroupRow]:
+    """The PodGroups of a namespace, or all."""
+    call = calls.watch_pod_groups(namespace)
+    return Watched(("groups", namespace), call, job_rows.group_row, _key)
+
+
+def pods(namespace: str) -> Watched[cluster_rows.PodRow]:
+    """The pods of a namespace, or all, without those that have ended."""
+    return Watched(("pods", namespace), calls.watch_pods(namespace), cluster_rows.pod_row, _key)
+
+
+def queues() -> Watched[QueueEntry]:
+    """All queues."""
+    return Watched("queues", calls.watch_queues(), QueueEntry, _key)
+
+
+def of_job(namespace: str, name: str) -> tuple[Watched[Version], ...]:
+    """A job, its pods and its explanation."""
+
+    def version(found: batch.Job | core.Pod) -> Version:
+        return Version(found.metadata.key)
+
+    def explained(found: Explanation) -> Version:
+        return Version(found.job)
+
+    name_of = ("job", namespace, name)
+    return (
+        Watched((*name_of, "job"), calls.watch_job(namespace, name), version, _key),
+        Watched((*name_of, "pods"), calls.watch_job_pods(namespace, name), version, _key),
+        Watched(
+            (*name_of, "explanation"),
+            calls.watch_explanation(namespace, name),
+            explained,
+            lambda found: found.job,
+        ),
+    )
+
+
+async def opened(console: Console, session: Session, watched: Watched[Any]) -> LiveRows[Any]:
+    """A list of the session, complete. Raises ClientError."""
+    return await console.lists.open(session.id, session.client, watched)
+
+
+def _key(found: batch.Job | core.Pod | scheduling.PodGroup | scheduling.Queue) -> str:
+    return found.metadata.key

@@ -1,0 +1,38 @@
+"""All settings of the console."""
+
+import msgspec
+
+
+class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the console, in embedded mode or as a process."""
+
+    server: str = "http://127.0.0.1:8480"
+    """Address of REST (admission). Tokens of viewers are sent there: https beyond loopback."""
+    hosts: tuple[str, ...] = ()
+    """Names under which browsers reach the console, besides loopback; requests to other names are
+    refused, which prevents DNS rebinding. Required beyond loopback."""
+    read_only: bool = False
+    """Pages have no actions, and requests for actions are refused."""
+    session_hours: float = 12.0
+    """Hours after which a viewer has to log in again: a working day."""
+    most_sessions: int = 500
+    """Sessions of browsers at a time; the one unused for longest is closed for a new one."""
+    most_watches: int = 400
+    """Watches of REST over all sessions; each holds the rows of one list in memory, about 600
+    bytes a job. The one unused for longest is closed for a new one."""
+
+
+class Settings(ConsoleSettings, frozen=True, kw_only=True):
+    """Settings of the console as a process."""
+
+    host: str = "127.0.0.1"
+    """Address of the pages. Beyond loopback a certificate or ``behind_https`` is required."""
+    port: int = 8487
+    certificate_file: str = ""
+    """Certificate of the pages; without one they are served as http."""
+    key_file: str = ""
+    behind_https: bool = False
+    """A proxy in front of the console terminates https: cookies are for https only."""
+    health_host: str = "0.0.0.0"
+    """Address of the health endpoint: probes come from the node, not from loopback."""
+    health_port: int = 8488

@@ -1,0 +1,80 @@
+"""Requests of other sites and to other names are refused; settings beyond loopback are complete."""
+
+import pytest
+
+from stromboli.console import __main__ as process
+from stromboli.console import security
+from stromboli.console.pages import login
+from stromboli.console.settings import Settings
+
+OWN = {"host": "127.0.0.1:8487"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "is_refused"),
+    [
+        ("GET", {}, False),
+        ("POST", {"origin": "http://127.0.0.1:8487", "sec-fetch-site": "same-origin"}, False),
+        ("POST", {}, False),
+        ("GET", {"host": "evil.example"}, True),
+        ("GET", {"host": "console.example:8487"}, False),
+        ("GET", {"host": "[::1]:8487"}, False),
+        ("GET", {"host": "127.0.0.1.evil.example"}, True),
+        ("GET", {"host": "["}, True),
+        ("POST", {"origin": "http://evil.example"}, True),
+        ("POST", {"origin": "http://127.0.0.1:9999"}, True),
+        ("POST", {"origin": "null"}, True),
+        ("POST", {"sec-fetch-site": "cross-site"}, True),
+        ("POST", {"sec-fetch-site": "same-site"}, True),
+        ("DELETE", {"sec-fetch-site": "cross-site"}, True),
+        ("GET", {"sec-fetch-site": "cross-site"}, False),
+    ],
+)
+def test_a_request_of_another_site_or_to_another_name_is_refused(
+    method: str, headers: dict[str, str], is_refused: bool
+) -> None:
+    why = security.refusal(method, {**OWN, **headers}, ("console.example",))
+    assert bool(why) is is_refused
+
+
+def test_the_policy_allows_no_inline_script_or_style_and_no_other_host() -> None:
+    assert "unsafe" not in security.POLICY
+    assert "http" not in security.POLICY
+    assert security.POLICY.startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "javascript:1",
+        "/a\nb",
+        "",
+        "/login",
+    ],
+)
+def test_a_login_never_leads_to_another_site(path: str) -> None:
+    assert login.own_path(path) == "/"
+
+
+def test_a_login_leads_back_to_the_page() -> None:
+    assert login.own_path("/jobs?q=train&page=2") == "/jobs?q=train&page=2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (Settings(host="0.0.0.0"), "STROM_CONSOLE_CERTIFICATE_FILE"),
+        (Settings(host="0.0.0.0", behind_https=True), "STROM_CONSOLE_HOSTS"),
+    ],
+)
+def test_beyond_loopback_https_and_a_name_are_required(settings: Settings, missing: str) -> None:
+    with pytest.raises(SystemExit, match=missing):
+        process.check(settings)
+
+
+def test_on_loopback_and_behind_https_the_settings_suffice() -> None:
+    process.check(Settings())
+    process.check(Settings(host="0.0.0.0", behind_https=True, hosts=("console.example",)))

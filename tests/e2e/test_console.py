@@ -1,0 +1,354 @@
+"""The console by HTTP: rights are those of REST, forms are safe, all text is escaped.
+
+``test_console_browser.py`` opens the same pages in a real Chromium.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from stromboli.client import calls, errors
+from stromboli.client.responses import Explanation
+from stromboli.console.settings import ConsoleSettings
+from tests.e2e.support import console_system
+from tests.e2e.support.console_system import ConsoleSystem, job
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+PAGES = ("/", "/jobs", "/queues", "/nodes", "/jobs/default/kept", "/jobs/default/kept/yaml")
+LARGEST_FIRST_PAGE = 300_000
+WITHIN_S = 30.0
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConsoleSystem]:
+    """A console over a system with one job that runs."""
+    async with console_system.running(tmp_path_factory.mktemp("console"), nodes=1) as found:
+        await found.client.submit(job("kept", gpus=1))
+        await found.client.wait("kept", phases=("Running",), timeout_s=60)
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def tenants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConsoleSystem]:
+    """A console over a system with accounts, and a job in the namespace of each tenant."""
+    folder = tmp_path_factory.mktemp("tenants")
+    async with console_system.running(folder, has_accounts=True, nodes=1) as found:
+        for namespace in console_system.TENANTS.values():
+            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await found.client.apply([space])
+            await found.client.submit(
+                job(f"secret-of-{namespace}", namespace=namespace), namespace=namespace
+            )
+        yield found
+
+
+def csrf_in(page: httpx.Response) -> str:
+    """The value that the forms of a page carry."""
+    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+def uid_in(page: httpx.Response) -> str:
+    found = re.search(r'name="uid" value="([^"]+)"', page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+async def shows(browser: httpx.AsyncClient, path: str, text: str) -> None:
+    """Read a page until it has a text: its lists follow watches."""
+    async with asyncio.timeout(WITHIN_S):
+        while text not in (await browser.get(path)).text:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/jobs/default/kept/logs"])
+async def test_every_page_needs_a_session(made: ConsoleSystem, path: str) -> None:
+    async with made.browser() as browser:
+        answer = await browser.get(path)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login")
+        assert b"kept" not in answer.content
+
+
+async def test_a_stream_needs_a_session(made: ConsoleSystem) -> None:
+    async with made.browser() as browser:
+        assert (await browser.get("/live/jobs")).status_code == 401
+
+
+async def test_a_token_that_rest_refuses_opens_no_session(made: ConsoleSystem) -> None:
+    async with made.browser() as browser:
+        answer = await browser.post("/login", data={"token": "guessed"})
+        assert answer.status_code == 403
+        assert "does not accept this token" in answer.text
+        assert not browser.cookies
+
+
+async def test_the_cookie_is_for_this_site_alone_and_holds_no_token(made: ConsoleSystem) -> None:
+    async with made.browser() as browser:
+        answer = await browser.post("/login", data={"token": made.token})
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert made.token.lower() not in cookie
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_pages_have_the_policy_and_nothing_inline(made: ConsoleSystem, path: str) -> None:
+    """The policy would block it, and a page that needs it would be broken."""
+    async with made.login() as browser:
+        answer = await browser.get(path)
+        assert answer.status_code == 200, answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=", answer.text)
+        assert not re.search(r'(?:src|href|action)="(?:https?:)?//', answer.text)
+
+
+async def test_the_first_page_with_its_files_is_small(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        answer = await browser.get("/")
+        files = re.findall(r'(?:src|href)="(/static/[^"]+)"', answer.text)
+        assert len(files) == 4
+        sizes = [int(answer.headers["content-length"])]
+        for file in files:
+            found = await browser.get(file)
+            assert found.status_code == 200
+            assert "immutable" in found.headers["cache-control"]
+            sizes.append(int(found.headers["content-length"]))
+        assert sum(sizes) < LARGEST_FIRST_PAGE
+
+
+async def test_an_action_needs_the_form_of_this_session(made: ConsoleSystem) -> None:
+    """Another site can make a browser send a form, and cannot read a page."""
+    async with made.login() as browser, made.login() as other:
+        page = await browser.get("/jobs/default/kept/confirm/delete")
+        foreign = await other.get("/jobs/default/kept/confirm/delete")
+        uid = uid_in(page)
+        for csrf in ("", "guessed", csrf_in(foreign)):
+            answer = await browser.post(
+                "/jobs/default/kept/delete", data={"csrf": csrf, "uid": uid}
+            )
+            assert answer.status_code == 403
+        answer = await browser.post(
+            "/jobs/default/kept/delete",
+            data={"csrf": csrf_in(page), "uid": uid},
+            headers={"origin": "http://evil.example"},
+        )
+        assert answer.status_code == 403
+    assert (await made.client.job("kept")).metadata.uid == uid
+
+
+async def test_an_action_needs_a_form_and_not_json(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        answer = await browser.post("/jobs/default/kept/delete", json={"csrf": "x"})
+        assert answer.status_code == 415
+
+
+async def test_a_request_to_another_name_is_refused(made: ConsoleSystem) -> None:
+    """DNS rebinding: a name of an attacker that resolves to loopback."""
+    async with made.login() as browser:
+        answer = await browser.get("/jobs", headers={"host": "evil.example"})
+        assert answer.status_code == 403
+        assert "kept" not in answer.text
+
+
+async def test_a_confirmed_action_is_executed_once(made: ConsoleSystem) -> None:
+    await made.client.submit(job("ends", cpu="100m"))
+    await made.client.wait("ends", phases=("Running",), timeout_s=60)
+    async with made.login() as browser:
+        page = await browser.get("/jobs/default/ends/confirm/suspend")
+        assert "Its pods end now" in page.text
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        answer = await browser.post("/jobs/default/ends/suspend", data=form)
+        assert answer.status_code == 303
+        await made.client.wait("ends", phases=("Aborted",), timeout_s=60)
+        assert "Resume…" in (await browser.get("/jobs/default/ends")).text
+        answer = await browser.post("/jobs/default/ends/delete", data=form)
+        assert answer.headers["location"] == "/jobs?namespace=default"
+        with pytest.raises(errors.NotFoundError):
+            await made.client.job("ends")
+
+
+async def test_a_form_about_an_earlier_job_of_the_name_changes_nothing(
+    made: ConsoleSystem,
+) -> None:
+    async with made.login() as browser:
+        page = await browser.get("/jobs/default/kept/confirm/delete")
+        form = {"csrf": csrf_in(page), "uid": "00000000-0000-4000-8000-000000000000"}
+        answer = await browser.post("/jobs/default/kept/delete", data=form)
+        assert answer.status_code == 409
+    assert (await made.client.job("kept")).metadata.name == "kept"
+
+
+async def test_text_of_users_is_escaped_everywhere(made: ConsoleSystem) -> None:
+    hostile = job(
+        "hostile",
+        cpu="500",
+        image="x/" + "a" * 10,
+        annotations={"note": HOSTILE, "stromboli.sh/user": HOSTILE},
+    )
+    await made.client.submit(hostile)
+    async with made.login() as browser:
+        for path in (
+            "/jobs",
+            "/jobs/default/hostile",
+            "/jobs/default/hostile/yaml",
+            "/jobs/default/hostile/confirm/delete",
+        ):
+            text = (await browser.get(path)).text
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+        for query in ({"q": HOSTILE}, {"namespace": HOSTILE}, {"queue": HOSTILE}):
+            text = (await browser.get("/jobs", params=query)).text
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+        text = (await browser.get(f"/jobs/default/{HOSTILE.replace('/', '')}")).text
+        assert "<script>alert" not in text
+    await made.client.delete("hostile")
+
+
+async def test_filters_are_in_the_url(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        assert "/jobs/default/kept" in (await browser.get("/jobs?q=kep&phase=running")).text
+        assert "No job matches" in (await browser.get("/jobs?q=kep&phase=failed")).text
+        assert "No job matches" in (await browser.get("/jobs?queue=other")).text
+
+
+async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleSystem) -> None:
+    await made.client.submit(job("too-large", 2, gpus=8))
+    async for _ in made.client.watch(_explanation("too-large"), timeout_s=30):
+        if (await made.client.explanation("too-large")).explained is not None:
+            break
+    async with made.login() as browser:
+        text = (await browser.get("/jobs/default/too-large")).text
+        assert "Why is it pending?" in text
+        assert "It can never fit into the cluster" in text
+        assert "short by" in text
+        await shows(
+            browser,
+            "/jobs?phase=pending",
+            "can never fit: all nodes together have 4 nvidia.com/gpu",
+        )
+        assert "can never fit into the cluster or its queue" in (await browser.get("/")).text
+    await made.client.delete("too-large")
+
+
+async def test_a_node_shows_who_holds_its_gpus(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        text = (await browser.get("/nodes")).text
+        assert "Who holds GPUs" in text
+        assert re.search(r'href="/jobs/default/kept">kept</a>', text)
+        assert "No node matches" in (await browser.get("/nodes?q=none")).text
+
+
+async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
+    async with made.login() as browser, browser.stream("GET", "/live/jobs") as stream:
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": open"
+        await made.client.submit(job("appears", cpu="100m"))
+        async for line in lines:
+            if line == "event: changed":
+                break
+    await made.client.delete("appears")
+
+
+async def test_a_missing_job_and_a_missing_page_are_named(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        answer = await browser.get("/jobs/default/nothing")
+        assert (answer.status_code, "job default/nothing" in answer.text) == (404, True)
+        assert (await browser.get("/nowhere")).status_code == 404
+
+
+async def test_a_link_of_another_site_leads_to_the_page_and_not_to_the_login(
+    made: ConsoleSystem,
+) -> None:
+    """Browsers leave a strict cookie out of such a request, and send it with the next one."""
+    async with made.browser() as browser:
+        headers = {"sec-fetch-mode": "navigate", "sec-fetch-site": "cross-site"}
+        answer = await browser.get("/jobs/default/kept", headers=headers)
+        assert answer.status_code == 200
+        assert 'http-equiv="refresh"' in answer.text
+
+
+async def test_after_the_log_out_the_cookie_opens_nothing(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        cookies = dict(browser.cookies)
+        page = await browser.get("/jobs")
+        await browser.post("/logout", data={"csrf": csrf_in(page)})
+        async with made.browser() as again:
+            again.cookies.update(cookies)
+            assert (await again.get("/jobs")).status_code == 303
+
+
+async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleSystem) -> None:
+    async with tenants.login("vera-token") as vera:
+        answer = await vera.get("/jobs")
+        assert answer.status_code == 403
+        assert "Choose one" in answer.text
+        assert "secret-of" not in answer.text
+        assert "secret-of-vision" in (await vera.get("/jobs?namespace=vision")).text
+        for path in (
+            "/jobs?namespace=robots",
+            "/jobs/robots/secret-of-robots",
+            "/jobs/robots/secret-of-robots/yaml",
+            "/jobs/robots/secret-of-robots/logs",
+            "/jobs/robots/secret-of-robots/confirm/delete",
+            "/nodes",
+            "/queues",
+        ):
+            answer = await vera.get(path)
+            assert answer.status_code == 403, path
+            assert "registry.example" not in answer.text
+            assert "worker" not in answer.text
+
+
+async def test_lists_of_one_user_are_not_shown_to_another_one(tenants: ConsoleSystem) -> None:
+    """The console keeps lists in memory; each belongs to one session."""
+    async with tenants.login("root-token") as root:
+        assert "secret-of-robots" in (await root.get("/jobs")).text
+        async with tenants.login("vera-token", "vision") as vera:
+            for path in ("/jobs?namespace=robots", "/jobs?namespace=*", "/jobs?namespace=", "/"):
+                assert "secret-of-robots" not in (await vera.get(path)).text
+            assert "secret-of-vision" in (await vera.get("/jobs")).text
+
+
+async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: ConsoleSystem) -> None:
+    async with tenants.login("vera-token", "vision") as vera:
+        page = await vera.get("/jobs/vision/secret-of-vision/confirm/suspend")
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        answer = await vera.post("/jobs/robots/secret-of-robots/delete", data=form)
+        assert answer.status_code == 403
+    assert (await tenants.client.job("secret-of-robots", "robots")).metadata.name
+
+
+async def test_the_overview_of_a_tenant_shows_what_they_may_read(tenants: ConsoleSystem) -> None:
+    async with tenants.login("otto-token", "robots") as otto:
+        answer = await otto.get("/")
+        assert answer.status_code == 200
+        assert "namespace robots" in answer.text
+        assert "nodes ready" not in answer.text
+
+
+async def test_a_console_that_is_read_only_has_no_actions(tmp_path: Path) -> None:
+    settings = ConsoleSettings(read_only=True)
+    async with console_system.running(tmp_path, nodes=1, settings=settings) as found:
+        await found.client.submit(job("kept"))
+        async with found.login() as browser:
+            page = await browser.get("/jobs/default/kept")
+            assert "Delete" not in page.text
+            form = {"csrf": csrf_in(page), "uid": (await found.client.job("kept")).metadata.uid}
+            answer = await browser.post("/jobs/default/kept/delete", data=form)
+            assert answer.status_code == 403
+
+
+def _explanation(name: str) -> calls.Call[Explanation]:
+    return calls.watch_explanation("default", name)
