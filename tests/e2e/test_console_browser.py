@@ -17,7 +17,11 @@ from tests.e2e.support import accessibility, browser, console_system
 from tests.e2e.support.browser import Page
 from tests.e2e.support.console_system import ConsoleSystem, job
 
-pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.kubelet,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 WITHIN_S = 45.0
 OPEN_FOR_S = 240.0
 WIDE, PHONE = (1280, 860), (390, 844)
