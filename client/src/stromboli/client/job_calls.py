@@ -7,6 +7,10 @@ import msgspec
 from stromboli.client import calls
 from stromboli.client.responses import Applied
 from stromboli.shared.api.expected_start import ExpectedStarts
+from stromboli.shared.api.what_if import JobIf, WhatIf
+
+WHAT_IF_WORK_S = 60.0
+"""How long a server simulates for an answer, at most."""
 
 
 def change(
@@ -43,4 +47,16 @@ def expected_starts(namespace: str = "") -> calls.Call[ExpectedStarts]:
         what="expected starts",
         read=msgspec.json.Decoder(ExpectedStarts).decode,
         is_collection=True,
+    )
+
+
+def what_if(namespace: str, name: str, change: JobIf) -> calls.Call[WhatIf]:
+    """When a pending job would start if it, or the cluster, were different."""
+    return calls.Call(
+        method="POST",
+        path=f"{calls.job(namespace, name).path}/what-if",
+        what=f"job {namespace}/{name}",
+        read=msgspec.json.Decoder(WhatIf).decode,
+        body=msgspec.json.encode(change),
+        work_s=WHAT_IF_WORK_S,
     )

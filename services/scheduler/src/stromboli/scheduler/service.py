@@ -30,7 +30,7 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import present
-from stromboli.scheduler.forecasting import forecaster
+from stromboli.scheduler.forecasting import forecaster, what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, leader_election
 from stromboli.shared.bus import materialization, port
@@ -147,6 +147,8 @@ async def _run_term(
                 source = scheduler.forecast_source()
                 forecasting = forecaster.Forecaster(scope, settings, source, health)
                 tasks.create_task(forecasting.run())
+            asked = what_ifs.WhatIfs(settings, scheduler.what_if_source(), health)
+            tasks.create_task(asked.run())
             if file is not None:
                 tasks.create_task(_poll_file(file, scheduler, settings, health))
 
@@ -287,6 +289,18 @@ class Scheduler:
 
         return forecaster.Source(
             pending, found, publish, lambda: forecaster.read_events(self._bus), self._clock
+        )
+
+    def what_if_source(self) -> what_ifs.Source:
+        """What questions about pending jobs read and write."""
+        forecasts = self.forecast_source()
+        return what_ifs.Source(
+            lambda: self._writer is not None,
+            forecasts.present,
+            forecasts.publish,
+            forecasts.events,
+            lambda: what_ifs.read_questions(self._bus, self._health),
+            self._clock,
         )
 
     async def _measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:

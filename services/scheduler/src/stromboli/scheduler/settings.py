@@ -42,6 +42,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     forecast_memory_mib: int = 512
     """Limit of the memory of a forecast process, MiB. A forecast that needs more fails, and nothing
     else does."""
+    what_if_cpu: float = 0.5
+    """Share of a core that answers to what-if questions may use, after a burst of 6 CPU seconds. No
+    process runs without questions. 0 turns what-if off."""
 
     @property
     def policy(self) -> policy.Policy:

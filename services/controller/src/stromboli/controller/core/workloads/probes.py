@@ -12,6 +12,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, flow
+from stromboli.shared.jobspec import gangs
 
 EVERY = timedelta(seconds=2)
 """Interval of probing a pod that has not passed."""
@@ -63,7 +64,7 @@ def open_questions(
 
 def _needed(task: batch.TaskSpec) -> int:
     """A task that its job can do without still has to show something."""
-    return max(min(task.replicas, 1), tasks.least(task))
+    return max(min(task.replicas, 1), gangs.least(task))
 
 
 def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.ProbeRequest]]:
