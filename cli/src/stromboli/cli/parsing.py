@@ -1,11 +1,13 @@
 """Parses phases, durations, amounts and changes of the command line. Pure."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from stromboli.client.phases import PHASES
+from stromboli.shared import decoding
 from stromboli.shared.api.what_if import JobIf
 from stromboli.shared.formats import durations, units
 
@@ -80,6 +82,15 @@ def amounts(text: str) -> dict[str, str]:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return found
+
+
+def instant(text: str) -> datetime:
+    """An RFC 3339 time with its zone. Raises ValueError."""
+    try:
+        return decoding.instant(text)
+    except msgspec.DecodeError:
+        expected = "an RFC 3339 time with its zone: 2026-01-31T12:00:00Z"
+        raise ValueError(f"{text!r} is not a time; write {expected}") from None
 
 
 def changes(texts: Sequence[str]) -> JobIf:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from stromboli.cli import options, parsing
+from stromboli.cli.commands import explain_at
 from stromboli.cli.errors import CommandError, NotFoundError, UsageError
 from stromboli.cli.render import (
     explanation_view,
@@ -40,6 +41,31 @@ def explain(
             "replicas=[TASK:]N.",
         ),
     ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=parsing.instant,
+            metavar="TIME",
+            help="Why was it pending at this time (RFC 3339)? Read from --log.",
+        ),
+    ] = None,
+    log: Annotated[
+        str,
+        typer.Option(
+            metavar="LOG",
+            help="With --at: the folder of `strom up`, or HOST:PORT[/CLUSTER] of a broker. "
+            "[default: .strom]",
+        ),
+    ] = "",
+    configs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="With --at: a scheduler configuration that may have been in force, beside the "
+            "built-in one. Repeat it for more.",
+        ),
+    ] = None,
     verbose: options.Verbose = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
@@ -50,8 +76,16 @@ def explain(
     in its queue.
     --verbose adds the texts of the scheduler's conditions. With --if, the scheduler simulates the
     cluster forward twice, as it is and with the changes, and both expected starts are shown.
-    Nothing is changed.
+    Nothing is changed. With --at, the state of the cluster at that time is read from the log, and
+    the explanation is that of the scheduler then.
     """
+    if changes and at is not None:
+        raise UsageError("--if", "the past cannot be different", "leave out --if or --at")
+    if at is not None:
+        explain_at.show(namespace, name, at, log, configs or (), output_format)
+        return
+    if log or configs:
+        raise UsageError("--log, --config", "they are for --at", "add --at TIME")
     if changes:
         _what_if(name, namespace, changes, output_format, server)
         return
