@@ -2,6 +2,7 @@
 
 import contextlib
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ def start(minutes: float | None, answer: StartAnswer = "starts") -> ExpectedStar
     )
 
 
-def shown(present: ExpectedStart, changed: ExpectedStart, **more: object) -> list[str]:
+def shown(present: ExpectedStart, changed: ExpectedStart, **more: Any) -> list[str]:
     found = WhatIf(job="ns/train", at=NOW, present=present, changed=changed, **more)
     return what_if_view.render(found, ["queue=b", "nodes=+2"], NOW)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +28,9 @@ UNTIL = builders.NOON + timedelta(minutes=1)
 
 
 def make_spec(cpu: str, gpus: int = 0, selector: dict[str, str] | None = None) -> core.PodSpec:
-    requests: dict[str, core.Quantity] = {"cpu": cpu} | ({GPU: str(gpus)} if gpus else {})
+    requests: dict[str, core.Quantity] = {"cpu": cpu}
+    if gpus:
+        requests[GPU] = gpus
     resources = core.ResourceRequirements(requests=requests)
     return core.PodSpec(
         scheduler_name=builders.SCHEDULER,
@@ -92,7 +95,7 @@ def make_cluster(
 
 
 def ask(
-    cluster: cluster_objects.Cluster, changed: messages.Gang | None, **more: object
+    cluster: cluster_objects.Cluster, changed: messages.Gang | None, **more: Any
 ) -> what_if.Answer:
     asked = messages.WhatIfAsked(
         pod_group="default/me", present=make_gang(), changed=changed, until=UNTIL, **more
