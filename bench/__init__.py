@@ -1,1 +1,2 @@
-"""Benchmarks. Each starts its own parts, and its last line of stdout is one JSON object."""
+"""Benchmarks. Each starts the processes that it measures; its last line of stdout is one JSON
+object."""

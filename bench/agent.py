@@ -34,12 +34,12 @@ AGENT = (
 
 
 class Monitor(BaseHTTPRequestHandler):
-    """Takes everything."""
+    """A monitor that accepts every report."""
 
     reports = 0
 
     def do_PUT(self) -> None:
-        """A report."""
+        """Accept a report of the agent."""
         type(self).reports += 1
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(204)
@@ -48,11 +48,11 @@ class Monitor(BaseHTTPRequestHandler):
     do_POST = do_PUT  # noqa: N815
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Nothing."""
+        """Log nothing."""
 
 
 def pods() -> list[fake_kubelet.ContainerAllocation]:
-    """Eight with CPUs and a GPU each, the others with nothing alone."""
+    """110 pods: eight with exclusive CPUs and a GPU each, the others without exclusive hardware."""
     busy = [
         fake_kubelet.ContainerAllocation(
             pod=f"train-{at}",
@@ -68,7 +68,7 @@ def pods() -> list[fake_kubelet.ContainerAllocation]:
 
 
 def pss_mib(process: int) -> float:
-    """Its proportional set size."""
+    """Proportional set size (PSS) of a process in MiB."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
     assert found is not None
@@ -76,7 +76,7 @@ def pss_mib(process: int) -> float:
 
 
 def rss_mib(process: int) -> float:
-    """All of its pages, including those of shared libraries: the maximum, if it runs alone."""
+    """Resident set size (RSS) of a process in MiB, shared libraries included."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
     assert found is not None
@@ -84,13 +84,13 @@ def rss_mib(process: int) -> float:
 
 
 def cpu_s(process: int) -> float:
-    """User and system time so far."""
+    """User and system CPU seconds of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measured(seconds: float) -> dict[str, float]:
-    """An agent at rest for so long."""
+    """Measure an idle agent for this number of seconds."""
     large = msgspec.structs.replace(recorded_machines.eight_gpus_switched(), cores=64)
     fake = fake_kubelet.FakeKubelet()
     fake.given, fake.allocatable = pods(), range(2, 256)
@@ -128,7 +128,7 @@ def _watched(
         if process.poll() is not None:
             raise SystemExit(f"the agent ended with {process.returncode}")
         time.sleep(0.1)
-    time.sleep(1.0)  # until then it starts
+    time.sleep(1.0)  # until the agent has started
     begun, used, looks = time.monotonic(), cpu_s(process.pid), fake.calls["List"]
     highest = 0.0
     while time.monotonic() - begun < seconds:
@@ -146,9 +146,9 @@ def _watched(
 
 
 def main() -> None:
-    """Measure, print, and compare with the goals."""
-    parser = argparse.ArgumentParser(description="What a node's agent costs at rest.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch it")
+    """Measure, print the result, and compare it with the limits."""
+    parser = argparse.ArgumentParser(description="Memory and CPU of an idle node agent.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the measurement")
     found = measured(parser.parse_args().seconds)
     print(json.dumps(found))
     if found["pss_mib"] > MOST_MIB or found["cpu_percent"] > MOST_CPU_PERCENT:

@@ -1,9 +1,10 @@
 """``python -m bench.broker_requests``: requests to the broker by service, and CPU by process.
 
 Real Kafka, etcd, kube-apiserver with webhooks, KWOK nodes and the services as separate processes.
-Gangs are submitted together; counted is from the first POST until all pods run. A hook in each
-service counts the requests that its clients send, by Kafka's name of the API. ``--idle`` counts for
-some seconds in which nothing happens. The last line of stdout is the result as one JSON object.
+Gangs are submitted together; requests are counted from the first POST until all pods run. A hook in
+each service counts the requests that its clients send, by Kafka's name of the API. ``--idle``
+counts the requests of an idle system for this number of seconds. The last line of stdout is the
+result as one JSON object.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ if os.environ.get("BENCH_REQUESTS"):
         return send(self, request, expect_response)
     conn.AIOKafkaConnection.send = counted
 """
-"""``sitecustomize`` of the services: a process that is killed leaves its counts."""
+"""``sitecustomize`` of the services. Counts are written to a file, so that those of a killed
+process remain."""
 PATIENCE_S = 900.0
-"""Until a part is ready: a machine that is busy with other work takes minutes to start a JVM."""
+"""Seconds to wait until a process is ready: a busy machine takes minutes to start a JVM."""
 SETTLE_S = 0.5
-"""Idle readers send several requests in this time, so the counts are written."""
+"""Seconds to wait before counts are read. Idle readers send several requests in this time, with
+which the counts are written."""
 Counts = Mapping[str, collections.Counter[str]]
 
 
@@ -70,7 +73,7 @@ class Measurement:
         return found
 
     async def over(self, work: Any) -> tuple[float, Counts, dict[str, float]]:
-        """Seconds of the work, requests by service, and CPU seconds by process."""
+        """Run ``work``. Returns its seconds, requests by service, and CPU seconds by process."""
         before, used = self.counts(), bulk_client.cpu_s(self._system)
         begun = time.perf_counter()
         await work
@@ -82,7 +85,7 @@ class Measurement:
 
 
 async def load(client: Client, round_: int, gangs: int, size: int) -> None:
-    """Gangs, until all of their pods run."""
+    """Submit gangs and wait until all of their pods run."""
     names = [f"load-{round_}-{number}" for number in range(gangs)]
     version = await client.version()
     async with asyncio.timeout(bulk_client.ROUND_WITHIN_S), asyncio.TaskGroup() as group:
@@ -92,7 +95,7 @@ async def load(client: Client, round_: int, gangs: int, size: int) -> None:
 
 
 async def measure(state: Path, rounds: int, gangs: int, size: int, idle_s: float) -> dict[str, Any]:
-    """Rounds of load, and an idle one."""
+    """Measure rounds with load, and an idle one."""
     hook, counted = state / "hook", state / "counted"
     hook.mkdir()
     counted.mkdir()
@@ -156,7 +159,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gangs", type=int, default=10)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--idle", type=float, default=0.0, help="seconds")
+    parser.add_argument("--idle", type=float, default=0.0, help="seconds of the idle round")
     given = parser.parse_args()
     Part.ready_timeout_s = PATIENCE_S
     with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:

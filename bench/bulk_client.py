@@ -1,6 +1,6 @@
-"""A client that writes many objects with raw requests, and counts what the system did meanwhile.
+"""A client that writes many objects with raw requests, and measures what the system does meanwhile.
 
-It shares nothing with the system's adapters, so their mistakes cannot flatter the numbers.
+It shares no code with the system's adapters, so that their errors cannot affect the numbers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from stromboli.testkit import real_system
 from stromboli.testkit.parts import api, real
 
 ROUND_WITHIN_S = 600.0
-"""A machine that is busy with other work takes a hundred times as long as an idle one."""
+"""Limit of a round in seconds. A machine that is busy with other work takes a hundred times as long
+as an idle one."""
 QUIET_S = 2.0
-"""A round begins after this time without writes that count."""
+"""A round begins after this number of seconds without counted writes."""
 OURS = ("kafka", "monitor", "scheduler", "controller", "admission")
 Requests = collections.Counter[tuple[str, str]]
 BIND = ("POST", "pods/binding")
 KUBELETS = ("pods/status", "leases", "nodes", "nodes/status")
-"""What the simulated kubelets and the control plane itself write."""
+"""Resources that the simulated kubelets and the control plane write; these writes do not count."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,10 +62,10 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 class Bound(NamedTuple):
-    """When pods were seen, by ``time.perf_counter``."""
+    """When pods were seen bound and running, by ``time.perf_counter``."""
 
     jobs: list[float]
-    """Each job, when all its pods had a node; in this order."""
+    """Times at which all pods of a job had a node, one per job, ascending."""
     running: float
     """When all pods were running."""
 
@@ -88,7 +89,7 @@ class Client:
         await self.http.close()
 
     async def get(self, path: str) -> bytes:
-        """An object or a list."""
+        """Return the response body for an object or a list."""
         async with self.http.get(path) as answer:
             answer.raise_for_status()
             return await answer.read()
@@ -104,18 +105,18 @@ class Client:
             return made
 
     async def version(self) -> str:
-        """The resourceVersion of the pods now."""
+        """Return the current resourceVersion of the pod list."""
         pods = json.loads(await self.get(f"{observer.PODS}?limit=1"))
         found: str = pods["metadata"]["resourceVersion"]
         return found
 
     async def requests(self) -> Requests:
-        """What the API server has counted so far."""
+        """Return the requests that the API server has counted so far."""
         return counted((await self.get("/metrics")).decode())
 
     async def counted(self, before: Requests, binds: int) -> Requests:
-        """Requests since ``before``, when all binds are among them: a busy server counts late, and
-        later requests are included.
+        """Return the requests since ``before``, once all binds are among them: the metrics of a
+        busy server lag behind. Later requests are included.
         """
         async with asyncio.timeout(ROUND_WITHIN_S):
             while (found := await self.requests() - before)[BIND] < binds:  # noqa: ASYNC110
@@ -123,8 +124,9 @@ class Client:
         return found
 
     async def bound(self, version: str, wanted: Mapping[str, int]) -> Bound:
-        """When the pods of jobs are seen bound and running; ``wanted``: job -> number of its pods.
-        A busy server ends the watches of slow readers, so the watch reconnects.
+        """Wait until the pods of the jobs are seen bound and running; return the times. ``wanted``:
+        job -> number of its pods. A busy server ends the watches of slow readers, so the watch
+        reconnects.
         """
         seen: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
         running: set[str] = set()
@@ -149,8 +151,9 @@ class Client:
                             return Bound(whole, time.perf_counter())
 
     async def gone(self, path: str) -> None:
-        """Delete a collection and wait until no pod is left and no client has work for it: the
-        garbage collector continues for seconds, and the next round would include its requests.
+        """Delete a collection, and wait until no pod is left and the writes that it causes have
+        ended: the garbage collector continues for seconds, and the next round would include its
+        requests.
         """
         async with self.http.delete(path, params={"propagationPolicy": "Background"}) as answer:
             answer.raise_for_status()
@@ -168,7 +171,7 @@ class Client:
 
 
 def counted(metrics: str) -> Requests:
-    """Requests from the API server's metrics: (verb, resource/subresource) -> number."""
+    """Parse the API server's metrics: (verb, resource/subresource) -> number of requests."""
     found: Requests = collections.Counter()
     for family in text_string_to_metric_families(metrics):
         if family.name != "apiserver_request":
@@ -183,7 +186,7 @@ def counted(metrics: str) -> Requests:
 
 
 def cpu_s(system: real_system.RealSystem) -> dict[str, float]:
-    """CPU seconds that each process has used so far; ``client`` is this one."""
+    """CPU seconds that each process has used so far; ``client`` is this process."""
     parts = system.parts
     outside = (parts.kafka, parts.etcd, parts.api_server, parts.controller_manager, parts.kwok)
     named = {part.name: part for part in outside} | system.services
@@ -198,7 +201,7 @@ def cpu_s(system: real_system.RealSystem) -> dict[str, float]:
 async def side_by_side(
     items: Iterable[int], work: Callable[[int], Awaitable[None]], concurrency: int
 ) -> None:
-    """Do the work for each item, with this concurrency."""
+    """Run ``work`` for each item, with this concurrency."""
     waiting = iter(items)
 
     async def worker() -> None:

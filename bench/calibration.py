@@ -1,10 +1,13 @@
 """Calibration of expected starts: ``python -m bench.calibration --data DIR philly``.
 
 A workload runs in virtual time on a cluster that is loaded to ``--load``. At the submission of
-sampled jobs the present is frozen and forecast as in the service: the same code, 20 draws, ends
-within 1 % share a session. Forecasts are of jobs that are submitted in the second half and wait for
-more than 60 s, and use only run times of jobs that had ended at the submission. Waits beyond the
-horizon of 7 days have no range and are counted apart.
+sampled jobs, the state of the cluster is saved and a forecast is computed from it as in the
+service: the same code, 20 draws, ends within 1 % share a session. Forecasts cover jobs that wait
+for more than 60 s, and use only run times of jobs that had ended before the submission. Waits
+beyond the horizon of 7 days have no range and are counted separately. Only jobs of the second half
+are counted; the range of each is calibrated by the jobs of both halves that had started before its
+submission, as in the service. ``--recompute FILE`` reads forecasts that ``--raw`` wrote, instead of
+computing them.
 
 Cases: ``philly`` (each of the virtual clusters of Microsoft's Philly trace on its own nodes, time
 compressed to the load) and ``generator`` (users with programs of lognormal run times, bursts).
@@ -30,7 +33,11 @@ from stromboli.embedded.simulation import inputs, run
 from stromboli.embedded.simulation.core import job_runs, kernel, objects, workload
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cluster import cluster_objects
-from stromboli.scheduler.core.forecast import expected_starts, run_times
+from stromboli.scheduler.core.forecast import (
+    expected_starts,
+    range_calibration,
+    run_times,
+)
 from stromboli.scheduler.forecasting import worker
 from stromboli.shared.api import core
 
@@ -43,7 +50,7 @@ HORIZON_S = expected_starts.HORIZON.total_seconds()
 
 
 class Sample(msgspec.Struct):
-    """A submission: its position, and what is needed to forecast it."""
+    """A submission: its queue position, and the data to forecast it."""
 
     run: job_runs.JobRun
     position: int
@@ -51,7 +58,9 @@ class Sample(msgspec.Struct):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """A frozen forecast and what came. Seconds from the submission."""
+    """A forecast and the actual wait, in seconds from the submission. ``baseline`` is empty in the
+    first half, which is only used for calibration. ``calibrated``: the forecast with its range
+    widened."""
 
     case: str
     submit_s: float
@@ -59,6 +68,7 @@ class Forecast(msgspec.Struct, frozen=True):
     position: int
     forecast: tuple[float, ...]
     baseline: tuple[float, ...]
+    calibrated: tuple[float, ...] = ()
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -70,7 +80,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def letters(number: int) -> str:
-    """A name without digits, which the estimator would leave out."""
+    """The number as a name without digits, which the estimator would ignore."""
     text = ""
     while True:
         number, digit = divmod(number, 26)
@@ -80,8 +90,9 @@ def letters(number: int) -> str:
 
 
 def compressed(name: str, nodes: int, jobs: Sequence[workload.Job], load: float) -> Case:
-    """The jobs on nodes of 8 GPUs, with submissions so close that the work of each half of them is
-    ``load`` times the GPU time of the nodes. The order and the relative gaps within a half stay."""
+    """The jobs on nodes of 8 GPUs, with submission times compressed so that the work of each half
+    is ``load`` times the GPU time of the nodes. The order and the relative gaps within a half are
+    preserved."""
     ordered = sorted(jobs, key=lambda each: each.submit_us)
     moved: list[workload.Job] = []
     begin_us = 0
@@ -149,18 +160,38 @@ def generated(load: float, most: int, seed: int) -> Iterator[Case]:
     yield compressed(f"generator-{seed}", 1, jobs, load)
 
 
+class Reservoir:
+    """Reservoir sampling: every offered submission has the same probability."""
+
+    def __init__(self, most: int, random: np.random.Generator) -> None:
+        self.samples: list[Sample] = []
+        self._most = most
+        self._random = random
+        self._seen = 0
+
+    def offer(self, sample: Sample) -> bool:
+        """Whether the submission is added to the sample; a later one may replace it."""
+        self._seen += 1
+        if len(self.samples) < self._most:
+            self.samples.append(sample)
+            return True
+        at = int(self._random.integers(self._seen))
+        if at >= self._most:
+            return False
+        self.samples[at] = sample
+        return True
+
+
 class Observed:
-    """Runs a case, freezes the present at sampled submissions of the second half."""
+    """Runs a case, and saves the state of the cluster at sampled submissions of each half."""
 
     def __init__(self, case: Case, samples: int, seed: int) -> None:
         self.case = case
-        self.samples: list[Sample] = []
         self.waited: list[Sample] = []
         self.ended: list[job_runs.JobRun] = []
-        self._half_us = case.jobs[len(case.jobs) // 2].submit_us
-        self._random = np.random.default_rng(seed)
-        self._most = samples
-        self._seen = 0
+        self.half_us = case.jobs[len(case.jobs) // 2].submit_us
+        random = np.random.default_rng(seed)
+        self.first, self.second = Reservoir(samples, random), Reservoir(samples, random)
         scenario = workload.Scenario(case.nodes, case.jobs)
         self._simulation = kernel.Simulation(scenario, self._finished)
         self._nodes = tuple(
@@ -181,7 +212,7 @@ class Observed:
         self.ended.append(ended)
 
     def learned(self, at_us: int) -> run_times.RunTimeEstimator:
-        """What jobs that had ended at a time teach."""
+        """An estimator with the run times of jobs that had ended by a time."""
         found = run_times.RunTimeEstimator()
         for each in self.ended:
             if each.end_us <= at_us:
@@ -189,7 +220,7 @@ class Observed:
         return found
 
     def positions(self, at_us: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Logarithms of position and wait of jobs that had started at a time."""
+        """Logarithms of queue position and wait of the jobs that had started by a time."""
         found = [
             (each.position, wait_s(each))
             for each in self.waited
@@ -204,19 +235,10 @@ class Observed:
         runs = self._simulation.runs.values()
         waiting = sum(each.first_start_us < 0 for each in runs) - 1
         self.waited.append(Sample(submitted, waiting))
-        if submitted.job.submit_us < self._half_us:
-            return
-        # A reservoir: every submission that waits has the same chance.
-        self._seen += 1
         sample = Sample(submitted, waiting)
-        if len(self.samples) < self._most:
-            self.samples.append(sample)
-        else:
-            at = int(self._random.integers(self._seen))
-            if at >= self._most:
-                return
-            self.samples[at] = sample
-        sample.present = self._present()
+        half = self.first if submitted.job.submit_us < self.half_us else self.second
+        if half.offer(sample):
+            sample.present = self._present()
 
     def _present(self) -> cluster_objects.Cluster:
         runs = list(self._simulation.runs.values())
@@ -231,7 +253,7 @@ class Observed:
 
 
 def _pod(task: job_runs.TaskRun) -> core.Pod:
-    assert task.pod is not None, "the caller looked"
+    assert task.pod is not None, "a job must be waiting"
     if task.state != "running":
         return task.pod
     status = msgspec.structs.replace(
@@ -246,13 +268,13 @@ def _traits(found: job_runs.JobRun) -> run_times.JobTraits:
 
 
 def wait_s(sample: Sample) -> float:
-    """From the submission to the first start."""
+    """Seconds from the submission to the first start."""
     return (sample.run.first_start_us - sample.run.job.submit_us) / workload.SECOND_US
 
 
 def forecast(sample: Sample, learned: run_times.RunTimeEstimator) -> tuple[float, ...]:
-    """The quantiles that the forecast has for a sample."""
-    assert sample.present is not None, "samples of the second half have it"
+    """The quantiles of the forecast for a sample."""
+    assert sample.present is not None, "samples of a reservoir have it"
     options = expected_starts.Options(
         configured=workload.Options().configured,
         find=plugins.find,
@@ -283,37 +305,70 @@ def quantile_regression(
 def measured(
     case: Case, samples: int, cpu_s: float, seed: int = 1
 ) -> tuple[list[Forecast], dict[str, Any]]:
-    """Forecasts of a case in random order, until its CPU seconds are used, and its facts."""
+    """Forecasts of a case in random order, until ``cpu_s`` CPU seconds are used, and the case's
+    data. A third of the time is used for the first half."""
     observed = Observed(case, samples, seed)
     observed.run()
-    late = [each for each in observed.samples if wait_s(each) > LEAST_WAIT_S]
-    facts: dict[str, Any] = {"case": case.name, "jobs": len(case.jobs), "waited": len(late)}
-    found = []
+    facts: dict[str, Any] = {"case": case.name, "jobs": len(case.jobs)}
+    found: list[Forecast] = []
     began_s = time.process_time()
-    np.random.default_rng(seed).shuffle(late)
-    for each in late:
-        if time.process_time() - began_s > cpu_s:
-            break
-        at_us = each.run.job.submit_us
-        x, y = observed.positions(at_us)
-        if len(x) < LEAST_FITTED:
-            continue
-        place = np.array([1.0, math.log1p(each.position)])
-        lines = [quantile_regression(x, y, part) for part in QUANTILES]
-        baseline = sorted(min(float(np.exp(place @ line)), HORIZON_S) for line in lines)
-        found.append(
-            Forecast(
-                case.name,
-                at_us / workload.SECOND_US,
-                wait_s(each),
-                each.position,
-                forecast(each, observed.learned(at_us)),
-                tuple(baseline),
-            )
-        )
-    facts["samples"] = len(found)
+    for name, half, part in (
+        ("calibrating", observed.first, 1 / 3),
+        ("samples", observed.second, 1),
+    ):
+        late = [each for each in half.samples if wait_s(each) > LEAST_WAIT_S]
+        np.random.default_rng(seed).shuffle(late)
+        before = len(found)
+        for each in late:
+            if time.process_time() - began_s > cpu_s * part:
+                break
+            at_us = each.run.job.submit_us
+            is_counted = half is observed.second
+            baseline = _baseline(observed, each) if is_counted else ()
+            if baseline is not None:
+                quantiles = forecast(each, observed.learned(at_us))
+                at_s, waited_s = at_us / workload.SECOND_US, wait_s(each)
+                found.append(
+                    Forecast(case.name, at_s, waited_s, each.position, quantiles, baseline)
+                )
+        facts[name] = len(found) - before
     facts["forecast_cpu_s"] = round((time.process_time() - began_s) / max(1, len(found)), 3)
     return found, facts
+
+
+def _baseline(observed: Observed, sample: Sample) -> tuple[float, ...] | None:
+    """Quantiles by the regression on the position; None if too few jobs had started."""
+    x, y = observed.positions(sample.run.job.submit_us)
+    if len(x) < LEAST_FITTED:
+        return None
+    place = np.array([1.0, math.log1p(sample.position)])
+    lines = [quantile_regression(x, y, part) for part in QUANTILES]
+    return tuple(sorted(min(float(np.exp(place @ line)), HORIZON_S) for line in lines))
+
+
+def calibrated(every: Sequence[Forecast]) -> list[Forecast]:
+    """The counted forecasts with widened ranges: those of a case in the order of submissions, each
+    after the starts that were known then."""
+    found: list[Forecast] = []
+    for case in sorted({each.case for each in every}):
+        mine = sorted((it for it in every if it.case == case), key=lambda it: it.submit_s)
+        steps = [(each.submit_s, 1, at) for at, each in enumerate(mine)]
+        steps += [(each.submit_s + each.wait_s, 0, at) for at, each in enumerate(mine)]
+        calibrator = range_calibration.RangeCalibrator()
+        for at_s, is_submission, at in sorted(steps):
+            each, now = mine[at], workload.datetime_at(round(at_s * workload.SECOND_US))
+            if not is_submission:
+                calibrator.started(str(at), now)
+                continue
+            low, median, high = (None if it >= HORIZON_S else it for it in each.forecast)
+            start = expected_starts.ExpectedStart(str(at), "", "starts", low, median, high, "")
+            shown = calibrator.widening.applied(start, HORIZON_S)
+            calibrator.forecast(now, start)
+            if each.baseline:
+                quantiles = (shown.p10_s, shown.p50_s, shown.p90_s)
+                values = tuple(HORIZON_S if it is None else it for it in quantiles)
+                found.append(msgspec.structs.replace(each, calibrated=values))
+    return found
 
 
 def scores(wait: NDArray[np.float64], quantiles: NDArray[np.float64]) -> dict[str, float]:
@@ -333,12 +388,14 @@ def scores(wait: NDArray[np.float64], quantiles: NDArray[np.float64]) -> dict[st
     }
 
 
-def summary(every: Sequence[Forecast]) -> dict[str, Any]:
+def summary(forecasts: Sequence[Forecast]) -> dict[str, Any]:
     """Scores of the forecasts and of the baseline, and by decile of the wait."""
+    every = calibrated(forecasts)
     found = [each for each in every if each.wait_s <= HORIZON_S]
     beyond = [each for each in every if each.wait_s > HORIZON_S]
     wait = np.array([each.wait_s for each in found])
-    ours = np.array([each.forecast for each in found])
+    simulated = np.array([each.forecast for each in found])
+    ours = np.array([each.calibrated for each in found])
     theirs = np.array([each.baseline for each in found])
     deciles = []
     for part in np.array_split(np.argsort(wait), 10):
@@ -348,7 +405,8 @@ def summary(every: Sequence[Forecast]) -> dict[str, Any]:
         "samples": len(found),
         "beyond_horizon": len(beyond),
         "of_these_not_within_7_days": sum(it.forecast[1] >= HORIZON_S for it in beyond),
-        "simulated": scores(wait, ours),
+        "calibrated": scores(wait, ours),
+        "simulated": scores(wait, simulated),
         "position": scores(wait, theirs),
         "deciles": deciles,
     }
@@ -360,12 +418,20 @@ def main() -> None:
     parser.add_argument("case", choices=("philly", "generator"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--jobs", type=int, default=500, help="of each cluster, at most")
-    parser.add_argument("--samples", type=int, default=150, help="of each cluster, at most")
-    parser.add_argument("--seeds", type=int, default=2, help="of the generator")
-    parser.add_argument("--cpu-s", type=float, default=60.0, help="of forecasts, each cluster")
+    parser.add_argument("--jobs", type=int, default=500, help="maximum per cluster")
+    parser.add_argument("--samples", type=int, default=150, help="maximum per cluster")
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds of the generator")
+    parser.add_argument(
+        "--cpu-s", type=float, default=60.0, help="CPU time for forecasts, per cluster"
+    )
     parser.add_argument("--raw", type=Path)
+    parser.add_argument("--recompute", type=Path)
     given = parser.parse_args()
+    if given.recompute is not None:
+        lines = given.recompute.read_bytes().splitlines()
+        read = [msgspec.json.decode(line, type=Forecast) for line in lines]
+        print(json.dumps({"case": given.case, "load": given.load, **summary(read)}))
+        return
     if given.case == "philly":
         cases: Iterator[Case] = philly(given.data, given.load, given.jobs)
     else:

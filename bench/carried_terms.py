@@ -1,11 +1,12 @@
-"""What terms of placed pods cost: ``python -m bench.carried_terms --classes 1000 --terms 500``.
+"""The cost of anti-affinity terms of placed pods: ``python -m bench.carried_terms --classes 1000
+--terms 500``.
 
-Each of so many running pods carries an anti-affinity term of its own, against pods of another
-application. Each waiting pod is of an application of its own, hence of a class of its own, and
+Each of ``--terms`` running pods carries a different anti-affinity term against pods of another
+application. Each waiting pod belongs to a different application, hence to a different class, and
 carries such a term too. A session must find for every class the carried terms that select it:
-without an index that is classes x terms comparisons in every session. The session is the chart's,
-timed as in ``bench.session``, beside the same without the running pods' terms. The last line of
-stdout is one JSON: the best of the rounds in seconds of cpu.
+without an index that is classes x terms comparisons in every session. The configuration is the
+chart's, timed as in ``bench.session``, with and without the terms of the running pods. The last
+line of stdout is one JSON object: the best of the rounds in CPU seconds.
 """
 
 import argparse
@@ -22,7 +23,7 @@ APPLICATION = "app"
 
 
 def build_cluster(nodes: int, classes: int, terms: int) -> cluster_objects.Cluster:
-    """``terms`` running pods with a term each, and ``classes`` gangs of one pod."""
+    """A cluster with ``terms`` running pods, each with a term, and ``classes`` gangs of one pod."""
     names = [f"n{at:05}" for at in range(nodes)]
     running = [
         builders.make_pod(
@@ -67,7 +68,7 @@ def _apart_from(application: str) -> core.Affinity:
 
 
 def measured(nodes: int, classes: int, terms: int, rounds: int) -> Iterator[float]:
-    """Seconds of cpu of each round. Raises AssertionError if a pod was not placed."""
+    """CPU seconds of each round. Raises AssertionError if a pod was not placed."""
     for _ in range(rounds):
         timed = session.run_timed(build_cluster(nodes, classes, terms))
         assert len(timed.closed.decisions.binds) == classes, "a pod was not placed"
@@ -75,7 +76,7 @@ def measured(nodes: int, classes: int, terms: int, rounds: int) -> Iterator[floa
 
 
 def main() -> None:
-    """Print the seconds with and without the terms of running pods."""
+    """Print the CPU seconds with and without the terms of running pods."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=2_000)
     parser.add_argument("--classes", type=int, default=1_000)

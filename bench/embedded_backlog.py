@@ -2,8 +2,8 @@
 
 One-pod jobs of a few seconds are submitted in one request to simulated nodes with more cores than
 the jobs need. Each second the objects are counted: jobs by phase, pods without a node, running
-pods, free cores. While jobs are pending although cores are free, the CPU time that the process uses
-for each job is the limit: running pods are at most jobs per second times their seconds.
+pods, free cores. If jobs are pending although cores are free, the limit is the CPU time that the
+process uses per job: there are at most (jobs per second) x (seconds per job) running pods.
 
 The samples go to ``bench/embedded_backlog.json``; the last line of stdout is the result as one
 JSON object.
@@ -36,7 +36,7 @@ SAMPLE_EVERY_S = 1.0
 
 
 async def run(state: Path, count: int, run_s: float) -> list[dict[str, Any]]:
-    """Samples until every job is Completed."""
+    """Run the jobs; return samples until every job is Completed."""
     nodes = simulated.node_documents(NODES, cpu=str(CORES), memory="256Gi")
     options = system.Options(state=state, nodes=tuple(nodes), rules=rules.Rules(), port=0)
     samples: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def timed_job(number: int, run_s: float) -> batch.Job:
 
 
 async def sample(cluster: port.Cluster) -> dict[str, Any]:
-    """Jobs by phase, pods without a node, running pods and free cores."""
+    """Count jobs by phase, pods without a node, running pods and free cores."""
     jobs = [kinds.JOBS.decode(raw) for raw in (await cluster.list(kinds.JOBS)).items]
     pods = [kinds.PODS.decode(raw) for raw in (await cluster.list(kinds.PODS)).items]
     active = [pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]

@@ -1,9 +1,9 @@
 """``python -m bench.embedded_jobs``: CPU time and disk space of a job in embedded mode.
 
 One-pod jobs on simulated nodes, a few at a time until each is Completed, in one process: the four
-services, the log, the cluster and the client. CPU time is that of the process without its start,
-with the client's. Bytes are those of the state directory after it is closed, less those of a
-directory in which no job ran.
+services, the log, the cluster and the client. CPU time is that of the whole process, the client
+included, after its start. Bytes are the size of the state directory after the system is closed,
+less that of one in which no job ran.
 
 The raw numbers go to ``bench/embedded_jobs.json``; the last line of stdout is the result as one
 JSON object. ``--profile FILE`` writes a profile of the event loop's thread for
@@ -36,7 +36,7 @@ LOG = "log.db"
 
 
 async def run(state: Path, count: int, profile: Path | None) -> float:
-    """CPU seconds of ``count`` jobs, after some that are not counted."""
+    """CPU seconds of ``count`` jobs, after some warm-up jobs."""
     nodes = simulated.node_documents(NODES, cpu="64", memory="256Gi")
     options = system.Options(state=state, nodes=tuple(nodes), rules=rules.Rules(), port=0)
     async with system.run_system(options) as running:
@@ -80,7 +80,7 @@ def sizes(state: Path) -> dict[str, int]:
 
 
 def topic_bytes(state: Path) -> dict[str, tuple[int, int]]:
-    """Topic -> its records, and the bytes of their keys, values and headers."""
+    """Topic -> number of its records, and the bytes of their keys, values and headers."""
     query = (
         "SELECT name, count(*), sum(length(key) + coalesce(length(value), 0) + length(headers))"
         " FROM records JOIN topics ON topics.id = records.topic GROUP BY name"
@@ -90,7 +90,7 @@ def topic_bytes(state: Path) -> dict[str, tuple[int, int]]:
 
 
 def measure(count: int, profile: Path | None) -> dict[str, Any]:
-    """CPU time and bytes per job, and where the bytes are."""
+    """CPU time and bytes per job, and the bytes by file and by topic."""
     with tempfile.TemporaryDirectory() as folder:
         empty, full = Path(folder) / "empty", Path(folder) / "full"
         asyncio.run(run(empty, 0, None))

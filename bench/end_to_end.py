@@ -2,15 +2,15 @@
 
 Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as separate processes,
 100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, submitted concurrently: from
-sending the first POST to reading the watch event that shows the last pod's ``nodeName``. Rounds of
-clients that have nothing to decide alternate with it on the same API server, while the services
-run and watch: see ``bench.raw_rounds``. Their concurrency is the best of a sweep. Each ratio is the
-median of the ratios of a round and its neighbours.
+sending the first POST to reading the watch event that shows the last pod's ``nodeName``. It
+alternates with rounds of raw clients, which make no decisions, on the same API server while the
+services run and watch: see ``bench.raw_rounds``. Their concurrency is the best of a sweep. Each
+ratio is the median of the ratios of a round and its neighbouring rounds.
 
 ``api_requests_per_pod`` counts every request that the API server counted during a round, except
 watches, requests of the simulated kubelets (status of pods, leases), and Kubernetes Events, which
 are in ``event_requests_per_pod``. ``cpu_s_per_1000_pods`` is the CPU time of each process until all
-pods run; ``ours`` is that of the services and Kafka.
+pods run; ``ours`` is the sum of the services and Kafka.
 
 With ``--bound-pods`` the controller creates pods with their nodes (its setting of that name).
 
@@ -41,7 +41,7 @@ from stromboli.testkit import real_system
 GANGS, PODS_PER_GANG = 10, 100
 GOALS = {"ratio_to_same_bodies": 0.9, "api_requests_per_pod": 2.2, "ours_cpu_s_per_1000_pods": 2.8}
 SWEEP = (16, 32, 64, 128)
-"""Concurrencies of the raw clients that are tried."""
+"""Concurrencies of the raw clients to try."""
 SWEEP_PODS = 300
 RAW = Path(__file__).with_name("end_to_end.json")
 
@@ -55,11 +55,11 @@ def gang(name: str, pods: int) -> dict[str, Any]:
 
 
 class Round(NamedTuple):
-    """One round of the system or of a client."""
+    """The measurements of one round of the system or of a raw client."""
 
     took_s: float
     whole_s: list[float]
-    """After how long each gang was bound."""
+    """Seconds until each gang was bound."""
     requests: Requests
     cpu_s: dict[str, float]
 
@@ -76,7 +76,7 @@ class Rounds:
         self._number = 0
 
     async def ours(self, gangs: int, pods: int) -> Round:
-        """A round of the system."""
+        """Run a round of the system."""
         self._number += 1
         names = [f"bench-{self._number}-{index}" for index in range(gangs)]
 
@@ -87,7 +87,7 @@ class Rounds:
         return await self._timed("ours", dict.fromkeys(names, pods), submit)
 
     async def raw(self, mode: raw_rounds.Mode, pods: int, concurrency: int) -> Round:
-        """A round of a client."""
+        """Run a round of a raw client."""
         self._number += 1
         name = f"bench-{self._number}"
         served = await raw_rounds.owner(self._client, name, gang(name, pods))
@@ -121,7 +121,7 @@ class Rounds:
 async def measure(
     state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = False
 ) -> dict[str, Any]:
-    """All rounds, alternately."""
+    """Run all rounds, alternating the system and the raw clients."""
     made: dict[str, list[Round]] = {name: [] for name in ("ours", *raw_rounds.MODES)}
     environment = {"STROM_CONTROLLER_BOUND_PODS": "true"} if bound_pods else {}
     nodes = raw_rounds.NODES
@@ -154,7 +154,7 @@ async def measure(
 
 
 def result_of(measured: dict[str, Any], pods: int) -> dict[str, Any]:
-    """The promised numbers."""
+    """The result: medians and ratios of the rounds."""
     took, whole = measured["rounds_s"], measured["gangs_whole_s"]
     of_requests = measured["requests"]
     events = sum(count for what, count in of_requests.items() if what.endswith(" events"))
@@ -186,7 +186,8 @@ def result_of(measured: dict[str, Any], pods: int) -> dict[str, Any]:
 
 
 def per_thousand(rounds: Sequence[dict[str, float]], pods: int) -> dict[str, float]:
-    """CPU seconds per 1,000 pods by process, and of all that are ours: medians of the rounds."""
+    """CPU seconds per 1,000 pods by process, and their sum over the services and Kafka (``ours``):
+    medians of the rounds."""
     found = {
         name: statistics.median(done[name] for done in rounds) * 1000 / pods for name in rounds[0]
     }
@@ -195,12 +196,12 @@ def per_thousand(rounds: Sequence[dict[str, float]], pods: int) -> dict[str, flo
 
 
 def main() -> None:
-    """Measure, keep the raw numbers, print the result."""
+    """Measure, write the raw numbers to the file, print the result."""
     arguments = argparse.ArgumentParser(prog="python -m bench.end_to_end", description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=5, help="how often each is measured")
+    arguments.add_argument("--rounds", type=int, default=5, help="number of rounds of each kind")
     arguments.add_argument("--gangs", type=int, default=GANGS)
-    arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="of each gang")
-    arguments.add_argument("--out", type=Path, default=RAW, help="file of the raw numbers")
+    arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="pods per gang")
+    arguments.add_argument("--out", type=Path, default=RAW, help="file for the raw numbers")
     arguments.add_argument("--bound-pods", action="store_true", help="create pods with their nodes")
     given = arguments.parse_args()
     load = os.getloadavg()[0]

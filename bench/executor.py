@@ -1,10 +1,10 @@
 """Calls through reused workers against one pod for each call: ``python -m bench.executor``.
 
-The embedded system with a process node, ``--workers`` workers. Measured are the seconds from the
-executor's construction to its first result (``first_result_s``), one call after another
-(``call_ms``), ``--calls`` trivial calls by ``map`` (``map_s``), and, apart, ``--pods`` jobs of one
-pod that runs ``true``, from the submission to the end of the last (``pods_s``). The last line is
-one JSON.
+The embedded system with a process node, ``--workers`` workers. It measures the seconds from the
+executor's construction to its first result (``first_result_s``), the time of a call when calls are
+made one by one (``call_ms``), ``--calls`` trivial calls by ``map`` (``map_s``), and for comparison
+``--pods`` jobs of one pod that runs ``true``, from the submission to the end of the last one
+(``pods_s``). The last line of stdout is one JSON object.
 """
 
 import argparse

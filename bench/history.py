@@ -1,11 +1,11 @@
-"""The history: how fast it reads a log, and how long queries take over a million attempts.
+"""The history service: events read per second, and duration of queries over a million attempts.
 
     python -m bench.history [--database URL] [--events N] [--attempts N]
 
-The log is prepared before the clock starts: encoded records in memory, four for each pod. Reading
-decodes them, folds them and writes them in transactions of 1,000 records, in one process. The
-attempts of the queries are inserted directly; each query runs once to warm up and five times
-counted.
+The log is prepared before the measurement: encoded records in memory, four for each pod. Reading
+decodes them, converts them to rows and writes these in transactions of 1,000 records, in one
+process. The attempts for the queries are inserted directly; each query runs once to warm up and is
+then measured five times.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import msgspec
 import sqlalchemy as sa
 
 from stromboli.history.core.rows import AttemptRow, JobRow, micros
-from stromboli.history.store import queries, tables
+from stromboli.history.store import daily_usage, queries, tables, usage
 from stromboli.history.store.database import Database
 from stromboli.history.store.writer import Writer
 from stromboli.shared import envelope, topics
@@ -36,11 +36,13 @@ PODS_PER_JOB = 20
 USERS, QUEUES, NODES = 200, 20, 500
 MONTH_S = 30 * 86_400
 STEPS = ("Pending", "Bound", "Running", "Succeeded")
+RARE = 1000
+"""The one job of a user and of a queue."""
 RUNS = 5
 
 
 def records(count: int) -> Iterator[envelope.Record]:
-    """A log of pods that run one second each."""
+    """The records of pods that run one second each."""
     for offset in range(count):
         pod, step = divmod(offset, len(STEPS))
         job = f"team/job-{pod // PODS_PER_JOB}"
@@ -64,7 +66,7 @@ def records(count: int) -> Iterator[envelope.Record]:
 
 
 async def ingest(store: Database, count: int) -> dict[str, float]:
-    """Events per second of the wall clock and of this process's CPU."""
+    """Events per second of wall-clock time and per CPU second of this process."""
     prepared = list(records(count))
     writer = Writer(store)
     await writer.position()
@@ -77,7 +79,7 @@ async def ingest(store: Database, count: int) -> dict[str, float]:
 
 
 async def fill(store: Database, attempts: int) -> None:
-    """A month of finished attempts."""
+    """Insert a month of finished attempts."""
     await _insert(store, tables.JOBS, (_job(it) for it in range(attempts // PODS_PER_JOB + 1)))
     await _insert(store, tables.ATTEMPTS, (_attempt(it, attempts) for it in range(attempts)))
     async with store.transaction() as connection:
@@ -102,8 +104,8 @@ def _job(number: int) -> JobRow:
         f"month-{number}",
         f"team-{number % 10}",
         f"job-{number}",
-        queue=f"queue-{number % QUEUES}",
-        user_name=f"user-{number % USERS}",
+        queue=f"queue-{number % QUEUES}" if number != RARE else "rare",
+        user_name=f"user-{number % USERS}" if number != RARE else "rare",
         labels=json.dumps({"team": f"t{number % 7}"}, separators=(",", ":")),
     )
 
@@ -134,8 +136,17 @@ def _attempt(number: int, count: int) -> AttemptRow:
     )
 
 
+async def sum_up(store: Database) -> float:
+    """Add all attempts to the sums of their days, as the service does after a migration; returns
+    the seconds of the wall clock."""
+    began = time.perf_counter()
+    while await daily_usage.add_some(store, micros(START + timedelta(days=40))):
+        pass
+    return time.perf_counter() - began
+
+
 async def ask(store: Database) -> dict[str, list[float]]:
-    """Query -> milliseconds: median of the wall clock, least CPU of this process."""
+    """Query -> milliseconds: median wall-clock time, and minimum CPU time of this process."""
     now = START + timedelta(days=40)
     month = accounting.UsageQuery(since=START, until=START + timedelta(days=30), by=("user",))
     week = START + timedelta(days=7)
@@ -149,9 +160,14 @@ async def ask(store: Database) -> dict[str, list[float]]:
         "newest": attempts(),
         "newest_failed_of_a_queue": attempts(queue="queue-3", states=("Failed",)),
         "newest_of_a_user": attempts(user="user-7"),
+        "newest_of_a_user_with_one_job": attempts(user="rare"),
+        "newest_of_a_queue_with_one_job": attempts(queue="rare"),
         "a_node_in_a_week": attempts(node="node-7", since=week, until=week + timedelta(days=7)),
-        "usage_of_a_month_by_user": lambda: queries.usage(store, month, now),
-        "usage_of_a_month_by_day_and_queue": lambda: queries.usage(
+        "usage_of_a_month_by_user": lambda: usage.report(store, month, now),
+        "usage_of_29_days_from_noon_by_user": lambda: usage.report(
+            store, msgspec.structs.replace(month, since=START + timedelta(hours=12)), now
+        ),
+        "usage_of_a_month_by_day_and_queue": lambda: usage.report(
             store, msgspec.structs.replace(month, by=("day", "queue")), now
         ),
     }
@@ -170,12 +186,19 @@ async def _taken_ms(call: Callable[[], Awaitable[Any]]) -> list[float]:
 
 
 async def measure(url: str, events: int, attempts: int) -> dict[str, Any]:
-    """All numbers of one database."""
+    """Measure reading and queries with one database."""
     store = Database(url)
     await store.migrate()
     read = await ingest(store, events)
     await fill(store, attempts)
-    found = {"events": events, **read, "attempts": attempts, "queries_ms": await ask(store)}
+    summed_per_s = attempts / await sum_up(store)
+    found = {
+        "events": events,
+        **read,
+        "attempts": attempts,
+        "added_to_the_days_per_s": summed_per_s,
+        "queries_ms": await ask(store),
+    }
     await store.close()
     return found
 

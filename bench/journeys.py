@@ -1,9 +1,9 @@
 """The time between submission and bind, hop by hop.
 
-The journey of a job is a sequence of times on one machine's clock. Objects in the cluster contain
-whole seconds only, so their times are those of the observer's own watches; records in the log
-contain the microsecond at which the writer created them (``ce_time``). A hop is the time from one
-point to the next, named after what happens in it.
+The journey of a job is a sequence of times on one machine's clock. Timestamps in Kubernetes objects
+have whole seconds only, so the times of objects are those at which the observer's watches showed
+them; records in the log contain the microsecond at which the writer created them (``ce_time``). A
+hop is the time from one point to the next, named after what happens in it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ HOPS = (
     ("job_logged", "monitor: the job's watch event becomes a record"),
     ("pod_group_seen", "log, controller, POST PodGroup; a watch shows it"),
     ("pod_group_logged", "monitor: the PodGroup's event becomes a record"),
-    ("enqueue_decided", "log, scheduler: session that lets it into its queue"),
+    ("enqueue_decided", "log, scheduler: session that admits it to its queue"),
     ("pod_seen", "log, controller, POST pod; a watch shows it"),
     ("pod_logged", "monitor: the pod's event becomes a record"),
     ("bind_decided", "log, scheduler: session that places it"),
     ("bound_seen", "log, controller, POST binding; a watch shows nodeName"),
 )
-"""Moments in their order after ``sent``, each with what the time before it was spent on."""
+"""The points in time after ``sent``, in order, each with a description of the hop before it."""
 
 
 class Journey(NamedTuple):
-    """One job's moments, in seconds since 1970."""
+    """The points in time of one job, in seconds since 1970."""
 
     job: str
     sent: float
@@ -53,11 +53,11 @@ class Journey(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """From sending the POST to the watch event with nodeName."""
+        """Seconds from sending the POST to the watch event with nodeName."""
         return self.bound_seen - self.sent
 
     def hops_s(self) -> Iterator[float]:
-        """The times between its moments, in the order of ``HOPS``."""
+        """The durations of its hops, in the order of ``HOPS``."""
         before = self.sent
         for name, _ in HOPS:
             at: float = getattr(self, name)
@@ -66,13 +66,13 @@ class Journey(NamedTuple):
 
 
 class Logged:
-    """First records of each kind for each job: job -> when its writer made it."""
+    """The first record of each kind for each job: job -> time at which its writer created it."""
 
     def __init__(self) -> None:
         self.times: dict[str, dict[str, float]] = {name: {} for name, _ in HOPS}
 
     def take(self, topic: str, key: str, headers: dict[str, str], value: Any) -> None:
-        """Look at one record."""
+        """Note one record."""
         match topic, value:
             case "cluster.jobs", {"metadata": {"name": name}}:
                 self._note("job_logged", name, headers)
@@ -96,7 +96,7 @@ def _job_of(pod_group: str) -> str:
 
 
 async def logged(bootstrap: str) -> Logged:
-    """All records in the log. Read after the run, so that it is not slowed down."""
+    """Read all records in the log. Call it after the run, which reading would slow down."""
     found = Logged()
     names = [f"{CELL}.{name}" for name in TOPICS]
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap)
@@ -121,7 +121,7 @@ def _take(found: Logged, records: Iterable[Any]) -> None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of all values does not exceed (nearest rank)."""
+    """The smallest value that at least this share of all values does not exceed (nearest rank)."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
 

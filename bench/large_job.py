@@ -1,9 +1,9 @@
 """The cost of one large job in the controller: ``python -m bench.large_job --pods 100000``.
 
 Only the controller's core, on a cluster of plain values: the job is accepted, its pods are created,
-bound, run and succeed, and their changes arrive in batches as in the shell. Measured is planning
-(the reconciles of the job and its PodGroup, and their due times), in CPU seconds, and the longest
-step, during which the event loop is blocked. The last line is one JSON object.
+bound, run and succeed, and their changes arrive in batches as in the shell. It measures planning
+(the reconciles of the job and its PodGroup, and their due times) in CPU seconds, and the longest
+step, which blocks the event loop in the service. The last line of stdout is one JSON object.
 """
 
 import argparse
@@ -37,12 +37,12 @@ class Cluster:
         self.longest_s = 0.0
 
     def submit(self, job: batch.Job) -> None:
-        """A user creates the job, in a queue that is open."""
+        """Create the job in an open queue, as a user does."""
         self.cache.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
         self.cache.observe(kinds.JOBS, job)
 
     def step(self, item: controller_cache.ReconcileKey) -> int:
-        """One step of an item; how many commands there were."""
+        """Reconcile one key; return the number of commands."""
         began = time.process_time()
         plan = reconcilers.plan(self.cache, item, self.now)
         reconcilers.due(self.cache, item, self.now)
@@ -57,16 +57,16 @@ class Cluster:
         return len(done)
 
     def settle(self) -> None:
-        """The job's and its PodGroup's steps, until nothing is left to do."""
+        """Reconcile the job and its PodGroup until there are no more commands."""
         while self.step(JOB) + self.step(self.group_item()):
             pass
 
     def group_item(self) -> controller_cache.ReconcileKey:
-        """The PodGroup's item."""
+        """The PodGroup's reconcile key."""
         return controller_cache.ReconcileKey("podgroup", f"{JOB.key}-job-default-j1")
 
     def observe(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
-        """The next version of an object."""
+        """Observe the next version of an object."""
         self._version += 1
         metadata = msgspec.structs.replace(found.metadata, resource_version=str(self._version))
         made = msgspec.structs.replace(found, metadata=metadata)
@@ -111,7 +111,7 @@ class Cluster:
         self.observe(kinds.POD_GROUPS, group)
 
     def enqueue(self) -> None:
-        """The scheduler enqueues the PodGroup."""
+        """Enqueue the PodGroup, as the scheduler does."""
         group = self.cache.pod_group(self.group_item().key)
         assert group is not None
         status = msgspec.structs.replace(group.status, phase="Inqueue")
@@ -119,12 +119,12 @@ class Cluster:
 
 
 def bound(pod: core.Pod) -> core.Pod:
-    """The pod on a node."""
+    """The pod, bound to a node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
 
 
 def in_phase(phase: str) -> Callable[[core.Pod], core.Pod]:
-    """A change of a pod's phase."""
+    """A function that sets a pod's phase."""
 
     def changed(pod: core.Pod) -> core.Pod:
         status = msgspec.structs.replace(pod.status, phase=phase)
@@ -140,7 +140,7 @@ def batches(cluster: Cluster, size: int) -> Iterator[Sequence[core.Pod]]:
 
 
 def life(cluster: Cluster, pods: int, news: int) -> Iterator[str]:
-    """The job's life; yields behind each part of it."""
+    """Simulate the job's life cycle; yields the name of each part when it has ended."""
     policy = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob")
     task = builders.make_task(replicas=pods)
     cluster.submit(builders.make_job(tasks=[task], policies=[policy]))
@@ -164,7 +164,7 @@ def life(cluster: Cluster, pods: int, news: int) -> Iterator[str]:
 
 
 def measured(pods: int, news: int) -> dict[str, Any]:
-    """Cpu seconds and steps of each part."""
+    """CPU seconds and steps of each part."""
     cluster = Cluster()
     parts: dict[str, Any] = {}
     for name in life(cluster, pods, news):
@@ -192,7 +192,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=100_000)
-    parser.add_argument("--news", type=int, default=100, help="pods whose news come together")
+    parser.add_argument(
+        "--news", type=int, default=100, help="number of pods whose changes arrive in one batch"
+    )
     given = parser.parse_args()
     print(json.dumps(measured(given.pods, given.news)))
 

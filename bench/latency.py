@@ -5,8 +5,8 @@ Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as 
 previous one is bound and its deletion is requested. The clock is the client's: from sending the
 POST to reading the watch event with ``nodeName``.
 
-After each job a raw client makes the same writes one after another, each as soon as it has seen the
-previous one on its watch: a job (of another scheduler, so without webhooks), a PodGroup, a pod, a
+After each job a raw client makes the same writes one by one, each as soon as its watch has shown
+the previous one: a job (of another scheduler, hence without webhooks), a PodGroup, a pod, a
 binding. ``ratio_to_raw_writes`` relates the two medians.
 
 The raw numbers go to ``bench/latency.json``; the last line of stdout is the result as one JSON
@@ -33,7 +33,7 @@ NODES = 100
 GOAL_P50_S = 0.1
 RAW = Path(__file__).with_name("latency.json")
 SYNCS = 100
-SYNC_BYTES = 2048  # about what etcd appends to its log for a pod
+SYNC_BYTES = 2048  # approximately what etcd appends to its log for a pod
 
 
 def job(name: str) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def job(name: str) -> dict[str, Any]:
 async def measure(
     state: Path, count: int, warmup: int
 ) -> tuple[list[journeys.Journey], list[float]]:
-    """The journeys of ``count`` jobs after ``warmup`` that are not counted, and the seconds that a
-    raw client takes for the writes of each."""
+    """The journeys of ``count`` jobs after ``warmup`` jobs, and the seconds that a raw client takes
+    for the writes of each."""
     async with (
         real_system.RealSystem(state, fake_nodes=NODES, fsync=True) as system,
         observer.Observer(system.parts) as client,
@@ -80,13 +80,13 @@ async def measure(
 
 
 async def raw_writes(client: observer.Observer, name: str, index: int) -> float:
-    """Seconds for the writes of a pending pod's path, each after the previous one was seen."""
+    """Seconds that a raw client takes for a job, a PodGroup, a pod and a binding, one by one."""
     seen, begun = client.sightings, observer.now()
     served = await raw_rounds.owner(client, name, job(name))
     await client.seen(seen.job, name)
     paused = observer.now()
     bodies = same_bodies.captured(raw_rounds.as_ours(served))
-    begun += observer.now() - paused  # a real client would have them ready
+    begun += observer.now() - paused  # preparing objects does not count
     await client.create(observer.POD_GROUPS, bodies.pod_group)
     await client.seen(seen.pod_group, name)
     created = await client.create(observer.PODS, bodies.pods[0])
@@ -119,7 +119,7 @@ def _journey(
 
 
 def setup(state: Path, count: int, warmup: int) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The environment that the numbers depend on."""
     return {
         "jobs": count,
         "warmup": warmup,
@@ -136,7 +136,7 @@ def setup(state: Path, count: int, warmup: int) -> dict[str, Any]:
 
 
 def sync_s(folder: Path) -> float:
-    """Median time of one small synchronised append where etcd keeps its log."""
+    """Median seconds of one small append with fsync in etcd's log directory."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
@@ -161,10 +161,12 @@ def _ms(seconds: float) -> str:
 
 
 def main() -> None:
-    """Measure, keep the raw numbers, print the budget and the result."""
+    """Measure, write the raw numbers to the file, print the budget and the result."""
     arguments = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
-    arguments.add_argument("--jobs", type=int, default=200, help="how many are counted")
-    arguments.add_argument("--warmup", type=int, default=20, help="how many come before them")
+    arguments.add_argument("--jobs", type=int, default=200, help="number of measured jobs")
+    arguments.add_argument(
+        "--warmup", type=int, default=20, help="number of warm-up jobs before them"
+    )
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:
         state = Path(folder)

@@ -1,12 +1,13 @@
 """``python -m bench.memory SERVICE``: memory of a service's cache by number of running pods.
 
 In process, without Kafka and an API server: gangs of 100 pods are created, bound and run. Each
-object arrives as the record that the monitor makes of it, pods as an API server returns them, in
+object arrives as the record that the monitor writes; pods are as an API server returns them, in
 three versions. ``controller``: the controller's cache, event history and ``batch.state`` index,
 with the reconciles of jobs and PodGroups. ``scheduler``: the scheduler's cache and cluster model.
 
 The last line of stdout is the result as one JSON object: MiB of the process before and after, and
-bytes per pod. ``--trace`` runs under tracemalloc and also prints the lines that hold the most.
+bytes per pod. ``--trace`` runs under tracemalloc and also prints the source lines that allocated
+the most memory.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SERVICES = ("controller", "scheduler")
 
 
 class Topics:
-    """Makes records as the monitor writes them."""
+    """Creates records as the monitor writes them."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -122,7 +123,7 @@ class ControllerLoad:
         self._see(kinds.QUEUES, builders.make_queue("default", state="Open"))
 
     def gang(self, number: int) -> None:
-        """A job from its submission until all of its pods run."""
+        """Simulate a job from its submission until all of its pods run."""
         job = job_of(number)
         key = job.metadata.key
         group = f"{key}-{job.metadata.uid}"
@@ -161,7 +162,7 @@ class ControllerLoad:
         self.state_is_written()
 
     def state_is_written(self) -> None:
-        """A round of ``batch.state`` is acknowledged."""
+        """Acknowledge a round of ``batch.state``."""
         for write in self.state.writes(self.state.begin_round()):
             self.state.note_written(write)
 
@@ -238,7 +239,7 @@ class ControllerLoad:
 
 
 class SchedulerLoad:
-    """The scheduler's cache, read after a restart: no decision is open."""
+    """The scheduler's cache as after a restart: no decision is open."""
 
     def __init__(self) -> None:
         self.topics = Topics()
@@ -247,7 +248,7 @@ class SchedulerLoad:
         self._see(kinds.QUEUES, builders.make_queue("default", state="Open"))
 
     def gang(self, number: int) -> None:
-        """A running gang, and the node that it fills."""
+        """Add a running gang, and the node that it fills."""
         node = builders.make_node(f"node-{number}", "32", "256Gi")
         self._see(kinds.NODES, node)
         job = job_of(number)
@@ -288,7 +289,7 @@ LOADS: dict[str, Callable[[], ControllerLoad | SchedulerLoad]] = {
 
 
 def rss_mib(field: str = "VmRSS") -> float:
-    """Resident memory of this process."""
+    """Resident memory of this process in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (found,) = (line for line in lines if line.startswith(field))
     return int(found.split()[1]) / 1024
@@ -337,7 +338,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("service", choices=SERVICES)
     parser.add_argument("--pods", type=int, default=20_000)
-    parser.add_argument("--trace", action="store_true", help="print what holds memory")
+    parser.add_argument(
+        "--trace", action="store_true", help="print the source lines that allocated the most memory"
+    )
     given = parser.parse_args()
     print(json.dumps(measured(given.service, given.pods, trace=given.trace)))
 

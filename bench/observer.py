@@ -1,6 +1,6 @@
-"""A client of a real API server as a user has one: plain requests, watches of its own, one clock.
+"""A client of a real API server, independent of the system: plain requests, watches, one clock.
 
-It shares nothing with the system's adapters, so their mistakes cannot flatter the numbers.
+It shares no code with the system's adapters, so that their errors cannot affect the numbers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
 JOB_NAME = "volcano.sh/job-name"
 WITHIN_S = 30.0
-"""Longest that one job may take to be bound."""
+"""Seconds within which a job must be bound."""
 LONGEST_LINE = 1 << 20
 
 _ANCHOR = time.time() - time.perf_counter()
 
 
 def now() -> float:
-    """Seconds since 1970, in steps that no correction of the wall clock disturbs."""
+    """Seconds since 1970, advanced by a monotonic clock: corrections of the wall clock have no
+    effect."""
     return _ANCHOR + time.perf_counter()
 
 
@@ -43,16 +44,16 @@ class Sightings:
         self._awaited: dict[str, asyncio.Future[None]] = {}
 
     def saw_job(self, seen: dict[str, Any], at: float) -> None:
-        """An event of a job."""
+        """Note an event of a job."""
         self.job.setdefault(seen["metadata"]["name"], at)
 
     def saw_pod_group(self, seen: dict[str, Any], at: float) -> None:
-        """An event of a PodGroup."""
+        """Note an event of a PodGroup."""
         for owner in seen["metadata"].get("ownerReferences", ()):
             self.pod_group.setdefault(owner["name"], at)
 
     def saw_pod(self, seen: dict[str, Any], at: float) -> None:
-        """An event of a pod."""
+        """Note an event of a pod."""
         job = seen["metadata"].get("labels", {}).get(JOB_NAME, "")
         self.pod.setdefault(job, at)
         if seen["spec"].get("nodeName") and job not in self.bound:
@@ -81,8 +82,8 @@ class Observer:
         self._moved = asyncio.Condition()
 
     async def submit(self, name: str, document: dict[str, Any]) -> tuple[float, float]:
-        """Create a job and wait until its pod is seen with a node; when it was sent and when the
-        server had answered."""
+        """Create a job and wait until its pod is seen with a node; return when the request was sent
+        and when the server had responded."""
         bound = self.sightings.await_bound(name)
         async with asyncio.timeout(WITHIN_S):
             sent = now()
@@ -92,7 +93,7 @@ class Observer:
         return sent, answered
 
     async def create(self, path: str, document: dict[str, Any]) -> bytes:
-        """Create an object; the object as the API server returns it."""
+        """Create an object; return it as the API server returns it."""
         body = json.dumps(document).encode()
         headers = {"Content-Type": "application/json"}
         async with self._session.post(path, data=body, headers=headers) as answer:
@@ -114,7 +115,7 @@ class Observer:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch jobs, PodGroups and pods while inside."""
+        """Watch jobs, PodGroups and pods within this context."""
         seen = self.sightings
         takers = {JOBS: seen.saw_job, POD_GROUPS: seen.saw_pod_group, PODS: seen.saw_pod}
         async with asyncio.TaskGroup() as group:
@@ -139,7 +140,7 @@ class Observer:
             answer.raise_for_status()
             opened.set()
             async for line in answer.content:
-                at = now()  # before decoding: that is the observer's own time
+                at = now()  # before decoding, which would add the observer's own time
                 event = json.loads(line)
                 if event["type"] in ("ADDED", "MODIFIED"):
                     take(event["object"], at)

@@ -1,11 +1,11 @@
-"""Clients with nothing to decide, which bring as many pods to nodes as the system does.
+"""Raw clients: they bind as many pods as the system does, without making decisions.
 
 * ``raw`` creates pods of a plain template and binds them.
 * ``same_bodies`` creates the bodies that the controller creates (``bench.same_bodies``) and binds
   them with the body of our bindings.
 * ``created_bound`` creates the controller's bodies with ``nodeName``: one write for each pod.
 
-The services run meanwhile with their watches, as in a round of the system.
+The services and their watches run at the same time, as in a round of the system.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MODES: tuple[Mode, ...] = ("raw", "same_bodies", "created_bound")
 NODES = 100
 OUR_SCHEDULER = "volcano"
 DECISION = "scheduler/1234567/1234567/0"
-"""An annotation of each of our bindings has an id of this length."""
+"""An id of the length of those in the annotation of the system's bindings."""
 
 
 def node_name(index: int) -> str:
-    """The node of a pod: one after another."""
+    """The node of a pod: round robin."""
     return f"node-{index % NODES:04d}"
 
 
@@ -33,26 +33,26 @@ class Creates(Protocol):
     """A client that creates objects."""
 
     async def create(self, path: str, document: dict[str, Any]) -> bytes:
-        """Create an object; the object as the API server returns it."""
+        """Create an object; return it as the API server returns it."""
 
 
 async def owner(client: Creates, name: str, job: dict[str, Any]) -> bytes:
-    """Create a job that no service acts for, so that its deletion deletes its pods; the job as the
-    API server returns it."""
+    """Create a job that the services ignore, so that its deletion deletes the pods that it owns;
+    return it as the API server returns it."""
     own = {**job, "metadata": {**job["metadata"], "name": name}}
     own["spec"] = {**job["spec"], "schedulerName": same_bodies.SCHEDULER, "queue": "default"}
     return await client.create(observer.JOBS, own)
 
 
 def as_ours(served: bytes) -> bytes:
-    """The owner as a job of our scheduler."""
+    """The owner as a job of Stromboli's scheduler."""
     document = json.loads(served)
     document["spec"]["schedulerName"] = OUR_SCHEDULER
     return json.dumps(document).encode()
 
 
 def bodies(mode: Mode, served: bytes) -> list[dict[str, Any]]:
-    """The pods of the owner in a mode."""
+    """The bodies of the owner's pods in a mode."""
     pods = same_bodies.captured(as_ours(served)).pods
     if mode == "raw":
         document = json.loads(served)

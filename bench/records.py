@@ -1,4 +1,4 @@
-"""``python -m bench.records``: CPU time of a pod's record in the monitor, without the broker.
+"""``python -m bench.records``: CPU time per record of a pod in the monitor, without the broker.
 
 Pods as an API server returns them, each in three versions (created, bound, running), are observed,
 become records of ``cluster.pods``, and are copied to ``cluster.changes``. The last line of stdout
@@ -25,7 +25,7 @@ PODS = 1_000
 
 
 def versions(name: str, at: int) -> list[bytes]:
-    """The watched objects of one pod."""
+    """The three versions of one pod, as JSON."""
     pod = builders.make_pod(name, "gang", cpu="1", memory="64Mi")
     made: list[bytes] = []
     for phase, node in (("Pending", ""), ("Pending", "n1"), ("Running", "n1")):

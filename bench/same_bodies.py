@@ -1,7 +1,7 @@
-"""The bodies that the controller sends for a job, for clients that have nothing to decide.
+"""The request bodies that the controller sends for a job, for raw clients.
 
 The controller's core plans a job that the API server has returned, as after its submission; the
-bodies are those of its commands. They name another scheduler, so that no service acts for the
+bodies are those of its commands. They name another scheduler, so that the services ignore the
 objects that a client creates from them.
 """
 
@@ -18,7 +18,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import batch, kinds
 
 SCHEDULER = "foreign"
-"""A name of as many characters as ours, of which no scheduler exists."""
+"""The name of a scheduler that does not exist, with as many characters as Stromboli's."""
 
 
 class Bodies(NamedTuple):
@@ -40,7 +40,7 @@ def captured(served: bytes) -> Bodies:
 
 
 class _Recording(large_job.Cluster):
-    """Keeps the bodies of what is created."""
+    """Records the bodies of the objects that the controller creates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _Recording(large_job.Cluster):
                     self.observe(kinds.POD_GROUPS, msgspec.structs.replace(group, status=status))
 
     def bodies(self) -> Bodies:
-        """What was created."""
+        """The bodies of the created objects."""
         made: dict[str, list[dict[str, Any]]] = {}
         for command in self._created:
             made.setdefault(command.kind.plural, []).append(json.loads(command.body))

@@ -5,11 +5,11 @@ processes, all on this machine. Gangs of 100 pods, ``--at-once`` of them at a ti
 pods are bound; they run until the end. Then, one after another:
 
 - ``rss_mib``: memory of each service 60 s later, and its peak;
-- ``start_s``: each service is stopped and started again: until it is ready. It reads its topics
-  anew;
-- ``first_decision_s``: the leader of a service is killed while a standby follows; from the kill
-  until a job that is submitted then has its PodGroup (controller) or its node (scheduler). It
-  contains what is left of the lease, 15 s at most.
+- ``start_s``: each service is stopped and started again; seconds from its start until it is ready,
+  which includes reading its topics;
+- ``first_decision_s``: the leader of a service is killed while a standby follows; seconds from the
+  kill until a job that is submitted then has its PodGroup (controller) or its node (scheduler). It
+  includes the remaining time of the lease, at most 15 s.
 
 The last line of stdout is the result as one JSON object; it also goes to ``bench/scale.json``.
 """
@@ -43,7 +43,7 @@ RAW = Path(__file__).with_name("scale.json")
 
 
 def gang(name: str) -> dict[str, Any]:
-    """A job whose pods together need little of a node, so that its pods count."""
+    """A job whose pods request so little that a node holds many of them."""
     document = latency.job(name)
     document["spec"]["minAvailable"] = PODS_PER_GANG
     (task,) = document["spec"]["tasks"]
@@ -54,7 +54,7 @@ def gang(name: str) -> dict[str, Any]:
 
 
 async def fill(client: Client, pods: int, at_once: int) -> dict[str, Any]:
-    """Submit gangs until this number of pods runs; seconds, and pods per second."""
+    """Submit gangs until this number of pods runs; return the seconds and the pods per second."""
     begun = time.perf_counter()
     names = [f"scale-{number}" for number in range(pods // PODS_PER_GANG)]
     for first in range(0, len(names), at_once):
@@ -73,7 +73,7 @@ async def fill(client: Client, pods: int, at_once: int) -> dict[str, Any]:
 
 
 def memory(part: Part) -> dict[str, int]:
-    """MiB of a process now and at most."""
+    """Current and peak memory of a process in MiB."""
     fields = Path(f"/proc/{part.process.pid}/status").read_text().splitlines()
     found = dict(line.split(":", 1) for line in fields)
     kib = {name: int(found[name].split()[0]) for name in ("VmRSS", "VmHWM")}
@@ -110,7 +110,7 @@ async def first_decision_s(system: real_system.RealSystem, client: Client, name:
 
 
 def _path_of(path: str, job: str) -> str:
-    """A list of what belongs to the job alone, so that a look costs little."""
+    """The path of a list that contains only the job's objects, so that a poll is cheap."""
     return f"{path}?labelSelector=volcano.sh/job-name%3D{job}" if path == observer.PODS else path
 
 
@@ -122,7 +122,7 @@ def _is_decided(listed: dict[str, Any], name: str) -> bool:
 
 
 async def measure(state: Path, pods: int, at_once: int) -> dict[str, Any]:
-    """Everything, one after another."""
+    """Make all measurements, one after another."""
     nodes = pods // PODS_PER_NODE + 1
     async with (
         real_system.RealSystem(state, fake_nodes=nodes) as system,
@@ -155,7 +155,7 @@ async def measure(state: Path, pods: int, at_once: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, keep the result, print it."""
+    """Measure, write the result to the file, print it."""
     arguments = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     arguments.add_argument("--pods", type=int, default=20_000)
     arguments.add_argument("--at-once", type=int, default=10, help="gangs submitted together")

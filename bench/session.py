@@ -2,8 +2,9 @@
 
 The configuration is the chart's: enqueue, allocate, backfill with its eleven plugins. A session is
 timed from opening to close, with explanations, on a cache that is already built. In the same run, a
-bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so the ratio of both
-is the result, in CPU seconds if the machine is shared. The last line of stdout is one JSON object.
+bare NumPy loop takes one argmax per pod over the same nodes. Because machines differ, the result is
+the ratio of both, in CPU seconds if the machine is shared. The last line of stdout is one JSON
+object.
 
 ``--steady`` measures a long-running scheduler instead, from the last record of one new gang to its
 decision; ``--victims 1000 --by preempt`` measures a session that evicts.
@@ -29,7 +30,7 @@ from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.testkit.oracle import session as reference_session
 
 CHART: dict[str, Any] = dict(config_reader.DEFAULT)
-"""The configuration that the field's Helm chart installs."""
+"""The configuration that Volcano's Helm chart installs."""
 EVICTING: dict[str, Any] = {
     "actions": "enqueue, allocate, preempt, reclaim, backfill",
     "tiers": [
@@ -49,19 +50,20 @@ class Timed(msgspec.Struct):
 
 
 def run_timed(given: cluster_objects.Cluster) -> Timed:
-    """A whole session. Reading objects is not timed: a running scheduler has done that before."""
+    """Run a whole session. Reading objects is not timed: a running scheduler has read them
+    before."""
     configured = config_reader.read_configuration(CHART, actions.NAMES, plugins.NAMES)
     started: list[tuple[float, float]] = []
 
     def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
-        # The first plugin is opened when the model exists: a session begins there.
+        # A session begins when the first plugin is opened: the model exists then.
         if not started:
             started.append((time.perf_counter(), time.process_time()))
         return plugins.find(name, already_open)
 
     for tier in configured.tiers:
         for options in tier:
-            plugins.find(options.name, ())  # A running scheduler has imported them long ago.
+            plugins.find(options.name, ())  # A running scheduler has imported its plugins before.
     opened = opening.open_session(configured, given, find)
     simulate.run_actions(opened)
     for job in opened.jobs.values():
@@ -155,17 +157,27 @@ def main() -> None:
     parser.add_argument("--preset", choices=("volcano",), help="gangs of 100 pods of 1 core, 1 GiB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--verify", action="store_true", help="also hold it against the slow session: minutes"
+        "--verify",
+        action="store_true",
+        help="also compare the decisions with those of the slow session; takes minutes",
     )
-    parser.add_argument("--steady", action="store_true", help="one new gang in a full house")
     parser.add_argument(
-        "--evicting", action="store_true", help="with --steady: preempt, reclaim and sla are on"
+        "--steady", action="store_true", help="measure one new gang in a full cluster"
     )
-    parser.add_argument("--waiting", type=int, default=0, help="with --steady: gangs that wait")
     parser.add_argument(
-        "--starving", action="store_true", help="with --waiting: they would fit on empty nodes"
+        "--evicting", action="store_true", help="with --steady: enable preempt, reclaim and sla"
     )
-    parser.add_argument("--victims", type=int, default=0, help="so many must go for one gang")
+    parser.add_argument(
+        "--waiting", type=int, default=0, help="with --steady: number of further pending gangs"
+    )
+    parser.add_argument(
+        "--starving",
+        action="store_true",
+        help="with --waiting: these gangs would fit on empty nodes",
+    )
+    parser.add_argument(
+        "--victims", type=int, default=0, help="number of pods to evict for one gang"
+    )
     parser.add_argument("--by", choices=("preempt", "reclaim"), default="preempt")
     given = parser.parse_args()
     options = session_clusters.Options(
@@ -196,7 +208,7 @@ def main() -> None:
         result["verify"] = verify(options)
     print(json.dumps(result))
     if not result.get("verify", True):
-        raise SystemExit("the session decided otherwise than the slow one")
+        raise SystemExit("the session decided differently from the slow session")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Clusters for ``bench.session``: nodes of 32 cores, gangs of equal pods in a number of shapes.
 
-Everything hangs on the options alone, so that two machines measure the same decisions.
+The clusters depend on the options alone, so that two machines measure the same decisions.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,16 @@ from stromboli.testkit import builders, served_pods
 CORES = 32
 MEMORY_GIB = 256
 POOLS = 4
-"""Values of the label that selectors look at."""
+"""Number of values of the label that selectors use."""
 FULL = 0.7
-"""Part of the free CPU that all gangs together request."""
+"""Fraction of the free CPU that all gangs together request."""
 _TAINT = core.Taint(key="dedicated", value="batch", effect="NoSchedule")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be scheduled where. ``prefill``, ``selectors`` and ``taints`` are fractions: of
-    each node's cpu that is in use, of gangs that select a pool, of nodes that few tolerate."""
+    """The gangs and nodes of a cluster. ``prefill``, ``selectors`` and ``taints`` are fractions: of
+    each node's cpu that is in use, of gangs that select a pool, of nodes with a taint that few
+    gangs tolerate."""
 
     nodes: int = 10_000
     gangs: int = 1_000
@@ -35,10 +36,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     is_equal: bool = False
     """All pods request 1 core and 1 GiB, as in Volcano's own benchmark."""
     as_served: bool = True
-    """Pods bear what an API server with the default admission plugins adds to each, and share
-    nothing with each other, as what is decoded."""
+    """Pods have the fields that an API server with the default admission plugins adds, and share no
+    objects with each other, like decoded pods."""
     token_volumes: bool = True
-    """With ``as_served``: among it a token volume of a random name."""
+    """With ``as_served``: these fields include a token volume with a random name."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -49,7 +50,8 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shapes(options: Options) -> list[Shape]:
-    """Requests of half to one and a half times the mean, at which all pods take ``FULL``."""
+    """Requests of half to one and a half times the mean, such that all pods together request
+    ``FULL`` of the free CPU."""
     if options.is_equal:
         return [Shape(1000, 1024)]
     pods = options.gangs * options.size
@@ -61,7 +63,7 @@ def shapes(options: Options) -> list[Shape]:
 
 
 def build_cluster(options: Options) -> cluster_objects.Cluster:
-    """The cluster with nothing decided."""
+    """The cluster before any decision."""
     running = list(_running(options))
     groups: list[scheduling.PodGroup] = []
     pods: list[core.Pod] = []
@@ -95,7 +97,7 @@ def _running(options: Options) -> Iterator[core.Pod]:
     if not options.prefill:
         return
     for at in range(options.nodes):
-        # A little uneven, so that nodes differ as they do in life.
+        # Slightly uneven, so that nodes differ as in real clusters.
         cpu = int(CORES * 1000 * options.prefill / 2 * (0.9 + 0.2 * (at * 7919 % 101) / 100))
         for half in range(2):
             other = builders.make_pod(
@@ -132,7 +134,7 @@ def _gang(options: Options, at: int, shape: Shape) -> tuple[scheduling.PodGroup,
 
 
 def as_served(options: Options, pod: core.Pod) -> core.Pod:
-    """The pod as these options have it."""
+    """The pod with the fields that the options add."""
     if not options.as_served:
         return pod
     return served_pods.served_pod(pod, with_token=options.token_volumes)
@@ -146,5 +148,5 @@ def _renamed(pod: core.Pod, name: str) -> core.Pod:
 
 
 def _is_selected(at: int, fraction: float) -> bool:
-    """Whether the one at this place is among the fraction, evenly strewn."""
+    """Whether the item at this index is part of an evenly distributed fraction."""
     return int((at + 1) * fraction) > int(at * fraction)

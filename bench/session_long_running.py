@@ -43,7 +43,7 @@ class LongRunningScheduler:
         )
 
     def see(self, *objects: meta.Object) -> None:
-        """The monitor observed these."""
+        """Append and apply the records that the monitor writes for these objects."""
         self.fold(self.log.see(*objects))
 
     def fold(self, records: list[envelope.Record]) -> None:
@@ -53,7 +53,7 @@ class LongRunningScheduler:
                 raise AssertionError(f"{record.key} cannot be read")
 
     def decide(self) -> schedule.SessionResult:
-        """One session; nothing of it is taken in."""
+        """Run one session without applying its decisions."""
         return schedule.run_session(
             self.cache,
             self.now,
@@ -86,12 +86,12 @@ def steady(
     *,
     is_starving: bool = False,
 ) -> dict[str, Any]:
-    """A full cluster, and one new gang of 8 after another: from its last record to its decision.
+    """Time from the last record of a new gang of 8 pods to its decision, in a full cluster.
 
-    ``waiting``: this number of further gangs are pending that fit nowhere; with ``is_starving``
-    their pods would fit on empty nodes. Times are CPU seconds, since the session is one thread
-    without waits. The clock moves by ``STEP`` from one gang to the
-    next, so that rounds include what a session does at intervals.
+    ``waiting``: number of further pending gangs, which fit nowhere; with ``is_starving`` their pods
+    would fit on empty nodes. Times are CPU seconds, since a session is one thread without waits.
+    The clock advances by ``STEP`` from one gang to the next, so that rounds include what sessions
+    do at intervals.
     """
     life = LongRunningScheduler(configuration)
     given = session_clusters.build_cluster(options)
@@ -131,7 +131,7 @@ def steady(
 
 
 def victims(nodes: int, count: int, action: str, rounds: int) -> dict[str, Any]:
-    """A full cluster, and a gang that needs the eviction of ``count`` pods: one session.
+    """Time of a session in a full cluster with a gang that needs the eviction of ``count`` pods.
 
     Each node has four pods of 8 cores. They have a lower priority (preempt), or belong to a queue
     that holds everything and deserves half (reclaim).

@@ -1,12 +1,12 @@
 """CPU seconds of simulations: ``python -m bench.simulate --data DIR philly``.
 
-Cases, from lists that others published: ``philly`` (82,247 GPU jobs of Microsoft's Philly trace on
+Cases from published traces: ``philly`` (82,247 GPU jobs of Microsoft's Philly trace on
 352 nodes, 11 queues), ``baseline`` and ``large-scale`` (15,000 and 50,000 workloads of Kueue's
 performance scenarios in 30 and 1,000 queues with cohorts, priorities, preemption and reclaim), and
 ``synthetic``, which needs no files: ``--jobs`` jobs on ``--nodes`` nodes in the built-in
 configuration.
 
-Seconds are CPU seconds of the simulation without reading files. The last line of stdout is one JSON
+CPU seconds are those of the simulation without reading files. The last line of stdout is one JSON
 object.
 """
 
@@ -103,7 +103,8 @@ def _queue(name: str, parent: str, deserved: int, most: int) -> scheduling.Queue
 
 
 def synthetic(jobs: int, nodes: int, load: float) -> workload.Scenario:
-    """One-task jobs with arrivals that are streamed: 1 to 8 cores, 10 to 1,000 s, 16 queues."""
+    """One-task jobs whose arrivals are generated on the fly: 1 to 8 cores, 10 to 1,000 s, 16
+    queues."""
     cores = 32
     mean_work = 4.5 * 505.0
     interval_us = round(workload.SECOND_US * mean_work / (nodes * cores * load))
@@ -131,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", choices=("philly", "baseline", "large-scale", "synthetic"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--jobs", type=int, default=10**9, help="so many of the jobs at most")
+    parser.add_argument("--jobs", type=int, default=10**9, help="use at most this number of jobs")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--session-interval", type=float, default=0.0)

@@ -1,11 +1,12 @@
-"""The time in which a new leader of the controller reads the published history: ``python -m
+"""The time that a new leader of the controller takes to read the published history: ``python -m
 bench.takeover``.
 
 A real Kafka broker. One term publishes three events for each of ``--pods`` live one-pod jobs, after
-``--old-events`` events of deleted jobs, and writes its state. Measured are the seconds until a
-controller has the history: a cold start without a state, which reads all events (``full``), one
-from the state (``state``), and a standby that has followed both topics (``standby``). The cluster's
-snapshots are not included: a standby has read them before. The last line is one JSON object.
+``--old-events`` events of deleted jobs, and writes its state. It measures the seconds until a
+controller has the history: after a cold start without a state, which reads all events (``full``),
+after one with the state (``state``), and for a standby that has followed both topics (``standby``).
+The cluster's snapshots are not included: a standby has read them before. The last line of stdout is
+one JSON object.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def live_events(pods: int) -> Iterator[Event]:
 
 
 async def publish(term: Term, events: Iterator[Event]) -> int:
-    """Publish all events. Returns how many there were."""
+    """Publish all events. Returns their number."""
     count = 0
     while some := list(itertools.islice(events, AT_ONCE)):
         await term.publish(some)
@@ -55,7 +56,7 @@ async def publish(term: Term, events: Iterator[Event]) -> int:
 
 
 async def timed(term: Term) -> dict[str, Any]:
-    """Become the leader. Returns seconds, seconds of cpu, and how many events were read."""
+    """Become the leader. Returns the seconds, the CPU seconds, and the number of events read."""
     gc.collect()
     began, cpu = time.perf_counter(), time.process_time()
     await term.begin()
@@ -75,7 +76,7 @@ async def measured(bus: port.Bus, arguments: argparse.Namespace) -> dict[str, An
     result["published"] = count + await publish(first, live_events(arguments.pods))
     del first
     leader = Term(bus, clock)
-    result["full"] = await timed(leader)  # there is no state yet
+    result["full"] = await timed(leader)  # no state has been written yet
     clock.pass_by(timedelta(hours=1))
     began = time.perf_counter()
     await leader.write_round()
@@ -83,7 +84,7 @@ async def measured(bus: port.Bus, arguments: argparse.Namespace) -> dict[str, An
     standby = Term(bus, clock)
     following = asyncio.create_task(standby.reader.read(to_the_end=False))
     await publish(leader, live_events(arguments.pods // 100))
-    del leader  # as if its process had ended
+    del leader  # as if the leader's process had ended
     await standby.cache.has_read(arguments.pods // 100 * len(LIVE))
     following.cancel()
     await asyncio.wait([following])

@@ -1,9 +1,9 @@
-"""How fast a large gang finds its part of the network: ``python -m bench.topology``.
+"""Time to place a large gang within a topology domain: ``python -m bench.topology``.
 
 5,000 nodes of 8 GPUs in racks of 16 nodes, spines of 8 racks and blocks of 5 spines, with some
-nodes taken. Each setting is a gang of 512 GPUs; a round is one session of a scheduler that has long
-been running, from its beginning to the decision, nothing of it taken in. The last line of stdout is
-one JSON: the best and the median of the rounds in milliseconds, by the wall clock and of the cpu.
+nodes taken. Each setting is a gang of 512 GPUs; a round is one session of a long-running scheduler,
+from its beginning to the decision, which is not applied. The last line of stdout is one JSON
+object: the best and the median of the rounds in milliseconds of wall-clock and CPU time.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from stromboli.testkit import builders
 GPU = "nvidia.com/gpu"
 GPUS = 8
 RACK, SPINE, BLOCK = 16, 8, 5
-"""Nodes of a rack, racks of a spine, spines of a block."""
+"""Nodes per rack, racks per spine, spines per block."""
 GANG_GPUS = 512
 FREE = 5
-"""One of this number of nodes is completely in use."""
+"""One in this number of nodes is completely in use."""
 GOAL_MS = 200
 CONFIGURATION: dict[str, Any] = {
     "actions": "enqueue, allocate, backfill",
@@ -50,8 +50,8 @@ CONFIGURATION: dict[str, Any] = {
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A gang: GPUs of each pod, the tier that it may span, and the number of its parts, each of
-    which may span one rack. ``fits``: whether there is room.
+    """A gang: GPUs per pod, the highest tier that it may span, and the number of its subgroups,
+    each of which must be within one rack. ``fits``: whether there is room.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Setting(msgspec.Struct, frozen=True):
 SETTINGS = (
     Setting("64 pods of 8 GPUs in a spine", 8, 2),
     Setting("512 pods of 1 GPU in a spine", 1, 2),
-    Setting("64 pods of 8 GPUs, the nearest that will do", 8, 4, is_soft=True),
-    Setting("8 parts of 8 pods, each in a rack, in a spine", 8, 2, parts=8),
+    Setting("64 pods of 8 GPUs, lowest possible tier", 8, 4, is_soft=True),
+    Setting("8 subgroups of 8 pods, each in a rack, in a spine", 8, 2, parts=8),
     Setting("64 pods of 8 GPUs in a rack: no room", 8, 1, fits=False),
 )
 
@@ -105,7 +105,8 @@ def _domains(
 
 
 def running(nodes: int) -> Iterator[meta.Object]:
-    """Pods that take one node of five, and a GPU on each other one in half of the spines."""
+    """Pods that fill one in five nodes, and use one GPU on each other node in half of the
+    spines."""
     yield builders.make_pod_group("runs", 1, phase="Running")
     for at in range(nodes):
         taken = GPUS if at % FREE == 0 else at // (RACK * SPINE) % 2
@@ -122,7 +123,7 @@ def running(nodes: int) -> Iterator[meta.Object]:
 
 
 def gang(setting: Setting) -> list[meta.Object]:
-    """The gang's PodGroup and pods, labelled by part."""
+    """The gang's PodGroup and pods, labelled by subgroup."""
     pods = GANG_GPUS // setting.gpus
     network = batch.NetworkTopology(
         mode="soft" if setting.is_soft else "hard",
@@ -156,7 +157,7 @@ def gang(setting: Setting) -> list[meta.Object]:
 
 
 def measured(setting: Setting, nodes: int, rounds: int) -> dict[str, Any]:
-    """One setting's numbers. Raises AssertionError if the gang straddles what it may span."""
+    """Measure one setting. Raises AssertionError if the gang exceeds the tier that it may span."""
     life = session_long_running.LongRunningScheduler(CONFIGURATION)
     life.see(builders.make_queue(), *network(nodes), *running(nodes), *gang(setting))
     wall, cpu = [], []
@@ -174,7 +175,7 @@ def measured(setting: Setting, nodes: int, rounds: int) -> dict[str, Any]:
         assert setting.is_soft or len(places) == int(setting.fits)
         life.cache.request_session("again")
     gc.unfreeze()
-    # The first session builds the tree of the network, later ones keep it.
+    # The first session builds the topology tree, later ones reuse it.
     return {
         "gang": setting.name,
         "best_ms": _ms(min(wall[1:])),
@@ -189,7 +190,7 @@ def _ms(seconds: float) -> float:
 
 
 def main() -> None:
-    """Measure and print; ends with status 1 above the goal."""
+    """Measure and print; the exit status is 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=10)

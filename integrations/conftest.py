@@ -16,13 +16,13 @@ NODES, CPUS = 2, 4
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a system with process nodes, also in ``STROM_SERVER``; tests use names of
-    their own."""
+    """The address of a system with process nodes, also in ``STROM_SERVER``. Tests share it, so each
+    uses other names."""
     nodes = tuple(machine.node_documents(NODES, machine.resources(), cpu=str(CPUS)))
     options = system.Options(state=tmp_path_factory.mktemp("system"), process_nodes=nodes)
     with system_in_thread(options) as address, pytest.MonkeyPatch.context() as patch:
         patch.setenv("STROM_SERVER", address)
-        # The programs of an environment are found as after its activation.
+        # The programs of this environment are found on PATH as after its activation.
         patch.setenv("PATH", f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
         yield address
 

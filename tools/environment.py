@@ -1,15 +1,15 @@
-"""Builds `.venv` from the hashed lock, and does nothing when it is already what the lock says.
+"""Builds `.venv` from the hashed lock. Does nothing if it already matches the lock.
 
-Steps: a virtual environment of the running Python, uv into it by pip (pinned and hashed in
-`tools/uv.txt`), the lock by uv, the workspace's members editable. Standard library only: nothing
-is installed yet.
+Steps: create a virtual environment of the running Python, install uv with pip (pinned and hashed in
+`tools/uv.txt`), install the lock with uv, and install the workspace's members as editable. Uses
+only the standard library, since no package is installed yet.
 
 Invariants:
-- `.venv/stromboli-setup.json` has the digest of everything the environment was built from. It
-  is written last. While a setup runs it contains `incomplete`, so a setup that was killed at any
-  point is repeated from the start: a half unpacked package looks installed to every installer.
-- pip's settings (index, find-links, certificate, proxy) are applied, although uv reads none
-  of them; the user's settings of uv itself have precedence.
+- `.venv/stromboli-setup.json` has the digest of everything the environment was built from. It is
+  written last. While a setup runs it contains `incomplete`, so a setup that was killed at any point
+  is repeated from the start, since installers treat a partly unpacked package as installed.
+- pip's settings (index, find-links, certificate, proxy) are applied, although uv reads none of
+  them; the user's settings of uv itself have precedence.
 - No Python is ever downloaded, and every third party file is checked against its hash.
 """
 
@@ -31,7 +31,7 @@ STAMP = Path(".venv/stromboli-setup.json")
 STATE = Path(".strom")
 INCOMPLETE = "incomplete"
 
-# pip's setting -> the variable by which uv (or the TLS library in it) takes the same thing.
+# pip's setting -> the variable that has the same meaning for uv (or its TLS library).
 UV_VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -42,14 +42,14 @@ UV_VARIABLES = {
     "proxy": "ALL_PROXY",
     "timeout": "UV_HTTP_TIMEOUT",
 }
-# What a user may have set instead; then pip's word on the same matter is not passed on.
+# Other variables of the same meaning. If a user has set one, pip's setting is not passed on.
 ALTERNATIVES = {
     "UV_DEFAULT_INDEX": ("UV_INDEX_URL",),
     "UV_INDEX": ("UV_EXTRA_INDEX_URL",),
     "SSL_CERT_FILE": ("SSL_CERT_DIR",),
     "ALL_PROXY": ("all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"),
 }
-# Texts with which pip, uv and the resolver report that the package index is not reachable.
+# Texts by which pip, uv and the resolver report that the package index is not reachable.
 UNREACHABLE = (
     "dns error",
     "error sending request",
@@ -64,11 +64,12 @@ UNREACHABLE = (
 
 
 class SetupError(Exception):
-    """A step failed; the text is the one line that a person needs."""
+    """A step failed. The text is one line: what failed, and what to do."""
 
 
 def main(root: str) -> int:
-    """Make `.venv` match the lock and return the exit status; under 0.1 s if it matches already."""
+    """Make `.venv` match the lock and return the exit status. Takes less than 0.1 s if it matches
+    already."""
     os.chdir(root)
     want = fingerprint(Path())
     if read_stamp() == want:
@@ -76,7 +77,7 @@ def main(root: str) -> int:
     STATE.mkdir(exist_ok=True)
     with open(STATE / "setup.lock", "w") as lock:
         # Of two concurrent `make`s, the second one waits. The steps inherit the lock, so that it
-        # also waits for one that outlives a killed setup.
+        # also waits for steps that outlive a killed setup.
         fcntl.fcntl(lock, fcntl.F_SETFD, 0)  # inheritable
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = read_stamp()
@@ -88,12 +89,12 @@ def main(root: str) -> int:
             print(f"setup: {failure}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("setup: interrupted; the next `make` starts it afresh", file=sys.stderr)
+            print("setup: interrupted; the next `make` starts it again", file=sys.stderr)
             return 130
     return 0
 
 
-# --- what the environment is made of
+# --- contents of the environment
 
 
 def members(root: Path) -> list[str]:
@@ -104,7 +105,8 @@ def members(root: Path) -> list[str]:
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """Everything that decides what the environment holds, as the stamp records it."""
+    """The digests of everything that determines the content of the environment, as the stamp
+    records them."""
     digest = hashlib.sha256()
     sources = ["requirements.txt", "tools/uv.txt", "tools/environment.py"]
     for name in [*sources, *(f"{member}/pyproject.toml" for member in members(root))]:
@@ -113,12 +115,12 @@ def fingerprint(root: Path) -> dict[str, str]:
     return {
         "content": digest.hexdigest(),
         "python": f"{PYTHON}.{sys.version_info.micro} {sys.base_prefix}",
-        "checkout": str(root.absolute()),  # scripts and editable members hold absolute paths
+        "checkout": str(root.absolute()),  # scripts and editable members contain absolute paths
     }
 
 
 def read_stamp() -> dict[str, str]:
-    """The stamp of the present environment, empty if it is missing or cannot be read."""
+    """The stamp of the existing environment; empty if it is missing or cannot be read."""
     try:
         stamp = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -127,7 +129,8 @@ def read_stamp() -> dict[str, str]:
 
 
 def can_keep(found: Mapping[str, str], want: Mapping[str, str]) -> bool:
-    """Whether the present environment was completed by this Python in this very checkout."""
+    """Whether the existing environment was completed by this Python in this checkout, so that it
+    can be updated."""
     return found.get("content", INCOMPLETE) != INCOMPLETE and all(
         found.get(part) == want[part] for part in ("python", "checkout")
     )
@@ -137,7 +140,8 @@ def can_keep(found: Mapping[str, str], want: Mapping[str, str]) -> bool:
 
 
 def build(want: dict[str, str], keep: bool) -> None:
-    """Bring the environment up to `want`, from nothing unless `keep`.
+    """Build the environment described by `want`: update the existing one if `keep`, else create a
+    new one.
 
     Raises SetupError with the one line to show.
     """
@@ -147,7 +151,7 @@ def build(want: dict[str, str], keep: bool) -> None:
     if not keep:
         print_progress(f"Python {PYTHON}, a new environment in .venv")
         require_ensurepip()
-        # A venv made by a venv's Python would hang on that one; the base outlives it.
+        # A venv created by the Python of another venv would depend on that one, so use its base.
         base = getattr(sys, "_base_executable", sys.executable)
         run("creating .venv", [base, "-m", "venv", "--clear", ".venv"], os.environ)
     STAMP.write_text(json.dumps({"content": INCOMPLETE}))
@@ -163,7 +167,7 @@ def build(want: dict[str, str], keep: bool) -> None:
     environment = uv_environment(settings, os.environ)
     uv = [".venv/bin/uv", "pip"]
     no_index = ["--no-index"] if settings.get("no-index", "").lower() in TRUE else []
-    print_progress("installing what requirements.txt lists")
+    print_progress("installing the packages of requirements.txt")
     locked = ["requirements.txt", "tools/uv.txt"]  # both, or the sync would remove uv
     run(
         "installing the locked packages",
@@ -182,10 +186,11 @@ def build(want: dict[str, str], keep: bool) -> None:
 
 
 def require_ensurepip() -> None:
-    """Raise SetupError, naming the package to install, if this Python cannot make environments."""
+    """Raise SetupError, which names the package to install, if this Python cannot create virtual
+    environments."""
     try:
-        import ensurepip  # noqa: F401 - Debian ships it in a package of its own
-        import venv  # noqa: F401 - asked for its presence only
+        import ensurepip  # noqa: F401 - a separate package in Debian
+        import venv  # noqa: F401 - checks only that it exists
     except ImportError:
         raise SetupError(
             f"Python {PYTHON} here comes without venv and ensurepip: on Debian or Ubuntu run "
@@ -194,14 +199,14 @@ def require_ensurepip() -> None:
 
 
 def print_progress(progress: str) -> None:
-    """Print the progress, immediately even through a pipe."""
+    """Print the progress and flush it, so that a pipe shows it immediately."""
     print(f"setup: {progress}", flush=True)
 
 
 def run(step: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Run one step and return its stdout; all of its output is added to `.strom/setup.log`.
 
-    Raises SetupError with the step and what to do about it.
+    Raises SetupError with the step and the next step of the user.
     """
     done = subprocess.run(
         command,
@@ -228,19 +233,19 @@ def summarize_failure(output: str) -> str:
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
-    last = (errors or lines or ["it said nothing"])[-1]
+    last = (errors or lines or ["it printed no message"])[-1]
     return f"{last} (details: .strom/setup.log)"
 
 
 # --- pip's settings for uv
 
 TRUE = ("1", "true", "yes", "on")
-# Later ones win, as they do in pip: files for all commands, for `install`, the environment.
+# Later ones take precedence, as in pip: files for all commands, for `install`, the environment.
 SECTIONS = ("global", "install", ":env:")
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """The settings that `pip install` would use, from the output of `pip config list`."""
+    """The effective settings of `pip install`, from the output of `pip config list`."""
     found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for line in listing.splitlines():
         key, equals, value = line.partition("=")
@@ -255,25 +260,27 @@ def uv_environment(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     """`environ` with pip's settings in uv's names, unless the user has set them for uv."""
     result = {**environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
     for misleading in ("UV_SYSTEM_PYTHON", "UV_REQUIRE_HASHES", "UV_NO_BINARY"):
-        result.pop(misleading, None)  # each would contradict a step of the setup
+        result.pop(misleading, None)  # these would contradict a step of the setup
     for name, variable in UV_VARIABLES.items():
         value = in_uv_words(name, pip.get(name, ""))
         taken = (variable, *ALTERNATIVES.get(variable, ()))
         if value and not any(other in environ for other in taken):
             result[variable] = value
             if name == "extra-index-url":
-                # pip searches all indexes; uv would stop at the first one with the name. The hashes
-                # make a further search safe.
+                # pip searches all indexes; uv would stop at the first one that has the package.
+                # The hashes make searching all of them safe.
                 result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if system_has_certificates():
-        result.setdefault("UV_SYSTEM_CERTS", "true")  # like pip: it contains a company's own CA
+        # As in pip: the system's store may contain a company's CA.
+        result.setdefault("UV_SYSTEM_CERTS", "true")
     return result
 
 
 def in_uv_words(name: str, value: str) -> str:
-    """A value of pip's as uv's variable wants it: other separators, no absent folders."""
+    """A value of a pip setting in the format of uv's variable: with other separators, and without
+    folders that do not exist."""
     if name == "find-links":
-        # pip skips a folder that is not there, uv stops at it.
+        # pip ignores a folder that does not exist; uv fails.
         places = [place for place in value.split() if "://" in place or os.path.exists(place)]
         return ",".join(places)
     if name in ("extra-index-url", "trusted-host"):
@@ -282,6 +289,6 @@ def in_uv_words(name: str, value: str) -> str:
 
 
 def system_has_certificates() -> bool:
-    """Whether the system's own store of certificates holds any; bare containers have none."""
+    """Whether the system's certificate store has certificates; minimal containers have none."""
     paths = ssl.get_default_verify_paths()
     return bool(paths.cafile or (paths.capath and os.listdir(paths.capath)))

@@ -1,7 +1,8 @@
-"""Builds `.venv-integrations`: all of `.venv` and the engines of `integrations/requirements.txt`.
+"""Builds `.venv-integrations`: the packages of `.venv` and the engines of
+`integrations/requirements.txt`.
 
-An environment of its own, so that Dask, Snakemake and others are installed only for the tests that
-run them. It is built again when a lock or a member changes; otherwise nothing is done.
+It is a separate environment, so that Dask, Snakemake and others are installed only for the tests
+that run them. It is rebuilt when a lock or a member changes.
 """
 
 import hashlib
@@ -19,14 +20,14 @@ LOCKS = ("requirements.txt", "integrations/requirements.txt")
 
 
 def fingerprint() -> str:
-    """Digest of everything that decides what the environment contains."""
+    """Digest of everything that determines the content of the environment."""
     digest = hashlib.sha256(str(environment.fingerprint(Path())).encode())
     digest.update(Path(LOCKS[1]).read_bytes())
     return digest.hexdigest()
 
 
 def build() -> None:
-    """Build the environment from nothing. Raises SetupError."""
+    """Build a new environment. Raises SetupError."""
     python, uv = str(FOLDER / "bin/python"), ".venv/bin/uv"
     listing = environment.run(
         "reading pip's settings", [".venv/bin/python", "-m", "pip", "config", "list"], os.environ

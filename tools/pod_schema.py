@@ -26,9 +26,9 @@ QUANTITIES = {
     ("V1VolumeResourceRequirements", "requests"),
     ("V1PodSpec", "overhead"),
 }
-"""Fields that take a string or a number; the client's models call them strings."""
+"""Fields that may be a string or a number; in the client's models they are strings."""
 _SCALARS = {"str": "string", "datetime": "string", "int": "integer", "bool": "boolean"}
-"""Python type of the client -> JSON type. Every other type without a model takes any value."""
+"""Python type in the client's models -> JSON type. Other types without a model allow any value."""
 
 
 def table() -> dict[str, dict[str, str]]:

@@ -2,10 +2,10 @@
 
     python -m tools.release_version [--check]
 
-The root's `project.version` is the one place to change for a release. Packages, charts and the
-image tags in the documentation repeat it, because each of them is also read alone: a wheel is
-built from its own `pyproject.toml`, a chart is installed from a clone. `strom version` prints the
-version of the installed package. The chart of the trial broker has Kafka's own `appVersion`.
+For a release, only the root's `project.version` is changed. Packages, charts and the image tags in
+the documentation repeat it, because each of them is also read alone: a wheel is built from its own
+`pyproject.toml`, a chart is installed from a clone. `strom version` prints the version of the
+installed package. The chart of the trial broker has Kafka's own `appVersion`.
 """
 
 import re
@@ -25,13 +25,13 @@ PAGES = ("docs/install.md", "docs/history.md")
 
 
 def current(root: Path = ROOT) -> str:
-    """The version that is released next."""
+    """The version of the next release."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["version"])
 
 
 def outputs(root: Path = ROOT) -> dict[Path, str]:
-    """Path -> what the file should hold."""
+    """Path -> expected content of the file."""
     patterns = {
         root / member / "pyproject.toml": [_PROJECT] for member in environment.members(root)
     }
@@ -49,14 +49,16 @@ def outputs(root: Path = ROOT) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write, or compare."""
+    """Write the files, or compare them with ``--check``."""
     stale = {
         path: text for path, text in outputs().items() if path.read_text(encoding="utf-8") != text
     }
     if sys.argv[1:] == ["--check"]:
         if stale:
             names = ", ".join(path.relative_to(ROOT).as_posix() for path in stale)
-            sys.exit(f"not of version {current()}: {names}; run python -m tools.release_version")
+            sys.exit(
+                f"out of date for version {current()}: {names}; run python -m tools.release_version"
+            )
         return
     for path, text in stale.items():
         path.write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Software bills of materials of the services' images: ``make sbom``.
+"""Generates software bills of materials of the services' images: ``make sbom``.
 
 One CycloneDX 1.6 document for each service, from the locked requirements that its image installs:
 every package with its version and the digests that are allowed for it. Equal locks give equal
-bytes. The base image has packages of its own, which a scanner of images lists.
+bytes. The packages of the base image are not included; an image scanner lists them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _DIGEST = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def components(requirements: str) -> Iterator[dict[str, Any]]:
-    """The packages of a lock. Raises ValueError for a line that pins no version."""
+    """The packages of a lock. Raises ValueError for an entry without a pinned version."""
     for entry in re.split(r"(?<!\\)\n", requirements):
         if not entry.strip() or entry.startswith("#"):
             continue
@@ -40,7 +40,7 @@ def components(requirements: str) -> Iterator[dict[str, Any]]:
 
 
 def document(service: str, requirements: str) -> dict[str, Any]:
-    """The bill of one service's image."""
+    """The bill of materials of one service's image."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -65,9 +65,9 @@ def write(folder: Path) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Write the bills into a folder."""
+    """Write the bills of materials into a folder."""
     parser = argparse.ArgumentParser(prog="python -m tools.sbom")
-    parser.add_argument("folder", type=Path, help="where NAME.cdx.json is written")
+    parser.add_argument("folder", type=Path, help="folder for the files NAME.cdx.json")
     folder: Path = parser.parse_args(words).folder
     folder.mkdir(parents=True, exist_ok=True)
     write(folder)

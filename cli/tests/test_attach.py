@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
     [
         (("exec", "a", "--tool", "jupyter", "--", "true"), "it has no such debug tool now"),
         (("exec", "a", "--tool", "jupyter", "--index", "0", "--", "true"), "a debug tool has one"),
-        (("port-forward", "a"), "there is no port to forward"),
+        (("port-forward", "a"), "no port to forward is named"),
         (("port-forward", "a", "--tool", "jupyter"), "it has no such debug tool now"),
     ],
 )

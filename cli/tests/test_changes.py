@@ -90,7 +90,7 @@ def test_scale_shows_the_warnings_of_admission(strom: Any, tmp_path: Path) -> No
     document["spec"]["plugins"] = {"ssh": ["--no-root"]}
     file = tmp_path / "a.json"
     file.write_text(json.dumps(document))
-    warning = "Warning: spec.plugins.ssh: --no-root ignored: unknown"
+    warning = "Warning: spec.plugins.ssh: --no-root ignored as unknown"
     applied = strom("apply", "-f", str(file))
     assert applied.stderr.startswith(warning)
     scaled = strom("job", "scale", "a", "--replicas", "5")
@@ -105,8 +105,9 @@ def test_scale_keeps_the_minimum_of_an_elastic_job_by_default(api_server: Any, s
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[:2] == [
         "strom: job default/a: rejected with 1 error",
-        "  replicas: that leaves 2 pods, and the job needs 3 (minAvailable); enough for 3, or "
-        "lower minAvailable, too, with --min; suspend the job to stop all of it",
+        "  replicas: the job would have 2 pods, but needs 3 (minAvailable); "
+        "replicas for at least 3 pods, or a lower minAvailable (--min); to stop all pods, "
+        "suspend the job",
     ]
     strom("job", "scale", "a", "-r", "3")
     strom("job", "scale", "a", "-r", "2", "--min", "1")
@@ -136,7 +137,7 @@ def test_scale_wants_to_know_which_task_of_several(
             f"  task: {why}; one of ps, worker",
         ]
     fewer = strom("job", "scale", "a", "-r", "1", "-t", "worker")
-    assert "that leaves 1 pods, and task worker needs 2" in fewer.stderr
+    assert "task worker would have 1 pods, but needs 2" in fewer.stderr
     assert strom("job", "scale", "a", "-r", "1", "-t", "worker", "-m", "2").exit_code == 0
     scaled = api_server.job("a").spec
     assert (scaled.tasks[1].replicas, scaled.tasks[1].min_available) == (1, 1)

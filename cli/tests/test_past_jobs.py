@@ -142,7 +142,7 @@ def test_a_job_without_evictions_has_a_note(past: Past, strom: Any) -> None:
     shown = strom("lineage", "a")
     assert (shown.stdout, shown.stderr) == (
         "",
-        "No evictions of default/a, and none for it.\n",
+        "No evictions of pods of default/a, and none that made room for it.\n",
     )
 
 

@@ -289,4 +289,4 @@ def test_a_job_that_is_accepted_with_warnings_shows_them(strom: Any, tmp_path: P
     file.write_text(yaml.safe_dump(document))
     ran = strom("job", "run", "-f", str(file))
     assert ran.exit_code == 0, ran.stderr
-    assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root ignored: unknown")
+    assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root ignored as unknown")

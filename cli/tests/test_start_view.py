@@ -41,7 +41,7 @@ def start(
         (start(answer="not-within-7-days"), "not within 7 days (as of 30s ago)", ">7d"),
         (
             start(answer="blocked-by-quota"),
-            "blocked by quota: its queue does not admit it as it is (as of 30s ago)",
+            "blocked by quota: its queue does not admit it with its present limits (as of 30s ago)",
             "quota",
         ),
         (start(answer="can-never-fit"), "can never fit (as of 30s ago)", "never"),

@@ -14,6 +14,7 @@ from stromboli.cli import lazy, main
 
 CPU_S = 0.25
 """The goal for a command on an idle machine."""
+MOST_MEASURED = 20
 MEASURED = 5
 """Runs, of which the fastest counts: the others share the machine with other tests."""
 MODULES = {("--help",): 300, ("job", "list"): 430, ("queue", "get", "a"): 430}
@@ -124,6 +125,13 @@ def test_a_command_takes_a_quarter_of_a_second_of_cpu(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     run(tmp_path, *arguments)  # compiles
-    needed_s = min(cpu_s(tmp_path, *arguments) for _ in range(MEASURED))
-    # On a busy machine everything takes longer, so the libraries that a command needs count, too.
-    assert needed_s <= CPU_S or needed_s <= 1.6 * min(libraries_s(tmp_path) for _ in range(3))
+    needed_s = libraries = float("inf")
+    for measured in range(1, MOST_MEASURED + 1):
+        needed_s = min(needed_s, cpu_s(tmp_path, *arguments))
+        libraries = min(libraries, libraries_s(tmp_path))
+        # Other processes on the machine only add to a measured time, so the least of some is used.
+        # Where everything takes longer, the libraries that a command needs do, too.
+        is_quick = needed_s <= CPU_S or needed_s <= 1.6 * libraries
+        if is_quick and measured >= MEASURED:
+            return
+    assert needed_s <= max(CPU_S, 1.6 * libraries)

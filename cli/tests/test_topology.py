@@ -82,7 +82,7 @@ def test_inconsistent_hyper_nodes_are_reported() -> None:
     """The scheduler uses the same tree."""
     root, complaints = topology.domain_tree(cluster_objects(hyper_node("r3", 1, "Node", "n1")))
     assert complaints == [
-        "node n1 is a member of r1 and of r3: it counts for none of them",
+        "node n1 is a member of r1 and of r3: it belongs to none of them",
         f"{OUTSIDE}: n1, n4",
     ]
     assert msgspec.to_builtins(root)["nodes"] == 4

@@ -159,7 +159,7 @@ def test_missing_rights_are_one_line_with_an_alternative() -> None:
     with pytest.raises(CommandError) as caught:
         top.read_table(cast("Any", Tenant()), top.What.QUEUES)
     news = caught.value.lines()
-    assert news[0] == "strom: top: it needs to read the whole cluster: 20 permissions are missing"
+    assert news[0] == "strom: top: it reads the whole cluster: 20 permissions are missing"
     assert news[1].startswith("next: list your own jobs: strom job list -n NAMESPACE; or ask")
     assert len(news) == 2
 

@@ -1,4 +1,4 @@
-"""Rules of vcctl and the v* programs: what scripts that exist rely on (spec/cli.md)."""
+"""Rules of vcctl and the v* programs: what scripts that exist rely on."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rules of ``vcctl jobflow`` and ``vcctl jobtemplate`` (spec/cli.md 2, 3.5)."""
+"""Rules of ``vcctl jobflow`` and ``vcctl jobtemplate``."""
 
 import json
 from datetime import timedelta

@@ -37,7 +37,7 @@ def test_a_job_in_one_line_has_environment_time_gpus_and_indexes() -> None:
 def test_an_invalid_array_is_reported_before_anything_is_sent(wrong: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="array"):
         job("a", image="i", **wrong)
-    with pytest.raises(errors.InvalidArgumentError, match="replicas of an array"):
+    with pytest.raises(errors.InvalidArgumentError, match="leave out replicas"):
         job("a", image="i", array="0-9", replicas=2)
 
 

@@ -252,7 +252,7 @@ async def test_an_unsupported_request_is_named(cluster: EmbeddedCluster) -> None
     [
         (CONFIG_MAPS, objects.make(PODS, "c"), "kind is 'Pod', not 'ConfigMap'"),
         (CONFIG_MAPS, b'{"apiVersion":"v1","kind":"ConfigMap","metadata":3}', "is not an object"),
-        (CONFIG_MAPS, objects.config_map("c", {"resourceVersion": "1"}), "a new object has none"),
+        (CONFIG_MAPS, objects.config_map("c", {"resourceVersion": "1"}), "must not be set"),
         (CONFIG_MAPS, objects.config_map("c", {"labels": {"a": 1}}), "labels"),
         (PODS, objects.make(PODS, "p"), "spec.containers: at least one"),
         (PODS, objects.pod("p", priority=7), "its priority class has 0"),

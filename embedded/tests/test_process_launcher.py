@@ -224,7 +224,7 @@ async def test_200_mb_of_output_are_bounded_on_disk_and_the_last_of_it_is_whole(
     on_disk = sum(path.stat().st_size for path in segment_files(place.folder / "log"))
     assert KEEP_BYTES <= on_disk <= KEEP_BYTES + segments.SEGMENT_BYTES
     first, _, kept = (await place.read()).partition(b"\n")
-    assert first == b"[%d bytes before this are no longer kept]" % (written - on_disk)
+    assert first == b"[%d earlier bytes are no longer kept]" % (written - on_disk)
     lines = (b"%d\n" % number for number in range(24000001 - len(kept) // 9 - 1, 24000001))
     assert b"".join(lines).endswith(kept)
 

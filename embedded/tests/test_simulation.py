@@ -1,5 +1,7 @@
 """The rules of a simulation, each on the smallest scenario that shows it."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.api import meta, scheduling
 
 PREEMPTING = simulations.configured(
     "enqueue, allocate, preempt", ("priority", "gang", "predicates"), enablePreemptable=False
@@ -36,6 +39,38 @@ def test_an_elastic_job_starts_with_its_gang_and_ends_with_its_last_task() -> No
     ran = Simulated(nodes(2), [job("elastic", 0, 10, tasks=3, min_available=2)])
     assert ran.starts_s == {"elastic": 0}
     assert ran.ends_s == {"elastic": 20}
+
+
+def synchronous(each: workload.Job) -> workload.Job:
+    return msgspec.structs.replace(each, is_synchronous=True)
+
+
+def test_a_synchronous_job_makes_progress_while_all_of_its_tasks_run() -> None:
+    """Its first task holds a node from the start, and works when the second one has one, too."""
+    other = job("other", 0, 30)
+    training = synchronous(job("training", 1, 10, tasks=2, min_available=1))
+    ran = Simulated(nodes(2), [other, training])
+    assert ran.starts_s == {"other": 0, "training": 1}
+    assert ran.ends_s == {"other": 30, "training": 40}
+
+
+def test_synchronous_jobs_that_are_no_gangs_may_keep_each_other_waiting() -> None:
+    first, second = (synchronous(job(name, 0, 10, tasks=3, min_available=1)) for name in ("a", "b"))
+    fair = simulations.configured("allocate", ("drf", "predicates"))
+    ran = Simulated(nodes(4), [first, second], options(configured=fair))
+    assert ran.ends_s == {}
+    assert ran.kernel.stopped == "no event is left"
+
+
+@pytest.mark.parametrize(("keeps_progress", "end_s"), [(True, 250), (False, 280)])
+def test_a_synchronous_job_that_lost_a_task_waits_for_it(
+    keeps_progress: bool, end_s: float
+) -> None:
+    """The other task keeps its node and its progress."""
+    training = synchronous(job("training", 0, 200, tasks=2, min_available=1))
+    jobs = [training, job("high", 30, 50, tasks=1, priority=10)]
+    ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING, keeps_progress=keeps_progress))
+    assert ran.ends_s == {"high": 80, "training": end_s}
 
 
 def test_an_evicted_gang_starts_over() -> None:
@@ -147,3 +182,42 @@ def test_sessions_of_different_times_may_share_an_interval() -> None:
     coarse = Simulated(nodes(30), jobs, options(interval_us=10 * simulations.SECOND))
     assert coarse.kernel.scheduler.sessions < exact.kernel.scheduler.sessions / 2
     assert all(0 <= coarse.starts_s[name] - at <= 10 for name, at in exact.starts_s.items())
+
+
+def test_queues_of_a_tree_do_not_take_room_from_each_other_without_end() -> None:
+    """b1 and a2 hold all that their branches deserve when b2 comes: it takes from b1, and not from
+    branch a, which would be served first and take it back."""
+    configured = config_reader.read_configuration(
+        {
+            "actions": "allocate, reclaim",
+            "tiers": [
+                {"plugins": [{"name": "gang"}, {"name": "predicates"}]},
+                {"plugins": [{"name": "capacity", "enableHierarchy": True}]},
+            ],
+        },
+        actions.NAMES,
+        plugins.NAMES,
+    )
+    queues = [
+        scheduling.Queue(
+            metadata=meta.ObjectMeta(name=name),
+            spec=scheduling.QueueSpec(parent=parent, deserved={"cpu": cpu}, reclaimable=True),
+        )
+        for name, parent, cpu in (
+            ("a", "", "4"), ("b", "", "4"), ("a2", "a", "2"), ("b1", "b", "2"), ("b2", "b", "2"),
+        )
+    ]  # fmt: skip
+    jobs = [
+        job(f"{queue}-{begin_s}-{number}", begin_s, 1000, queue=queue)
+        for begin_s, queue in enumerate(("a2", "b1", "a2", "b2"))
+        for number in range(4)
+    ]
+    scenario = workload.Scenario(
+        nodes(8), jobs, tuple(queues), (),
+        options(configured=configured, keeps_progress=True, until_us=900 * simulations.SECOND),
+    )  # fmt: skip
+    simulated = kernel.Simulation(scenario)
+    simulated.run()
+    held = Counter(each.job.queue for each in simulated.runs.values() for _ in range(each.running))
+    assert held == {"a2": 4, "b1": 2, "b2": 2}
+    assert simulated.measured.evictions == 2

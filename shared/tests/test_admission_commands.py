@@ -31,7 +31,7 @@ QUEUES = {
         ("OpenQueue", "in-team", ""),
         ("OpenQueue", "in-ends", ""),
         ("OpenQueue", "root", ""),
-        ("CloseQueue", "root", "the root is never closed"),
+        ("CloseQueue", "root", "the root queue cannot be closed"),
         ("CloseQueue", "in-team", ""),
         ("AbortJob", "team", "'AbortJob' is not an action on a Queue"),
         ("OpenQueue", "", "no target"),
@@ -54,7 +54,7 @@ def test_a_command_that_waits_for_the_parent_queue_has_a_warning() -> None:
         for name in ("in-team", "in-open")
     ]
     said = [list(user_commands.warnings(it, QUEUES)) for it in made]
-    assert said == [["queue in-team opens with queue team above it, which is Closed"], []]
+    assert said == [["queue in-team opens with its parent queue team, which is Closed"], []]
 
 
 @pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])

@@ -487,7 +487,7 @@ def test_an_array_is_a_gang_only_with_min_available_and_replicas_limit_concurren
 def test_an_array_has_one_task_a_bound_and_names_that_fit() -> None:
     assert "10001 indexes" in refused(job(array={"indexes": "0-10000"}))["spec.array.indexes"]
     two = job(array={"indexes": "0-9"}, tasks=[task(), task(name="more")])
-    assert refused(two) == {"spec.tasks": "2 tasks of an array"}
+    assert refused(two) == {"spec.tasks": "an array with 2 tasks"}
     long = job(array={"indexes": "9999"}, tasks=[task(name="t" * 54)])
     assert "which has 65 characters" in refused(long)["spec.tasks[0].name"]
 

@@ -184,7 +184,7 @@ def test_a_required_field_that_is_absent_or_null_is_missing(
         ({"exactMatch": {"name": "s0"}}, None),
         ({"regexMatch": {"pattern": "s"}}, None),
         ({"labelMatch": {}}, None),
-        ({}, "has none of the alternatives"),
+        ({}, "has none of the alternative fields"),
         (BOTH_MATCHES, "has exactMatch and regexMatch"),
     ],
 )

@@ -58,8 +58,8 @@ def with_fewer_values(theirs: Document) -> None:
         (without_status, "status is not a subresource"),
         (of_another_version, "version v1alpha1 is not served"),
         (not_served, "version v1alpha1 is not served"),
-        (of_another_scope, "its objects are Cluster, not Namespaced"),
-        (with_fewer_values, "spec.networkTopology.mode: no hard"),
+        (of_another_scope, "its scope is Cluster, not Namespaced"),
+        (with_fewer_values, "spec.networkTopology.mode: does not allow hard"),
     ],
 )
 def test_missing_fields_are_reported(change: Any, said: str) -> None:

@@ -4,6 +4,7 @@ soon.
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -330,3 +331,31 @@ async def test_a_fenced_leader_must_acquire_the_lease_again() -> None:
             while only.began < 2:  # noqa: ASYNC110 - of another task
                 await asyncio.sleep(0.01)
         assert len(shared.seen.mark) > len(before)
+
+
+async def test_replicas_that_replace_each_other_pause_longer_each_time() -> None:
+    """Whatever lets two replicas lead at once must not keep the broker busy with their terms."""
+    paused: list[float] = []
+    enough = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 6:
+            enough.set()
+        await asyncio.sleep(0)
+
+    async def replaced(lead: leader_election.Leadership) -> None:
+        await lead.acquired()
+        raise errors.ReplacedError("another has opened")
+
+    health = runtime.Health("a")
+    keeper = leader_election.LeaderElector(Shared().place(), "a", QUICK, health)
+    task = asyncio.create_task(
+        leader_election.serve_in_terms(keeper, replaced, health, pause=pause)
+    )
+    await soon(enough)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert all(later > earlier for earlier, later in itertools.pairwise(paused[:6]))
+    assert health.notes["role"].startswith("replaced")

@@ -26,8 +26,11 @@ def test_our_own_policy_protects_them() -> None:
 
 def test_without_the_policy_or_its_binding_they_are_not_protected() -> None:
     policy, binding = served()
-    assert "no ValidatingAdmissionPolicy " in pod_annotations.shortcoming(None, binding)
-    assert "no ValidatingAdmissionPolicyBinding" in pod_annotations.shortcoming(policy, None)
+    absent = f"{pod_annotations.NAME} does not exist"
+    found = pod_annotations.shortcoming(None, binding)
+    assert found == f"the ValidatingAdmissionPolicy {absent}"
+    found = pod_annotations.shortcoming(policy, None)
+    assert found == f"the ValidatingAdmissionPolicyBinding {absent}"
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     shown, lines = await replayed(tmp_path)
     assert (shown.exit_code, lines) == (1, [])
     assert shown.stderr == (
-        f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: there is no log\n"
+        f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: this folder has no log\n"
         "next: set --state to the folder of strom up, or name a broker\n"
     )
     assert not state_folder.embedded(tmp_path).exists()

@@ -122,9 +122,9 @@ async def test_what_other_clients_do_to_jobs_is_detected(live_system: ObservedSy
         await _named(
             live_system,
             namespace,
-            "Job flow-first was deleted by nobody",
+            "Job flow-first was deleted, but not by a user",
             "flow flow created job flow-first 2 times",
-            "Pod restarted-main-0 was deleted by nobody",
+            "Pod restarted-main-0 was deleted, but neither by a user nor by a policy",
             "job restarted was retried and no pod of its version 0 had failed",
             "job restarted was retried 1 times",
             "job copied has pods of versions 0 and 1 on nodes",

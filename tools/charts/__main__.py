@@ -1,10 +1,10 @@
-"""Generates the files of the charts that derive from the code; with `--check` it only compares.
+"""Generates the chart files that are derived from code; with `--check` it only compares.
 
     python -m tools.charts [--check]
 
 Custom resource definitions, policies and webhooks come from the code, the permitted values from
-`schemas`; `charts/common/global.yaml` has the values that all services share. With
-`--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+`schemas`; `charts/common/global.yaml` has the values that all services share. With `--check`
+nothing is written, and the exit status is 1 if a file is out of date.
 """
 
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def outputs() -> dict[Path, str]:
-    """Path -> what the file should hold."""
+    """Path -> expected content of the file."""
     return {
         ROOT / name: text
         for part in (objects.files(), schemas.files(), shared_values.files(ROOT))
@@ -25,7 +25,7 @@ def outputs() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write, or compare."""
+    """Write the files, or compare them with ``--check``."""
     stale = [
         path
         for path, text in outputs().items()
@@ -34,7 +34,7 @@ def main() -> None:
     if sys.argv[1:] == ["--check"]:
         if stale:
             names = ", ".join(path.relative_to(ROOT).as_posix() for path in stale)
-            sys.exit(f"not up to date: {names}; run python -m tools.charts")
+            sys.exit(f"out of date: {names}; run python -m tools.charts")
         return
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the charts install of the code's own: definitions, policies, webhooks."""
+"""Chart templates that are generated from code: custom resource definitions, policies, webhooks."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from stromboli.shared.jobspec.policies import pod_annotations
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
 NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
-"""Without a space, at which a long line would be folded."""
+"""Placeholders without spaces, at which YAML would fold a long line."""
 ACCOUNTS = "@service-accounts@"
 RELEASE = "@release@"
 WHERE = "https://release"
@@ -23,7 +23,7 @@ class _Writer(yaml.SafeDumper):
 
 
 def files() -> dict[str, str]:
-    """Path below the repository -> text."""
+    """Path relative to the repository -> content of the file."""
     definitions = {
         f"charts/base/crds/{document['spec']['names']['plural']}.yaml": HEAD.format(
             source="shared/src/stromboli/shared/jobspec/crds/source"
@@ -45,7 +45,7 @@ def _yaml(*documents: Any) -> str:
 
 
 def _policies() -> str:
-    """The policy for pods always, the others if they replace the webhooks."""
+    """The policies: that for pods always, the others if they replace the webhooks."""
     plurals = [path.stem for path in policies.paths()]
     texts = {
         plural: _yaml(*policies.documents(plural, [NAMES], [ACCOUNTS]))
@@ -56,7 +56,7 @@ def _policies() -> str:
     if any(
         text.count("{{") != text.count(_NAMES) + text.count(_ACCOUNTS) for text in texts.values()
     ):
-        raise ValueError("a policy has braces, which the template would take for its own")
+        raise ValueError("a policy has braces, which Helm would interpret")
     pods = texts.pop(kinds.PODS.plural)
     head = HEAD.format(source="shared/src/stromboli/shared/jobspec/policies/rules.py")
     others = "---\n".join(texts.values())
@@ -64,17 +64,18 @@ def _policies() -> str:
 
 
 def _pod_annotations() -> str:
-    """The policy without which the controller creates no pod with its node."""
+    """The policy that protects the annotations of decisions; the controller requires it to create
+    pods with their nodes."""
     text = _yaml(*pod_annotations.documents([ACCOUNTS])).replace(f'"{ACCOUNTS}"', _CONTROLLER)
     if text.count("{{") != text.count(_CONTROLLER) or _CONTROLLER not in text:
-        raise ValueError("the policy has braces, which the template would take for its own")
+        raise ValueError("the policy has braces, which Helm would interpret")
     source = "shared/src/stromboli/shared/jobspec/policies/pod_annotations.py"
     return f"{HEAD.format(source=source)}{_IF_BOUND_PODS}{text}{_END}"
 
 
 def _webhooks() -> str:
-    """Both configurations, for the service of the release; the one for pods only if there are
-    resource groups. The service or cert-manager adds the CA later.
+    """Both webhook configurations, for the service of the release; the one for pods only if there
+    are resource groups. The service or cert-manager adds the CA later.
     """
     texts = []
     given = webhooks.configurations(

@@ -1,7 +1,7 @@
-"""The permitted values of each chart, as JSON Schema: all others are rejected by name.
+"""The JSON Schema of each chart's values. Helm rejects unknown values and names them.
 
-The names and types of settings are those of the services' own Structs; a setting that a chart sets
-itself cannot be set a second time.
+Names and types of settings are derived from the services' settings Structs, except for settings
+that the chart itself sets.
 """
 
 import json
@@ -43,9 +43,10 @@ OWN = frozenset(
         "history_url", "history_token_file",
     }
 )  # fmt: skip
-"""Settings that follow from other values, or from how a pod is made."""
+"""Settings that the chart derives from other values or from the pod."""
 SEPARATE = frozenset({"history"})
-"""Services that the chart of everything leaves out: they need something else that it has not."""
+"""Services that the umbrella chart leaves out, since they need components that it does not
+contain."""
 _SIMPLE: Mapping[Any, Schema] = types.MappingProxyType(
     {
         str: {"type": "string"},
@@ -57,7 +58,7 @@ _SIMPLE: Mapping[Any, Schema] = types.MappingProxyType(
 
 
 def files() -> dict[str, str]:
-    """Path below the repository -> text."""
+    """Path relative to the repository -> content of the file."""
     schemas = {
         **{f"services/{service}/chart": _service(service) for service in SETTINGS},
         "charts/stromboli": _umbrella(),
@@ -76,7 +77,7 @@ def files() -> dict[str, str]:
 
 
 def _object(properties: Schema, *, more: bool = False, **rest: Any) -> Schema:
-    """With no other properties, unless ``more``."""
+    """The schema of an object with these properties and, unless ``more``, no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -104,7 +105,7 @@ _QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9.]+([EPTGMk
 _RESOURCES = _object({"requests": _map(_QUANTITY), "limits": _map(_QUANTITY)}, more=True)
 _ON = _object({"enabled": _FLAG})
 _PARENT: Schema = {"enabled": _FLAG}
-"""The values that a parent chart may set."""
+"""The schema of the values that a parent chart may set."""
 
 GLOBAL = _object(
     {
@@ -239,7 +240,8 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
 
 
 def _umbrella() -> Schema:
-    """The chart of each service validates its own values."""
+    """The schema of the umbrella chart. The values of a service are validated by the service's
+    chart."""
     services = dict.fromkeys((it for it in SETTINGS if it not in SEPARATE), _ANY)
     return _object({**services, "base": _ANY, "kafka": _ANY, "global": GLOBAL})
 

@@ -1,4 +1,4 @@
-"""The values that all charts share, as the end of each chart's own."""
+"""The values that all charts share, which are appended to the values file of each chart."""
 
 from pathlib import Path
 
@@ -14,7 +14,8 @@ CHARTS = (
 
 
 def files(root: Path) -> dict[str, str]:
-    """Each chart's values with the shared ones from their first line on."""
+    """Path -> content of each chart's values file, in which the shared values, from their first
+    line on, are replaced."""
     shared = (root / SOURCE).read_text(encoding="utf-8")
     first = shared.splitlines()[0]
     found = {}

@@ -1,8 +1,8 @@
-"""Writes what in compose/ is made from code; with `--check` it only compares.
+"""Generates the files in compose/ that are derived from code; with `--check` it only compares.
 
     python -m tools.compose [--check]
 
-With `--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+With `--check` nothing is written, and the exit status is 1 if a file is out of date.
 """
 
 import sys
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "compose"
 
 
 def files() -> Mapping[Path, str]:
-    """Every file with what it should hold."""
+    """Path -> expected content of the file."""
     boards = FOLDER / "grafana" / "dashboards"
     return {
         FOLDER / "manifests" / "webhooks.yaml": webhooks.text(),
@@ -24,7 +24,7 @@ def files() -> Mapping[Path, str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Compare or write."""
+    """Write the files, or compare them with ``--check``."""
     stale = [
         path
         for path, text in files().items()
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     if arguments == ["--check"]:
         if stale:
             names = ", ".join(path.name for path in stale)
-            sys.exit(f"not up to date: {names}; run python -m tools.compose")
+            sys.exit(f"out of date: {names}; run python -m tools.compose")
         return
     for path in stale:
         path.write_text(files()[path], encoding="utf-8")

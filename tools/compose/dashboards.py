@@ -1,4 +1,4 @@
-"""The Grafana dashboards: their queries in PromQL over the metrics of docs/metrics.md.
+"""Generates the Grafana dashboards, with PromQL queries over the metrics of docs/metrics.md.
 
 A dashboard consists of rows of panels, 24 columns wide. A counter without events has no series, so
 sums of counters default to 0: an empty panel would look broken.
@@ -14,14 +14,15 @@ RATE = "[$__rate_interval]"
 
 
 class Query(NamedTuple):
-    """PromQL, and how its series are called: ``{{label}}`` is a label's value."""
+    """A PromQL query and the legend of its series, in which ``{{label}}`` is the value of a
+    label."""
 
     promql: str
     legend: str = ""
 
 
 class Panel(NamedTuple):
-    """One query. ``unit`` is a unit of Grafana; ``says``: how to read the panel."""
+    """A panel. ``unit``: a unit of Grafana; ``says``: the description that Grafana shows."""
 
     title: str
     queries: Sequence[Query]
@@ -31,21 +32,21 @@ class Panel(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Panels side by side."""
+    """A row of panels."""
 
     title: str
     panels: Sequence[Panel]
 
 
 class Dashboard(NamedTuple):
-    """A file of Grafana's."""
+    """A dashboard, which is one JSON file."""
 
     name: str
     title: str
     rows: Sequence[Row]
 
     def text(self) -> str:
-        """As Grafana reads it."""
+        """The JSON of the dashboard."""
         document = {
             "uid": f"stromboli-{self.name}",
             "title": self.title,
@@ -127,7 +128,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _percentile(part: float, name: str, by: str = "") -> str:
-    """Of a histogram, over the last minutes."""
+    """The PromQL of a percentile of a histogram over the last minutes."""
     labels = f"le, {by}" if by else "le"
     return f"histogram_quantile({part}, sum by ({labels}) (rate({name}_bucket{RATE})))"
 
@@ -140,7 +141,7 @@ def _queues(resource: str, unit: str, divided_by: int) -> Panel:
             Query(f"volcano_queue_{name}_{unit} / {divided_by}", f"{{{{queue_name}}}} {legend}")
             for name, legend in series
         ],
-        "What each queue's jobs hold, what the queue deserves, and its ceiling where it has one.",
+        "The resources that a queue's jobs use, its deserved share, and its capability if any.",
         unit="short" if resource == "cores" else "bytes",
     )
 
@@ -155,25 +156,25 @@ OVERVIEW = Dashboard(
                 Panel(
                     "Gangs waiting",
                     [Query("sum(stromboli_scheduler_gangs_waiting) or vector(0)")],
-                    "PodGroups that want to run and do not.",
+                    "PodGroups that are pending.",
                     kind="stat",
                 ),
                 Panel(
-                    "Placed a second",
+                    "Pods placed per second",
                     [Query(f"sum(rate(stromboli_scheduler_binds_total{RATE})) or vector(0)")],
                     "Pods that the scheduler decided to bind.",
                     kind="stat",
                 ),
                 Panel(
-                    "Decisions unanswered",
+                    "Decisions in flight",
                     [Query("max(stromboli_scheduler_unanswered)")],
-                    "Binds and evictions that the controller has yet to carry out.",
+                    "Binds and evictions that the controller has not executed yet.",
                     kind="stat",
                 ),
                 Panel(
                     "Services ready",
                     [Query('sum(stromboli_ready{job="stromboli"})')],
-                    "Of four.",
+                    "The number of services that are ready, of four.",
                     kind="stat",
                 ),
             ],
@@ -186,7 +187,7 @@ OVERVIEW = Dashboard(
             "Gangs",
             [
                 Panel(
-                    "Waiting, and why",
+                    "Gangs waiting, by reason",
                     [
                         Query(
                             "sum by (queue_name, tier) (stromboli_scheduler_gangs_waiting)"
@@ -194,22 +195,22 @@ OVERVIEW = Dashboard(
                             "{{queue_name}} {{tier}}",
                         )
                     ],
-                    "By queue and by what blocks them; `strom explain` says it of one gang.",
+                    "Pending gangs by queue and reason; `strom explain` explains a single gang.",
                 ),
                 Panel(
-                    "From creation to the decision to bind",
+                    "Time from creation to the decision to bind",
                     [
                         Query(
                             _percentile(part, "volcano_e2e_job_scheduling_latency_milliseconds"),
                             legend,
                         )
-                        for part, legend in ((0.5, "half of them"), (0.95, "95 %"))
+                        for part, legend in ((0.5, "median"), (0.95, "95 %"))
                     ],
-                    "What gangs waited, in all.",
+                    "Total time for which gangs waited.",
                     unit="ms",
                 ),
                 Panel(
-                    "Evictions a second",
+                    "Evictions per second",
                     [
                         Query(
                             f"sum by (action) (rate(volcano_eviction_transactions_total{RATE}))"
@@ -217,7 +218,7 @@ OVERVIEW = Dashboard(
                             "{{action}}",
                         )
                     ],
-                    "Statements that evict, by the action that decided them.",
+                    "Statements with evictions, by the action of the session that decided them.",
                 ),
             ],
         ),
@@ -233,12 +234,12 @@ SERVICES = Dashboard(
                 Panel(
                     "Ready",
                     [Query('stromboli_ready{job="stromboli"}', "{{service}}")],
-                    "1: ready. No line: nobody answers.",
+                    "1: the service is ready. No line: the service does not respond.",
                 ),
                 Panel(
                     "Memory",
                     [Query('process_resident_memory_bytes{job="stromboli"}', "{{service}}")],
-                    "Of each process.",
+                    "Resident memory of each process.",
                     unit="bytes",
                 ),
                 Panel(
@@ -249,7 +250,7 @@ SERVICES = Dashboard(
                             "{{service}}",
                         )
                     ],
-                    "Used by each process.",
+                    "CPU cores that each process uses.",
                 ),
             ],
         ),
@@ -257,7 +258,7 @@ SERVICES = Dashboard(
             "Scheduler",
             [
                 Panel(
-                    "Actions, 95 %",
+                    "Duration of actions, 95th percentile",
                     [
                         Query(
                             _percentile(
@@ -275,13 +276,13 @@ SERVICES = Dashboard(
                         Query(_percentile(0.95, "stromboli_scheduler_session_seconds"), "95 %"),
                         Query(_percentile(0.5, "stromboli_scheduler_session_seconds"), "half"),
                     ],
-                    "From taking one up to its end.",
+                    "Time from reading a decision to its outcome.",
                     unit="s",
                 ),
                 Panel(
-                    "Decisions unanswered",
+                    "Decisions in flight",
                     [Query("stromboli_scheduler_unanswered", "binds and evictions")],
-                    "It stops deciding where this stands at its limit.",
+                    "Binds and evictions without an outcome. At its limit the scheduler waits.",
                 ),
             ],
         ),
@@ -289,7 +290,7 @@ SERVICES = Dashboard(
             "Controller and API server",
             [
                 Panel(
-                    "Carried out a second",
+                    "Decisions executed per second",
                     [
                         Query(
                             "sum by (what, result) "
@@ -297,10 +298,10 @@ SERVICES = Dashboard(
                             "{{what}} {{result}}",
                         )
                     ],
-                    "Binds and evictions, by what became of them.",
+                    "Binds and evictions, by result.",
                 ),
                 Panel(
-                    "The controller's requests a second",
+                    "The controller's requests per second",
                     [
                         Query(
                             f"sum by (verb) (rate(stromboli_controller_requests_total{RATE}))"
@@ -308,22 +309,22 @@ SERVICES = Dashboard(
                             "{{verb}}",
                         )
                     ],
-                    "To the API server.",
+                    "Requests of the controller to the API server.",
                 ),
                 Panel(
-                    "All requests a second",
+                    "All requests per second",
                     [
                         Query(
                             f"sum by (verb, code) (rate(apiserver_request_total{RATE}))",
                             "{{verb}} {{code}}",
                         )
                     ],
-                    "As the API server counts them, whoever asked.",
+                    "Requests of all clients, as the API server counts them.",
                 ),
             ],
         ),
         Row(
-            "Log and door",
+            "Log and admission",
             [
                 Panel(
                     "Behind",
@@ -333,20 +334,20 @@ SERVICES = Dashboard(
                             "{{service}} {{topic}}",
                         )
                     ],
-                    "Offsets of a topic that a service has not read yet: 0 but for moments.",
+                    "Lag: offsets of a topic that a service has not read yet. Normally 0.",
                 ),
                 Panel(
-                    "Snapshots a second",
+                    "Snapshots per second",
                     [
                         Query(
                             f"sum by (topic) (rate(stromboli_monitor_records_total{RATE}))",
                             "{{topic}}",
                         )
                     ],
-                    "What the monitor tells of the cluster.",
+                    "Snapshots of objects that the monitor publishes.",
                 ),
                 Panel(
-                    "Reviews a second",
+                    "Reviews per second",
                     [
                         Query(
                             "sum by (kind, allowed) "
@@ -354,10 +355,10 @@ SERVICES = Dashboard(
                             "{{kind}} allowed: {{allowed}}",
                         )
                     ],
-                    "Objects that admission judged.",
+                    "Objects that admission reviewed.",
                 ),
                 Panel(
-                    "Steps of traces, 95 %",
+                    "Duration of spans, 95th percentile",
                     [
                         Query(
                             _percentile(
@@ -368,7 +369,7 @@ SERVICES = Dashboard(
                             "{{service_name}} {{span_name}}",
                         )
                     ],
-                    "From the traces that the collector was sent.",
+                    "From the traces that the collector received.",
                     unit="ms",
                 ),
             ],
@@ -379,7 +380,8 @@ ALL = (OVERVIEW, SERVICES)
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """(panel's title, PromQL) of all dashboards, with a window where Grafana fills one in."""
+    """(title of the panel, PromQL) of all dashboards, with a fixed window in place of Grafana's
+    variable."""
     for board in ALL:
         for row in board.rows:
             for panel in row.panels:

@@ -1,4 +1,4 @@
-"""The webhook configurations of compose, and the Secret for admission's certificate."""
+"""The webhook configurations for Docker Compose, and the Secret for admission's certificate."""
 
 import yaml
 
@@ -15,7 +15,7 @@ _HEAD = """\
 
 
 def text() -> str:
-    """The manifest."""
+    """The manifest as YAML."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -24,5 +24,5 @@ def text() -> str:
     configurations = webhooks.configurations(URL, b"")
     for configuration in configurations:
         for webhook in configuration["webhooks"]:
-            del webhook["clientConfig"]["caBundle"]  # admission's to write
+            del webhook["clientConfig"]["caBundle"]  # written by admission
     return _HEAD + yaml.safe_dump_all([secret, *configurations], sort_keys=False, width=110)

@@ -1,8 +1,8 @@
-"""Everything that a release consists of, in one folder: ``make dist``.
+"""Builds all files of a release into one folder: ``make dist``.
 
 Wheels and source distributions, chart packages, images as OCI archives, bills of materials, the
-lock, and SHA256SUMS of all of them. What a tool of this machine is missing for is left out with a
-line that names the tool.
+lock, and SHA256SUMS of all of them. Files whose tool is not installed on this machine are left out,
+with a line that names the tool.
 """
 
 import argparse
@@ -20,24 +20,24 @@ CHECKSUMS = "SHA256SUMS"
 
 
 def clear(folder: Path) -> None:
-    """Remove the files of other builds; files with other names stay."""
+    """Remove the files of earlier builds; files with other names are kept."""
     for old in (*wheels.own_files(folder), folder / CHECKSUMS):
         old.unlink(missing_ok=True)
 
 
 def add_charts(root: Path, folder: Path) -> str:
-    """Package the charts; returns the line for the user."""
+    """Package the charts. Returns a line for the user: the result, or why there is none."""
     helm = charts.installed_helm(root)
     if helm is None:
-        return "no chart packages: there is no helm; `make real-tools` builds it"
+        return "no chart packages: helm is not installed; `make real-tools` builds it"
     return f"{len(charts.package(helm, root, folder))} chart packages"
 
 
 def add_images(root: Path, folder: Path) -> str:
-    """Build the images; returns the line for the user."""
+    """Build the images. Returns a line for the user: the result, or why there is none."""
     docker = images.engine(os.environ)
     if docker is None:
-        return "no images: no container engine answers to `docker version`"
+        return "no images: `docker version` finds no container engine"
     return f"{len(images.build(docker, root, release_version.current(root), folder))} images"
 
 
@@ -52,7 +52,8 @@ def write_checksums(folder: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build into the folder of the command line; check unless ``--no-check``."""
+    """Build into the folder given on the command line, and check the wheels unless ``--no-check``
+    is given."""
     parser = argparse.ArgumentParser(prog="python -m tools.dist", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write the files")
     parser.add_argument("--no-check", action="store_true", help="do not install the wheels")

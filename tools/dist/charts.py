@@ -1,6 +1,7 @@
-"""Packages of the Helm charts, for `helm install stromboli-0.1.0.tgz` without a clone.
+"""Packages the Helm charts, for `helm install stromboli-0.1.0.tgz` without a clone of the
+repository.
 
-Each package contains its subcharts, which the sources link to.
+Each package contains its subcharts, to which the sources have symbolic links.
 """
 
 import os
@@ -11,11 +12,12 @@ from pathlib import Path
 from tools.real import cache
 
 LIBRARIES = ("common",)
-"""Charts that are only part of others."""
+"""Charts that are only subcharts of others."""
 
 
 def installed_helm(root: Path) -> Path | None:
-    """Helm of this machine, else the one that `make real-tools` built, else None."""
+    """The path of Helm: from PATH, else the one that `make real-tools` built; None if there is
+    none."""
     if on_path := shutil.which("helm"):
         return Path(on_path)
     built = cache.directory(root, os.environ) / "bin/helm"
@@ -34,6 +36,6 @@ def package(helm: Path, root: Path, folder: Path) -> list[Path]:
     Raises subprocess.CalledProcessError if Helm rejects a chart.
     """
     command: list[str | Path] = [helm, "package", *sources(root), "--destination", folder]
-    # Helm warns about each link to a subchart; what it packages is the target.
+    # Helm warns about each link to a subchart, and packages the target of the link.
     subprocess.run(command, check=True, capture_output=True, text=True)
     return sorted(folder.glob("stromboli*.tgz"))

@@ -1,4 +1,4 @@
-"""The services' images as OCI archives, for `docker load` and for copies between registries."""
+"""Builds the services' images as OCI archives, for `docker load` and for copies to registries."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ from pathlib import Path
 from tools import sbom
 
 BUILD_ARGUMENTS = ("CA_CERTIFICATES", "PYTHON_IMAGE")
-"""Arguments of the Dockerfiles that are taken from the environment if it has them."""
+"""Build arguments of the Dockerfiles that are taken from the environment, if set there."""
 
 
 def engine(environment: Mapping[str, str]) -> str | None:
-    """``docker`` if its engine answers, else None."""
+    """``docker`` if its engine responds, else None."""
     docker = shutil.which("docker")
     if docker is None:
         return None

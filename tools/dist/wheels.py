@@ -1,4 +1,4 @@
-"""Source distributions and wheels of all packages, with a check that they install.
+"""Builds source distributions and wheels of all packages, and checks that they can be installed.
 
 Each wheel is built from its source distribution, so a file that is missing there fails the build.
 The check installs the wheels and their locked dependencies into a new virtual environment, without
@@ -19,15 +19,16 @@ LOCKS = {
     "stromboli-requirements.txt": "requirements.txt",
     "stromboli-integrations-requirements.txt": "integrations/requirements.txt",
 }
-"""File of a release -> the lock of which it is a copy: ``uv pip install --constraints``."""
+"""File of a release -> the lock that is copied to it, for ``uv pip install --constraints``."""
 
 
 NAMES = ("stromboli[-_]*", "snakemake_executor_plugin_strom-*")
-"""Snakemake finds its plugins by the beginning of their names."""
+"""Patterns of the names of our packages. Snakemake finds its plugins by the prefix of their
+names."""
 
 
 def packages(root: Path) -> list[str]:
-    """The workspace's members that users install: all but the test kit."""
+    """The workspace's members that users install: all except the test kit."""
     return [member for member in environment.members(root) if not member.startswith("tests/")]
 
 
@@ -51,7 +52,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def own_files(folder: Path) -> list[Path]:
-    """The files of a release in a folder, sorted; checksums and files of others are left out."""
+    """The files of a release in a folder, sorted, without the checksums and unrelated files."""
     return sorted(path for name in NAMES for path in folder.glob(name))
 
 

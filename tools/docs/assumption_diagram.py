@@ -48,7 +48,7 @@ Point = tuple[float, float]
 
 
 def edges() -> dict[tuple[State, State], list[str]]:
-    """(from, to) -> events, in the order of the table."""
+    """(from, to) -> events of the transition, in the order of the table."""
     found: dict[tuple[State, State], list[str]] = defaultdict(list)
     for (state, event), to in TRANSITIONS.items():
         found[state, to].append(event.replace("_", " "))
@@ -56,7 +56,7 @@ def edges() -> dict[tuple[State, State], list[str]]:
 
 
 def diagram() -> str:
-    """The whole file."""
+    """The content of the SVG file."""
     parts = [line for edge, events in edges().items() for line in _arrow(*edge, ", ".join(events))]
     for state in State:
         x, y = POSITIONS[state]
@@ -93,7 +93,7 @@ def _arrow(origin: State, to: State, label: str) -> Iterator[str]:
 
 
 def _rim(centre: Point, toward: Point) -> Point:
-    """Where the line from an ellipse's centre to a point leaves the ellipse."""
+    """The point at which the line from an ellipse's centre to ``toward`` leaves the ellipse."""
     x, y = toward[0] - centre[0], toward[1] - centre[1]
     share = 1 / math.hypot(x / RADII[0], y / RADII[1])
     return centre[0] + share * x, centre[1] + share * y

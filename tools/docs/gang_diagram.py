@@ -1,9 +1,9 @@
 """Draws docs/pictures/gangs.svg: the decisions of two sessions about the same jobs.
 
-    python -m tools.docs.gangs [--check]
+    python -m tools.docs.gang_diagram [--check]
 
-Four jobs of six pods each need 24 places, and there are 16. One session places pods one by one in a
-random order, the other one places gangs. The diagram shows the decisions.
+Four jobs of six pods need 24 CPUs in total, and the nodes have 16. One session places single pods
+in random order, the other one places gangs. The diagram shows the decisions.
 """
 
 import json
@@ -41,7 +41,7 @@ width="{WIDTH}" height="{HEIGHT}" font-family="system-ui, sans-serif" font-size=
 
 
 def decided(configuration: Mapping[str, Any]) -> Mapping[str, str]:
-    """Pod (``A-0``) -> node, as one session decides."""
+    """Pod (such as ``A-0``) -> node, by the decisions of one session with this configuration."""
     found = simulate.simulate(
         json.dumps({"now": "2026-01-01T00:00:00Z", "config": configuration, "objects": _objects()})
     )
@@ -49,7 +49,7 @@ def decided(configuration: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def diagram() -> str:
-    """The whole file."""
+    """The content of the SVG file."""
     panels = (
         ("Pods one by one", yaml.safe_load(ONE_BY_ONE)),
         ("As gangs", dict(config_reader.DEFAULT)),
@@ -154,7 +154,7 @@ def _caption(left: int, y: int, job: str, held: int) -> str:
     if held == PODS:
         text = f"{held} of {PODS}: runs"
     elif held:
-        text = f"{held} of {PODS}: waits, and holds {held} places"
+        text = f"{held} of {PODS}: waits, and holds {held} CPUs"
     else:
         text = f"0 of {PODS}: waits, and holds nothing"
     return (
@@ -167,7 +167,7 @@ if __name__ == "__main__":
     made = diagram()
     if sys.argv[1:] == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
-            sys.exit(f"{FILE.name} is not up to date; run python -m tools.docs.gangs")
+            sys.exit(f"{FILE.name} is out of date; run python -m tools.docs.gang_diagram")
     else:
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text(made, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The diagram of a job's life cycle, from the table in the controller's core.
+"""Draws the diagram of a job's life cycle from the table in the controller's core.
 
-Transitions that every phase of ``ALIVE`` can make start at the box around them; the names of
+Transitions that all phases of ``ALIVE`` have begin at the box around these phases. The names of
 several events between the same two phases are combined. A phase without a position here is an
 error, so that the diagram cannot differ from the table.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from stromboli.controller.core import lifecycle
 
 ALIVE = ("Pending", "Running", "Restarting")
-"""Phases of a job that is at work; drawn in one box."""
+"""Phases that are drawn in one box."""
 BOX = (20, 70, 430, 250)
-"""Left, top, width and height of that box."""
+"""Left, top, width and height of the box, in pixels."""
 PLACES = {
     "Pending": (110, 130),
     "Running": (360, 130),
@@ -33,7 +33,7 @@ EXITS = {
     "Terminating": (450, 300),
     "Aborting": (110, 320),
 }
-"""Where arrows from the box begin."""
+"""The points at which arrows from the box begin."""
 BENDS = {
     ("Pending", "Running"): 26,
     ("Running", "Pending"): 26,
@@ -45,14 +45,15 @@ BENDS = {
     ("Aborting", "Restarting"): 14,
     ("Aborted", "Restarting"): 14,
 }
-"""How far an arrow leaves the straight line, to its left."""
+"""Distance of an arrow's middle from the straight line, to its left, in pixels."""
 RADII = (56, 19)
 WIDTH, HEIGHT = 840, 440
 Edge = tuple[str, str]
 
 
 def edges() -> dict[Edge, list[str]]:
-    """(from, to) -> what leads there; ``alive`` for the box. Phases that stay are left out."""
+    """(from, to) -> events of the transition; ``alive`` means the box. Events that do not change
+    the phase are left out."""
     found: dict[Edge, list[str]] = defaultdict(list)
     by_event: dict[tuple[lifecycle.Event, str], list[str]] = defaultdict(list)
     for (phase, event), move in lifecycle.TABLE.items():
@@ -69,7 +70,7 @@ def edges() -> dict[Edge, list[str]]:
 
 
 def diagram() -> str:
-    """An SVG element."""
+    """The diagram as an SVG element."""
     left, top, width, height = BOX
     drawn = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="the life of a job" '
@@ -121,7 +122,7 @@ def _arrow(origin: str, to: str, words: str) -> Iterator[str]:
 
 
 def _rim(centre: tuple[float, float], toward: tuple[float, float]) -> tuple[float, float]:
-    """Where the way from an ellipse's centre leaves it."""
+    """The point at which the line from an ellipse's centre to ``toward`` leaves the ellipse."""
     x, y = toward[0] - centre[0], toward[1] - centre[1]
     share = 1 / math.hypot(x / RADII[0], y / RADII[1])
     return centre[0] + share * x, centre[1] + share * y

@@ -1,4 +1,4 @@
-"""Markdown as the generated pages need it."""
+"""Helpers that write the Markdown of generated pages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ Document = dict[str, Any]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; nothing for no rows."""
+    """The lines of a table; none without rows."""
     lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
     if lines:
         yield f"| {' | '.join(head)} |"
@@ -16,12 +16,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """Text that breaks no table: one line, bars escaped."""
+    """The text as a table cell: in one line, with bars escaped."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def code(text: object) -> str:
-    """As code; nothing for nothing."""
+    """The text as code; empty for an empty text."""
     return f"`{text}`" if str(text) else ""
 
 

@@ -1,4 +1,4 @@
-"""The page of objects, from the definitions of the custom resources."""
+"""Generates the page about objects from the custom resource definitions."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,14 @@ _ELSEWHERE = {
     "volumeClaim": "Kubernetes' PersistentVolumeClaimSpec",
     "jobSpec": "what differs from the template's `spec`",
 }
-"""Types that are described where they are from."""
+"""Fields whose types are not described on this page -> the text shown instead."""
 _JOBS = {"CronJob": "spec.jobTemplate.spec", "JobTemplate": "spec"}
-"""Kind -> where a whole Job's spec is inside of it."""
+"""Kind -> path of the Job spec that it contains."""
 
 
 def lines(definitions: Mapping[str, Document]) -> Iterator[str]:
-    """Each kind with all its fields. ``definitions``: kind -> CustomResourceDefinition."""
+    """The page's lines: each kind with all its fields. ``definitions``: kind ->
+    CustomResourceDefinition."""
     for kind, definition in sorted(definitions.items()):
         spec = definition["spec"]
         version = spec["versions"][0]

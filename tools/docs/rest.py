@@ -1,4 +1,4 @@
-"""The page of REST, from docs/openapi.json."""
+"""Generates the page about the REST API from docs/openapi.json."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ Document = dict[str, Any]
 
 
 def lines(description: Document) -> Iterator[str]:
-    """Every request with its parameters and an example of its body; then what is in answers."""
+    """The page's lines: every request with its parameters and an example of its body, then the
+    types of bodies."""
     calls = [
         (path, method, call)
         for path, methods in description["paths"].items()
@@ -39,7 +40,7 @@ def lines(description: Document) -> Iterator[str]:
         yield ""
         yield from _body(call)
     yield ""
-    yield "## What stands in requests and answers"
+    yield "## Types in requests and responses"
     schemas = description["components"]["schemas"]
     for name, schema in schemas.items():
         yield ""

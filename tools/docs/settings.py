@@ -1,8 +1,8 @@
-"""The page of all settings, docs/settings.md, from the services' own Structs.
+"""Generates docs/settings.md, the page about all settings, from the services' settings Structs.
 
     python -m tools.docs.settings [--check]
 
-With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be.
+With ``--check`` nothing is written, and the exit status is 1 if the file is out of date.
 """
 
 import ast
@@ -25,39 +25,39 @@ from tools.docs import markdown
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "settings.md"
 SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
-    ("Kafka", "STROM_KAFKA_", KafkaSettings, "In every service, alike."),
+    ("Kafka", "STROM_KAFKA_", KafkaSettings, "The same in every service."),
     (
         "Kubernetes",
         "STROM_KUBERNETES_",
         KubernetesSettings,
-        "In every service that talks to the API server, alike.",
+        "The same in every service that uses the API server.",
     ),
     (
         "leases",
         "STROM_LEASE_",
         LeaseSettings,
-        "In every service alike: of several replicas one acts. All of admission answer webhooks "
-        "and REST; one consumes submissions.",
+        "The same in every service: one of several replicas acts. All replicas of admission serve "
+        "webhooks and REST; one of them consumes submissions.",
     ),
-    ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the monitor's agents."),
+    ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the agents of the monitor."),
 )
 _SECRETS = ("password", "token", "secret")
 _HEAD = """# Settings
 
 Written from the code by `python -m tools.docs.settings`; do not edit.
 
-A service reads its settings from the environment once, at its start, and stops with every mistake
-named: a value of the wrong type, a name that is unknown and looks like one of its own. Lists are
-written with commas. Secrets are masked wherever settings are logged.
+A service reads its settings from the environment once, at its start. It exits with a list of all
+invalid ones: values of a wrong type, and unknown names with its prefix. Lists are separated by
+commas. Secrets are masked when settings are logged.
 
-`strom` itself reads `STROM_SERVER` (the address of REST) and `STROM_NAMESPACE`, and with
-`STROM_TRACEBACK=1` shows where an error of its own comes from. Services send traces where
-`OTEL_EXPORTER_OTLP_ENDPOINT` says.
+`strom` reads `STROM_SERVER` (the address of the REST API) and `STROM_NAMESPACE`; with
+`STROM_TRACEBACK=1` it prints a traceback after an internal error. Services send traces to
+`OTEL_EXPORTER_OTLP_ENDPOINT`.
 """
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One field, as a user meets it."""
+    """A setting as the page shows it."""
 
     name: str
     kind: str
@@ -66,7 +66,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def rendered() -> str:
-    """The whole page."""
+    """The content of the page."""
     sections = [
         (path.name, f"STROM_{path.name.upper()}_", _settings_of(path.name))
         for path in sorted((ROOT / "services").iterdir())
@@ -86,13 +86,13 @@ def rendered() -> str:
 
 
 def settings(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
-    """All fields of a Struct but nested ones, which are sections of their own. Raises LookupError
-    for one that is not."""
+    """All fields of a Struct except nested Structs, which are separate sections. Raises LookupError
+    for a nested Struct without a section."""
     texts = documented(struct)
     for field in msgspec.structs.fields(struct):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             if field.type not in {shared for _, _, shared, _ in SHARED}:
-                raise LookupError(f"{field.type.__name__} has no section of its own")
+                raise LookupError(f"{field.type.__name__} has no section")
             continue
         yield Setting(
             name=prefix + field.name.upper(),
@@ -103,7 +103,7 @@ def settings(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
 
 
 def documented(struct: type) -> dict[str, str]:
-    """Field -> the text below it, of the Struct and of those it derives from."""
+    """Field -> the docstring below it, in the Struct and its base classes."""
     found: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if each in (object, msgspec.Struct) or not issubclass(each, msgspec.Struct):
@@ -158,7 +158,7 @@ if __name__ == "__main__":
     made = rendered()
     if sys.argv[1:] == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
-            sys.exit("docs/settings.md is not up to date; run python -m tools.docs.settings")
+            sys.exit("docs/settings.md is out of date; run python -m tools.docs.settings")
     else:
         FILE.write_text(made, encoding="utf-8")
         print(f"wrote {FILE}")

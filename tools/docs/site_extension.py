@@ -1,4 +1,4 @@
-"""What is added to pages while the site is built."""
+"""Sphinx extension that adds generated parts and diagrams to pages."""
 
 import json
 import re
@@ -13,7 +13,8 @@ from tools.docs import lifecycle_diagram, objects, rest, topics
 DOCS = Path(__file__).parents[2] / "docs"
 PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 DRAWN = re.compile(r"^```mermaid\n(\w+).*?^```$", re.MULTILINE | re.DOTALL)
-"""A repository browser renders these as diagrams; the site contains images."""
+"""Mermaid blocks, which repository browsers render as diagrams; the site contains images
+instead."""
 ELSEWHERE = {
     "../cli/README.md": "strom.md",
     **{
@@ -21,17 +22,17 @@ ELSEWHERE = {
         for name in ("admission", "controller", "history", "monitor", "scheduler")
     },
 }
-"""Files outside of docs that have a page here."""
+"""Files outside docs/ that have a page on the site."""
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect; reading in parallel is fine."""
+    """Register the extension with Sphinx. It supports parallel reading."""
     app.connect("source-read", lambda app, name, source: complete(source))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def complete(source: list[str]) -> None:
-    """The page's text, in place."""
+    """Replace the text of a page by the completed one, in place."""
     text = PLACE.sub(lambda found: generated(found[1]), source[0])
     text = DRAWN.sub(lambda found: drawn(found[1]), text)
     for path, page in ELSEWHERE.items():
@@ -43,13 +44,13 @@ def drawn(what: str) -> str:
     """The image for a Mermaid diagram of this kind."""
     if what != "stateDiagram":
         raise ValueError(
-            f"nobody draws a {what!r} on the site yet; see tools/docs/site_extension.py"
+            f"no diagram of type {what!r} is defined; see tools/docs/site_extension.py"
         )
     return f"```{{raw}} html\n{lifecycle_diagram.diagram()}\n```"
 
 
 def generated(what: str) -> str:
-    """The part of a page that follows from the code."""
+    """The generated part of a page with this name."""
     match what:
         case "topics":
             lines = topics.lines(yaml.safe_load((DOCS / "asyncapi.yaml").read_text()))
@@ -59,5 +60,7 @@ def generated(what: str) -> str:
             definitions = {each["spec"]["names"]["kind"]: each for each in crds.documents()}
             lines = objects.lines(definitions)
         case _:
-            raise ValueError(f"nobody generates {what!r}")
+            raise ValueError(
+                f"no generator of {what!r} is defined; see tools/docs/site_extension.py"
+            )
     return "\n".join(lines)

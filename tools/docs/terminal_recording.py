@@ -2,9 +2,10 @@
 
     python -m tools.docs.terminal_recording
 
-Starts `strom up` with simulated nodes in a temporary folder, runs the commands in a terminal of
-their own, and writes their output as an SVG whose lines appear at the times at which they were
-printed. Pauses are cut to a second. `make check` does not compare the file: its times differ.
+Starts `strom up` with simulated nodes in a temporary folder, runs the commands in a
+pseudo-terminal, and writes their output as an SVG whose lines appear at the times at which they
+were printed. Pauses are cut to one second. `make check` does not compare the file, since its times
+differ.
 """
 
 import os
@@ -40,7 +41,8 @@ STYLE = (
 
 
 class Line(NamedTuple):
-    """A line of the screen; ``at_s``: when it appears; ``is_typed``: a command of the user."""
+    """A line of the screen. ``at_s``: when it appears, in seconds; ``is_typed``: it is a command of
+    the user."""
 
     at_s: float
     text: str
@@ -56,7 +58,7 @@ def run(command: str, environment: Mapping[str, str]) -> Iterator[tuple[float, s
     ):
         os.close(terminal)
         while True:
-            # A pty reports the end of its last program as an error.
+            # Reading from a pty raises an error once its last program has ended.
             try:
                 chunk = os.read(main, 4096) if select.select([main], [], [], 60)[0] else b""
             except OSError:
@@ -69,13 +71,13 @@ def run(command: str, environment: Mapping[str, str]) -> Iterator[tuple[float, s
 
 
 def plain(line: bytes) -> str:
-    """A line without colours, and what was printed last on it."""
+    """The text of a line as the terminal shows it: without colour codes and overwritten parts."""
     last = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
     return Text.from_ansi(last).plain.rstrip()
 
 
 def recorded(environment: Mapping[str, str]) -> Iterator[Line]:
-    """The commands and what they print, with pauses of a second at most."""
+    """The lines of the commands and their output, with pauses of at most one second."""
     now_s = 0.5
     for command in COMMANDS:
         yield Line(now_s, f"$ {command}", is_typed=True)
@@ -88,7 +90,7 @@ def recorded(environment: Mapping[str, str]) -> Iterator[Line]:
 
 
 def drawing(lines: Sequence[Line]) -> str:
-    """The SVG. A line appears at its time; viewers without animation show all of them."""
+    """The SVG. A line appears at its time; viewers without animation show all lines."""
     width, height = COLUMNS * CHARACTER_PX + 32, (len(lines) + 2) * LINE_PX
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -107,7 +109,7 @@ def drawing(lines: Sequence[Line]) -> str:
 
 
 def main() -> None:
-    """Record, and write the file."""
+    """Record the commands and write the SVG."""
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(prefix="strom-recording-") as folder:
         environment = {

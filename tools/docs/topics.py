@@ -1,4 +1,4 @@
-"""The page of topics, from docs/asyncapi.yaml."""
+"""Generates the page about topics from docs/asyncapi.yaml."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def lines(description: Document) -> Iterator[str]:
-    """A table of topics, and each message with its fields."""
+    """The page's lines: a table of topics, and each message with its fields."""
     yield "## All topics"
     yield ""
     yield from markdown.table(
@@ -33,7 +33,7 @@ def lines(description: Document) -> Iterator[str]:
             yield ""
         yield from fields(_resolved(message.get("payload", {}), schemas), schemas)
     yield ""
-    yield "## What messages are made of"
+    yield "## Types in messages"
     used = {reference for each in schemas.values() for reference in _references(each)}
     payloads = {
         message.get("payload", {}).get("$ref", "").rpartition("/")[2]
@@ -50,7 +50,7 @@ def lines(description: Document) -> Iterator[str]:
 
 
 def fields(schema: Document, schemas: Document) -> Iterator[str]:
-    """The fields of an object; the name of its type if it is none."""
+    """The fields of an object; for any other type, its name."""
     properties = schema.get("properties")
     if not properties:
         yield markdown.kind(schema)
@@ -73,7 +73,7 @@ def fields(schema: Document, schemas: Document) -> Iterator[str]:
 def _row(name: str, channel: Document) -> tuple[str, ...]:
     configuration = channel["bindings"]["kafka"]["topicConfiguration"]
     if "compact" in configuration["cleanup.policy"]:
-        kept = "the newest of each key"
+        kept = "the newest record of each key"
     else:
         kept = f"{configuration['retention.ms'] / DAY_MS:g} days"
     return (

@@ -1,10 +1,10 @@
-"""Root file systems of images that tests run, made from Debian's packages without a registry.
+"""Builds root file systems of images for tests from Debian's packages, without a registry.
 
-`mmdebstrap` unpacks packages of this machine's own release, from the sources that its apt has, into
-a tar: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for CPUs
-with gloo and `torchrun`, and `jupyter` JupyterLab, of pinned wheels. `python` stands for the base
-image of our Dockerfiles; its Python is that of a later release, from the same mirror. The path of
-an image holds a digest of its recipe, so that clones share it.
+`mmdebstrap` unpacks packages of this machine's Debian release, from its apt sources, into a tar
+archive: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for
+CPUs with gloo and `torchrun`, and `jupyter` JupyterLab, of pinned wheels. `python` replaces the
+base image of our Dockerfiles; its Python is from a later release, from the same mirror. The path of
+an image contains a digest of its recipe, so that clones share it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from pathlib import Path
 from tools.real import cache, toolchains
 from tools.real.errors import InstallError
 
-REVISION = "1"  # raise it to make the images again, as for newer packages
+REVISION = "1"  # raise it to rebuild the images, e.g. for newer packages
 OMITTED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 SSHD = "UsePAM no\n"
-"""A container has no audit session, which Debian's PAM modules of sshd open."""
+"""Settings of sshd: without PAM, since Debian's PAM modules open an audit session, which a
+container does not have."""
 SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
 LIMIT_S = 1800
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELS_PYTHON = "3.11"
-"""For which wheels are pinned and unpacked: that of Debian 12."""
+"""Python version for which wheels are pinned and unpacked: that of Debian 12."""
 JUPYTER = (
     "#!/bin/sh\\nshift\\n"
     "export PYTHONPATH=/opt/wheels JUPYTER_PATH=/opt/wheels/share/jupyter\\n"
@@ -41,10 +42,10 @@ JUPYTER = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image: Debian's packages, patterns of files to leave out beside OMITTED, a file of
-    settings for sshd if it has one, and what it costs. ``release``: of Debian; empty: that of this
-    machine. ``links``: (path in the image, its target). ``wheels``: a file of the repository with
-    pinned wheels, which are unpacked below /opt/wheels; ``programs``: (path, script)."""
+    """An image: Debian's packages, patterns of files to omit in addition to OMITTED, settings for
+    sshd if it has sshd, and the time and size to build it. ``release``: the Debian release; empty:
+    this machine's. ``links``: (path in the image, its target). ``wheels``: a file of the repository
+    with pinned wheels, which are unpacked below /opt/wheels; ``programs``: (path, script)."""
 
     packages: tuple[str, ...]
     omitted: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "torch": Recipe(
         ("python3-torch",),
-        # Its tests, and drivers of graphics cards that packages of its packages need.
+        # Its tests, and graphics drivers, which are indirect dependencies.
         (
             "/usr/lib/python3/dist-packages/torch/bin/test_*",
             "/usr/lib/python3/dist-packages/sympy/*/tests/*",
@@ -101,7 +102,7 @@ RECIPES: Mapping[str, Recipe] = {
         cost="2 minutes, 400 MB",
         links=(("/usr/bin/python", "python3"),),
         wheels="tools/real/jupyterlab.txt",
-        # `jupyter lab ...`, as in images of Jupyter.
+        # `jupyter lab ...`, as in Jupyter's images.
         programs=(("/usr/bin/jupyter", JUPYTER),),
     ),
     "python": Recipe(
@@ -116,7 +117,8 @@ OF_ENGINE = ("python",)
 
 
 def place(name: str, env: Mapping[str, str]) -> Path:
-    """The folder of an image, whether made or not; the tar in it has the image's name."""
+    """The folder of an image, which may not be built yet. The tar archive in it has the image's
+    name."""
     recipe = RECIPES[name]
     machine = (REVISION, platform.machine(), recipe.release or release())
     words = (*machine, *recipe.packages, *OMITTED, *recipe.omitted, recipe.sshd)
@@ -133,16 +135,18 @@ def release() -> str:
     try:
         return platform.freedesktop_os_release()["VERSION_CODENAME"]
     except (OSError, KeyError) as error:
-        raise InstallError("images are made from packages of Debian, and this is none") from error
+        raise InstallError(
+            "images are built from Debian's packages, and this machine does not run Debian"
+        ) from error
 
 
 def missing(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """Those of the named images that are not made yet."""
+    """The names of those images that are not built yet."""
     return [name for name in names if not cache.is_installed(place(name, env))]
 
 
 def mirror(sources: Path) -> str:
-    """The address of the first repository in apt's sources, of either format. Raises
+    """The address of the first repository in apt's sources, which have one of two formats. Raises
     InstallError."""
     found = re.search(r"^(?:URIs:|deb(?: \[.*\])?) *(\S+)", sources.read_text(), re.MULTILINE)
     if found is None:
@@ -151,12 +155,12 @@ def mirror(sources: Path) -> str:
 
 
 def build(mmdebstrap: str, name: str, env: Mapping[str, str]) -> None:
-    """Make an image, once for all clones. Raises InstallError."""
+    """Build an image, once for all clones. Raises InstallError."""
     folder, recipe = place(name, env), RECIPES[name]
     with cache.sole_installer(folder):
-        if cache.is_installed(folder):  # another clone made it meanwhile
+        if cache.is_installed(folder):  # another clone built it meanwhile
             return
-        print(f"making the image {name} ({recipe.cost})", flush=True)
+        print(f"building the image {name} ({recipe.cost})", flush=True)
         with cache.staged(folder, {"packages": " ".join(recipe.packages)}) as stage:
             _bootstrap(mmdebstrap, recipe, stage / f"{name}.tar")
 

@@ -1,9 +1,9 @@
-"""etcd, the Kubernetes programs, KWOK, Helm, Prometheus and the reader of compose files, built from
-the Go modules pinned in tools/go.
+"""Builds etcd, the Kubernetes programs, KWOK, Helm, Prometheus and the reader of compose files from
+the Go modules that tools/go pins.
 
-Several modules, because KWOK does not build against the libraries of Kubernetes 1.34, and Helm
-pins others than Kubernetes itself. go.sum holds the digests of everything; the Go command checks
-them.
+There are several modules, because KWOK does not build with the libraries of Kubernetes 1.34, and
+Helm pins other versions than Kubernetes itself. go.sum contains all digests, which the Go command
+checks.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def kubernetes_flags(version: str) -> str:
 def helm_flags(go_mod: str) -> str:
     """Linker flags that set Helm's version and the Kubernetes version that it assumes for charts.
 
-    A plain build assumes Kubernetes 1.20 for a cluster that it does not query, which present charts
-    do not allow.
+    A plain build assumes Kubernetes 1.20 if it does not query a cluster; current charts do not
+    support that version.
     """
     minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v0.").split(".")[0]
     knows = [
@@ -55,7 +55,7 @@ def helm_flags(go_mod: str) -> str:
 
 
 def go_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without what would change the target or fetch another Go."""
+    """The user's environment without variables that would change the target or fetch another Go."""
     kept = {name: value for name, value in env.items() if name not in {"GOOS", "GOARCH", "GOBIN"}}
     return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
@@ -63,8 +63,8 @@ def go_environment(env: Mapping[str, str]) -> dict[str, str]:
 def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> None:
     """Build all of cache.BINARIES into the existing directory `bin_dir`.
 
-    About 9 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at
-    low priority: someone is working on this machine.
+    About 9 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at low
+    priority, so that the machine stays usable.
     """
     modules = repository / "tools" / "go"
     version = required_version((modules / "go.mod").read_text(), "k8s.io/kubernetes")
@@ -83,7 +83,7 @@ def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> N
     (bin_dir / "server").rename(bin_dir / "etcd")  # as above
     built = {path.name for path in bin_dir.iterdir()}
     if missing := sorted(set(cache.BINARIES) - built):
-        raise InstallError(f"the build left out {', '.join(missing)}: check tools/go/go.mod")
+        raise InstallError(f"the build did not produce {', '.join(missing)}: check tools/go/go.mod")
 
 
 def go_build(
@@ -136,7 +136,7 @@ def _report(lines: list[str], finished: threading.Event) -> None:
 
 
 def failure(lines: list[str]) -> str:
-    """The line of a failed `go build -v` with the reason."""
+    """The line with the reason in the output of a failed `go build -v`."""
     said = [line for line in lines if not line.startswith("go: downloading") and " " in line]
     error_lines = [
         line for line in said if re.search(r"error|cannot|no such|verifying|go:|:\d+:", line)

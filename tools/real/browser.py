@@ -1,6 +1,7 @@
-"""Chromium for the tests of what a web page may do: found on PATH, else Debian's package.
+"""Provides Chromium for the tests of web pages: from PATH, else from Debian's package.
 
-No wheel ships a whole browser, and its package brings the libraries it needs: 17 s and 120 MB.
+No wheel contains a whole browser. The package includes the libraries that it needs: 17 s and 120
+MB.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find() -> str | None:
-    """The path of a browser, or None."""
+    """The path of a browser; None if there is none."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -23,4 +24,6 @@ def ensure() -> None:
     if find() is None:
         debian.install("chromium")
         if find() is None:
-            raise InstallError("Debian's package chromium brought no browser; install one on PATH")
+            raise InstallError(
+                "Debian's package chromium did not install a browser; install one on PATH"
+            )

@@ -1,9 +1,9 @@
 """The directories of the real parts: one per recipe, shared by all clones of one user.
 
-The recipe is everything that decides what gets installed: the Go modules with their sums, the
-Kafka jars with their digests, the build flags and the platform. Its digest names the directory,
-so versions never mix, and two clones at the same versions build once. A directory appears by one
-rename when it is complete, so there are no partial installations.
+The recipe is everything that determines what is installed: the Go modules with their sums, the
+Kafka jars with their digests, the build flags and the platform. Its digest names the directory, so
+versions never mix, and clones with the same versions share one build. A complete directory is moved
+to its path by one rename, so there are no partial installations.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BUILD_REVISION = "1"  # raise it when binaries.py builds the same sources differ
 
 
 def shared_root(env: Mapping[str, str]) -> Path:
-    """The directory above all recipes: STROM_CACHE, else the user's cache directory."""
+    """The parent directory of all recipes: STROM_CACHE, else the user's cache directory."""
     if chosen := env.get("STROM_CACHE"):
         return Path(chosen).expanduser() / "real"
     base = env.get("XDG_CACHE_HOME") or "~/.cache"
@@ -57,7 +57,7 @@ def shared_root(env: Mapping[str, str]) -> Path:
 
 
 def recipe_digest(repository: Path) -> str:
-    """16 hexadecimal digits naming the recipe in this working tree on this platform."""
+    """The digest of the recipe of this working tree and platform: 16 hexadecimal digits."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     for name in RECIPE_FILES:
         content = (repository / name).read_bytes()
@@ -66,17 +66,17 @@ def recipe_digest(repository: Path) -> str:
 
 
 def directory(repository: Path, env: Mapping[str, str]) -> Path:
-    """The directory of this working tree's parts, installed or not."""
+    """The directory of this working tree's parts, which may not be installed yet."""
     return shared_root(env) / recipe_digest(repository)
 
 
 def is_installed(place: Path) -> bool:
-    """True if `place` holds a complete installation (not merely a directory someone made)."""
+    """Whether `place` contains a complete installation, and is not just a directory."""
     return (place / "parts.json").is_file()
 
 
 def describe(place: Path, java: str) -> str:
-    """One line of JSON with the paths that starters need."""
+    """One line of JSON with the paths that are needed to start the parts."""
     paths = {"dir": place, "java": java, "bin": place / "bin", "libs": place / "kafka" / "libs"}
     return json.dumps({name: str(path) for name, path in paths.items()})
 
@@ -85,7 +85,7 @@ def describe(place: Path, java: str) -> str:
 def sole_installer(place: Path) -> Iterator[bool]:
     """Hold the recipe's lock; yields False if another process held it first and this one waited.
 
-    The kernel releases the lock when the process ends, however it ends.
+    The kernel releases the lock when the process ends, even if it is killed.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / f".{place.name}.lock").open("w") as lock:
@@ -100,10 +100,10 @@ def sole_installer(place: Path) -> Iterator[bool]:
 
 @contextmanager
 def staged(place: Path, contents: Mapping[str, object]) -> Iterator[Path]:
-    """A directory to fill that becomes `place` at the end, or vanishes on any error.
+    """A directory to fill, which becomes `place` at the end and is removed on any error.
 
-    Call it under `sole_installer`: it also removes what killed installations left. `contents`
-    is written to parts.json, the mark of completeness.
+    Call it within `sole_installer`, since it also removes the leftovers of killed installations.
+    `contents` is written to parts.json, which marks the installation as complete.
     """
     for leftover in place.parent.glob(f".{place.name}.part-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -111,10 +111,12 @@ def staged(place: Path, contents: Mapping[str, object]) -> Iterator[Path]:
     try:
         yield stage
         (stage / "parts.json").write_text(json.dumps(contents, indent=1) + "\n")
-        stage.chmod(0o755)  # mkdtemp is private; a cache on a build machine is read by others
+        stage.chmod(
+            0o755
+        )  # mkdtemp creates a private directory; others may share the cache of a build machine
         shutil.rmtree(
             place, ignore_errors=True
-        )  # a directory without the mark belongs to no installation
+        )  # a directory without parts.json is no complete installation
         os.rename(stage, place)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

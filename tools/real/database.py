@@ -1,4 +1,4 @@
-"""PostgreSQL for the tests of the history: found on PATH, else Debian's package."""
+"""Provides PostgreSQL for the tests of the history: from PATH, else from Debian's package."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tools.real.errors import InstallError
 
 PROGRAM = "initdb"
 PACKAGED = Path("/usr/lib/postgresql")
-"""Debian's folder of each version's programs; they are not on PATH."""
+"""The folder below which Debian installs the programs of each version, which are not on PATH."""
 
 
 def find() -> str | None:
-    """The path of ``initdb``, or None."""
+    """The path of ``initdb``; None if there is none."""
     packaged = sorted(map(str, PACKAGED.glob(f"*/bin/{PROGRAM}")))
     return shutil.which(PROGRAM) or (packaged[-1] if packaged else None)
 
@@ -24,4 +24,6 @@ def ensure() -> None:
     if find() is None:
         debian.install("postgresql")
         if find() is None:
-            raise InstallError(f"Debian's package postgresql brought no {PROGRAM}")
+            raise InstallError(
+                f"Debian's package postgresql did not install {PROGRAM}; install PostgreSQL on PATH"
+            )

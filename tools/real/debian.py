@@ -1,4 +1,5 @@
-"""Programs of Debian packages, for what no wheel contains: a browser, a database, containers."""
+"""Installs Debian packages of programs that no wheel contains: a browser, a database,
+containers."""
 
 from __future__ import annotations
 
@@ -13,21 +14,21 @@ LIMIT_S = 900
 
 
 def install(*packages: str) -> None:
-    """Install packages. Raises InstallError, also where only root could."""
+    """Install packages. Raises InstallError, also if this requires root."""
     names = ", ".join(packages)
     if os.geteuid() != 0 or shutil.which(MANAGER) is None:
         raise InstallError(
             f"{names}: not installed, and only root can install it with {MANAGER}: install it so "
-            "that its programs are found, then call make again"
+            "that its programs are found, then run make again"
         )
     print(f"installing Debian's {names}", flush=True)
-    # Of several repositories one may be unreachable without need.
+    # A repository that is not needed may be unreachable.
     _apt_get("update", "-q", is_required=False)
     _apt_get("install", "-q", "-y", "--no-install-recommends", *packages)
 
 
 def _apt_get(*arguments: str, is_required: bool = True) -> None:
-    """Run it without questions. Raises InstallError with its last line."""
+    """Run apt-get without interaction. Raises InstallError with the last line of its output."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     command = [MANAGER, *arguments]
     try:

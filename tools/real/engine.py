@@ -1,10 +1,10 @@
-"""Install what tests of images need: Docker's engine, Compose built from its Go module, and the
+"""Installs what tests of images need: Docker's engine, Compose built from its Go module, and the
 base image of our Dockerfiles.
 
-    python tools/real/engine.py           install what is missing (`make engine-tools`)
-    python tools/real/engine.py --where   print the paths as JSON; exit 3 if something is missing
+    python tools/real/engine.py           install missing parts (`make engine-tools`)
+    python tools/real/engine.py --where   print the paths as JSON; exit 3 if a part is missing
 
-Separate from the other real parts, as the kubelets are: few tests need it, and it needs root.
+Separate from the other real parts, like the kubelets, since few tests need it and it needs root.
 Compose takes 3 minutes of CPU the first time (60 MB), the base image 2 minutes (base_images.py).
 """
 
@@ -42,11 +42,11 @@ PROGRAMS = {
     "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",
 }
-"""Program -> Debian's package of it."""
+"""Program -> the Debian package that contains it."""
 
 
 def find_programs() -> dict[str, str | None]:
-    """Program -> its path, None where it is missing."""
+    """Program -> its path; None if it is missing."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *kubelets.SYSTEM_PATHS))
     found: dict[str, str | None] = {name: shutil.which(name, path=path) for name in PROGRAMS}
     if (busybox := found["busybox"]) is not None and not kubelets.is_static(Path(busybox)):
@@ -55,12 +55,12 @@ def find_programs() -> dict[str, str | None]:
 
 
 def missing_packages(found: dict[str, str | None]) -> list[str]:
-    """Debian's packages of what is missing."""
+    """The Debian packages of missing programs."""
     return sorted({PROGRAMS[name] for name, path in found.items() if path is None})
 
 
 def directory() -> Path:
-    """The directory of Compose of this working tree's module, built or not."""
+    """The directory of Compose for this working tree's Go module; it may not be built yet."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     for name in ("go.mod", "go.sum"):
         digest.update((REPOSITORY / MODULE / name).read_bytes())
@@ -82,11 +82,13 @@ def build(place: Path) -> None:
         with cache.staged(place, {"compose": version, "go": go}) as stage:
             flags = f"-s -w -X {COMPOSE}/internal.Version={version}"
             binaries.go_build(go, module, stage, flags, os.environ)
-            (stage / "cmd").rename(stage / "docker-compose")  # Go names it after its package
+            (stage / "cmd").rename(
+                stage / "docker-compose"
+            )  # Go names the program after its package
 
 
 def where() -> str:
-    """The line of JSON with the paths. Raises InstallError with what is missing."""
+    """One line of JSON with the paths. Raises InstallError, which names missing parts."""
     found = find_programs()
     missing = missing_packages(found)
     place = directory()
@@ -95,7 +97,7 @@ def where() -> str:
     wanted = base_images.missing(os.environ, base_images.OF_ENGINE)
     missing += [f"the image {name}" for name in wanted]
     if missing:
-        raise InstallError(f"missing {', '.join(missing)}: run `make engine-tools`")
+        raise InstallError(f"{', '.join(missing)} missing: run `make engine-tools`")
     if os.geteuid() != 0:
         raise InstallError("the container engine needs root: run the tests as root")
     paths = {name: path for name, path in found.items() if name != "mmdebstrap"}
@@ -110,7 +112,7 @@ def where() -> str:
 
 
 def install() -> str:
-    """Install what is missing and return the line of JSON. Raises InstallError."""
+    """Install missing parts and return the line of JSON. Raises InstallError."""
     if packages := missing_packages(find_programs()):
         debian.install(*packages)
     found = find_programs()
@@ -125,12 +127,16 @@ def install() -> str:
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
+    """The command-line tool. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="print the paths as JSON; exit with 3 if a part is missing",
+    )
     only_where = parser.parse_args().where
     try:
-        print(where() if only_where else f"the engine can start: {install()}")
+        print(where() if only_where else f"the engine is installed: {install()}")
     except InstallError as error:
         print(f"engine-tools: {error}", file=sys.stderr)
         return NOT_INSTALLED if only_where else 1

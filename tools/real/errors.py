@@ -1,7 +1,7 @@
-"""The one way the installer gives up: a line that names the fact and the next step."""
+"""The exception of the installer."""
 
 from __future__ import annotations
 
 
 class InstallError(Exception):
-    """Ends the installation; its text is one line with the next step."""
+    """Ends the installation. Its text is one line with the reason and the next step."""

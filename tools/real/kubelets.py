@@ -1,12 +1,12 @@
-"""Install what real kubelets need: a container engine, and the kubelet built from its Go module,
-with the scheduler of Kubernetes, which binds pods that are not ours.
+"""Installs what real kubelets need: a container engine and, built from their Go module, the kubelet
+and Kubernetes' scheduler, which binds pods that are not ours.
 
     python tools/real/kubelets.py           install what is missing (`make kubelet-tools`)
     python tools/real/kubelets.py --where   print the paths as JSON; exit 3 if something is missing
 
-Separate from the other real parts: few tests need it, it needs root, and the kubelet is a build of
-its own (22 s where `make real-tools` has just built the same version of Kubernetes, 5 minutes of
-CPU where not; 150 MB). Images are made from Debian's packages (base_images.py).
+Separate from the other real parts, since few tests need it, it needs root, and the kubelet is a
+separate build (22 s if `make real-tools` has just built the same version of Kubernetes, else 5
+minutes of CPU; 150 MB). Images are made from Debian's packages (base_images.py).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
 }
-"""Program -> Debian's package of it."""
+"""Program -> the Debian package that contains it."""
 CNI_FOLDERS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
 CNI_PACKAGE = "containernetworking-plugins"
 SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where Debian keeps runc and ip, which the PATH of an ordinary user leaves out."""
+"""The folders of runc and ip in Debian, which are not on the PATH of an ordinary user."""
 
 
 def find_programs() -> dict[str, str | None]:
-    """Program -> its path, None where it is missing; `cni` is the folder of the CNI plugins."""
+    """Program -> its path; None if it is missing. `cni` is the folder of the CNI plugins."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_PATHS))
     found: dict[str, str | None] = {name: shutil.which(name, path=path) for name in PROGRAMS}
     if (busybox := found["busybox"]) is not None and not is_static(Path(busybox)):
@@ -68,13 +68,14 @@ def is_static(program: Path) -> bool:
 
 
 def missing_packages(found: dict[str, str | None]) -> list[str]:
-    """Debian's packages of what is missing."""
+    """The Debian packages of missing programs."""
     packages = {**PROGRAMS, "cni": CNI_PACKAGE}
     return sorted({packages[name] for name, path in found.items() if path is None})
 
 
 def ensure_programs() -> dict[str, str]:
-    """Program -> its path; Debian's packages are installed where root may. Raises InstallError."""
+    """Program -> its path. Installs missing Debian packages if the user is root. Raises
+    InstallError."""
     found = find_programs()
     if packages := missing_packages(found):
         debian.install(*packages)
@@ -85,7 +86,7 @@ def ensure_programs() -> dict[str, str]:
 
 
 def directory() -> Path:
-    """The directory of the kubelet of this working tree's module, built or not."""
+    """The directory of the kubelet for this working tree's Go module; it may not be built yet."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     for name in ("go.mod", "go.sum"):
         digest.update((REPOSITORY / MODULE / name).read_bytes())
@@ -110,7 +111,7 @@ def build(place: Path) -> None:
 
 
 def describe(place: Path, programs: dict[str, str]) -> str:
-    """The line of JSON with the paths."""
+    """One line of JSON with the paths."""
     paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
     images = {
         f"{name}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
@@ -121,7 +122,7 @@ def describe(place: Path, programs: dict[str, str]) -> str:
 
 
 def where() -> str:
-    """The line of JSON with the paths. Raises InstallError with what is missing."""
+    """One line of JSON with the paths. Raises InstallError, which names missing parts."""
     found = find_programs()
     missing = missing_packages(found)
     place = directory()
@@ -131,16 +132,20 @@ def where() -> str:
         f"the image {name}" for name in base_images.missing(os.environ, base_images.OF_KUBELETS)
     ]
     if missing:
-        raise InstallError(f"missing {', '.join(missing)}: run `make kubelet-tools`")
+        raise InstallError(f"{', '.join(missing)} missing: run `make kubelet-tools`")
     if os.geteuid() != 0:
         raise InstallError("kubelets need root: run the tests as root")
     return describe(place, {name: path for name, path in found.items() if path is not None})
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
+    """The command-line tool. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="print the paths as JSON; exit with 3 if a part is missing",
+    )
     only_where = parser.parse_args().where
     try:
         if only_where:
@@ -152,7 +157,7 @@ def main() -> int:
             build(place)
         for name in base_images.missing(os.environ, base_images.OF_KUBELETS):
             base_images.build(programs["mmdebstrap"], name, os.environ)
-        print(f"kubelets can start: {describe(place, programs)}")
+        print(f"the kubelet is installed: {describe(place, programs)}")
     except InstallError as error:
         print(f"kubelet-tools: {error}", file=sys.stderr)
         return NOT_INSTALLED if only_where else 1

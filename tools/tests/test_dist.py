@@ -1,4 +1,5 @@
-"""A release consists of wheels, charts and bills of materials that need no clone."""
+"""Tests of a release: its wheels, charts and bills of materials work without a clone of the
+repository."""
 
 import hashlib
 import subprocess
@@ -23,7 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_package_has_a_wheel_with_all_its_files(folder: Path) -> None:
-    """Built from the source distribution, so a file that is missing there is missing here."""
+    """The wheel is built from the source distribution, so a file that is missing there is missing
+    here."""
     built = list(folder.glob("*.whl"))
     assert len(built) == len(wheels.packages(wheels.ROOT))
     packed = {name for wheel in built for name in zipfile.ZipFile(wheel).namelist()}
@@ -73,7 +75,7 @@ def test_the_demo_runs_from_an_installation_of_the_release(folder: Path) -> None
 def test_a_chart_package_renders_what_its_sources_render(
     real_tools: tools.Tools, tmp_path: Path
 ) -> None:
-    """With the subcharts, which are links in the sources."""
+    """A package contains the subcharts, which are links in the sources."""
     helm = charts.installed_helm(wheels.ROOT)
     assert helm is not None
     packages = charts.package(helm, wheels.ROOT, tmp_path)

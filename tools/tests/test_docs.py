@@ -1,4 +1,5 @@
-"""The generated parts of pages: everything that the code contains, without breaking tables."""
+"""Tests of generated parts of pages: they are complete, and special characters do not break
+tables."""
 
 import json
 from collections import Counter
@@ -59,7 +60,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def test_nested_settings_without_a_section_are_an_error() -> None:
-    """Else the page would leave them out without a word."""
+    """Otherwise the page would silently omit them."""
     with pytest.raises(LookupError, match="Broker has no section"):
         list(settings.settings(Forgotten, "STROM_X_"))
 
@@ -128,14 +129,15 @@ def test_pages_get_the_generated_parts_they_name() -> None:
     assert "A --> B" not in source[0]
     assert "<svg" in source[0]
     assert source[0].endswith("[b](strom.md#c)")
-    with pytest.raises(ValueError, match="nobody generates 'x'"):
+    with pytest.raises(ValueError, match="no generator of 'x'"):
         site_extension.generated("x")
-    with pytest.raises(ValueError, match="nobody draws a 'graph'"):
+    with pytest.raises(ValueError, match="no diagram of type 'graph'"):
         site_extension.complete(["```mermaid\ngraph TD\n```"])
 
 
 def test_the_lifecycle_diagram_has_every_transition_of_the_table() -> None:
-    """Once: from the phase itself, or from the box if all phases in there make it."""
+    """Each transition is drawn once: from the phase, or from the box if all phases in the box have
+    it."""
     drawn = {
         (phase, to)
         for origin, to in lifecycle_diagram.edges()
@@ -160,8 +162,8 @@ def test_the_assumption_diagram_has_every_transition_of_the_table() -> None:
 
 
 def test_the_gang_diagram_shows_what_its_captions_say() -> None:
-    """One by one all places are taken and no job is whole; as gangs two are, and others hold
-    nothing."""
+    """Placed one by one, the pods take all nodes and no job is complete; placed as gangs, two jobs
+    are complete and the others take nothing."""
     alone = Counter(pod[0] for pod in gang_diagram.decided(yaml.safe_load(gang_diagram.ONE_BY_ONE)))
     assert alone.total() == gang_diagram.NODES * gang_diagram.PLACES
     assert max(alone.values()) < gang_diagram.PODS

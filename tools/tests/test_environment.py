@@ -1,4 +1,5 @@
-"""The setup: pip's settings reach uv, failures are one line, nothing half made is trusted."""
+"""Tests of the setup: uv gets pip's settings, failures are one line, and partial environments are
+rebuilt."""
 
 import ast
 import json
@@ -41,7 +42,7 @@ def bootstrap(checkout: Path, **variables: str) -> subprocess.CompletedProcess[s
 def test_without_ensurepip_one_line_names_the_package_to_install(
     checkout: Path, tmp_path: Path
 ) -> None:
-    """Debian's Python has ensurepip in a package of its own; here it is hidden the same way."""
+    """Debian ships ensurepip in a separate package; the test hides it in the same way."""
     hidden = tmp_path / "hidden" / "ensurepip"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('not installed')\n")
@@ -92,7 +93,8 @@ def test_an_environment_is_kept_only_if_it_was_completed_here(
 
 
 def test_the_gate_reads_on_an_interpreter_that_is_too_old() -> None:
-    """Older syntax only: a SyntaxError would hide the line about the version."""
+    """The bootstrap uses only older syntax: a SyntaxError would hide the message about the
+    version."""
     source = (ROOT / "tools" / "bootstrap.py").read_text()
     ast.parse(source, feature_version=(3, 4))
     assert not [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.JoinedStr)]
@@ -111,7 +113,8 @@ freeze.timeout='1'
 
 
 def test_pips_settings_win_in_pips_order() -> None:
-    """The environment over the command's own section over the global one; other commands never."""
+    """Precedence: the environment, then the command's section, then the global one. Sections of
+    other commands are ignored."""
     settings = environment.pip_settings(LISTING)
     assert settings["index-url"] == "https://env.example/simple"
     assert settings["timeout"] == "90"

@@ -1,4 +1,4 @@
-"""Controllers of others: what is built is what tools/go pins."""
+"""Tests of other projects' controllers: the versions that tools/go pins are built."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_the_module_of_an_operator_builds_its_program_at_a_pinned_release(
 
 
 def test_a_change_of_the_stored_files_is_another_directory() -> None:
-    """Else a cache that was filled before lacks them."""
+    """Otherwise a cache that was filled before would lack the files."""
     (first, *_) = OPERATORS
     more = Operator(first.name, first.module, first.program, (*first.files, "examples/more"))
     assert operators.directory(more) != operators.directory(first)

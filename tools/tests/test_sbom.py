@@ -1,4 +1,4 @@
-"""Bills of materials name all that an image installs."""
+"""Tests of bills of materials: they list all packages that an image installs."""
 
 import json
 from pathlib import Path

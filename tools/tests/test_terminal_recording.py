@@ -1,4 +1,4 @@
-"""The recording in the README is drawn from what a terminal printed."""
+"""Tests of the terminal recording in the README, which is drawn from the output of a terminal."""
 
 import re
 
@@ -24,6 +24,6 @@ def test_a_line_of_the_recording_appears_when_it_was_printed() -> None:
 
 
 def test_the_recording_has_the_commands_of_the_script() -> None:
-    """After a change of the commands: python -m tools.docs.terminal_recording."""
+    """After a change of the commands, run python -m tools.docs.terminal_recording."""
     drawn = terminal_recording.FILE.read_text(encoding="utf-8")
     assert re.findall(r"\$ (strom [^<]*)", drawn) == list(terminal_recording.COMMANDS)

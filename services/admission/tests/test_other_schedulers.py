@@ -138,7 +138,7 @@ async def test_readiness_reports_the_competitor_and_the_webhooks_keep_their_endp
     for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
         assert said in line
     assert (await rival_cluster.ready(found[1])).status_code == 200
-    rival_cluster.health.set("API server", "does not answer")
+    rival_cluster.health.set("API server", "does not respond")
     assert (await rival_cluster.ready(found[1])).status_code == 503
 
 

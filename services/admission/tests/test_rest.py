@@ -64,7 +64,7 @@ async def test_a_missing_body_is_reported(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v1/apply")
     assert answer.status_code == 400
     assert answer.json()["violations"] == [
-        {"path": "data", "reason": "there is no body", "expected": "a JSON object"}
+        {"path": "data", "reason": "the request has no body", "expected": "a JSON object"}
     ]
 
 

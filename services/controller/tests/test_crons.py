@@ -210,7 +210,7 @@ def test_a_time_with_an_existing_job_name_is_retried_with_backoff_and_reported()
     assert pauses == sorted(pauses)
     assert len(pauses) < 20
     held = harness.get(kinds.CRON_JOBS, C).metadata.annotation(keys.HELD) or ""
-    assert "FailedCreate: not started at 2026-01-01T13:00:00Z" in held
+    assert "FailedCreate: no job was started at 2026-01-01T13:00:00Z" in held
     harness.delete(kinds.JOBS, taken)
     go_on(harness, 300)
     assert harness.job(taken).metadata.controller is not None

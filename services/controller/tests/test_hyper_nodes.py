@@ -101,7 +101,7 @@ def test_a_hypernode_without_a_node_has_a_condition() -> None:
 def test_overlapping_hypernodes_say_what_they_both_claim() -> None:
     """It counts for neither, and thousands of such nodes make one line."""
     made = harness(rack("r1", "n1", "n2"), rack("r2", *(f"n{at}" for at in range(2, 9))), nodes=8)
-    text = "node n2 is a member of r1 and of r2: it counts for none of them"
+    text = "node n2 is a member of r1 and of r2: it belongs to none of them"
     assert status(made, "r1") == (1, "False", text)
     assert status(made, "r2") == (6, "False", text)
     made.submit(rack("r3", *(f"n{at}" for at in range(3, 9))))
@@ -115,8 +115,7 @@ def test_a_cycle_of_hypernodes_is_reported_with_the_ignored_members() -> None:
     assert status(made, "a") == (
         1,
         "False",
-        "its member HyperNode b of tier 3 is not below its own tier 2: it does not count as a "
-        "member",
+        "its member HyperNode b of tier 3 is not below its own tier 2: the member is ignored",
     )
     assert status(made, "b") == (1, "True", "")
 
@@ -314,7 +313,7 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
         ("SwitchName=a Nodes=n[x]", "not a list of numbers"),
         ("SwitchName=a Nodes=n[1-999]m[1-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "line 2: switch a is defined twice"),
-        ("SwitchName=a Switches=b", "holds b, which is not a switch"),
+        ("SwitchName=a Switches=b", "contains b, which is not a switch"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "in a cycle: a, b"),
     ],
 )
@@ -371,9 +370,9 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
             "'ufm' is none of label, file",
         ),
         (LABELLED + LABELLED.partition("\n")[2].partition("\n")[2], "label is listed twice"),
-        ("networkTopologyDiscovery: [{source: label, enabled: true}]", "names no type"),
-        (LABELLED.replace("zone", "kubernetes.io/hostname"), "at most as the last"),
-        (LABELLED.replace("net:", "a-name-that-is-much-too-long:"), "must be up to 20"),
+        ("networkTopologyDiscovery: [{source: label, enabled: true}]", "has no type"),
+        (LABELLED.replace("zone", "kubernetes.io/hostname"), "only the last may be kubernetes"),
+        (LABELLED.replace("net:", "a-name-that-is-much-too-long:"), "must be at most 20"),
         (LABELLED.replace("nodeLabel: zone", "label: zone"), "networkTopologyTypes"),
         ("networkTopologyDiscovery: [{source: file, enabled: true}]", "source file"),
         (

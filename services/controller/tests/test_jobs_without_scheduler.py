@@ -25,7 +25,7 @@ def test_a_job_without_a_scheduler_name_gets_a_warning_when_the_other_system_is_
     harness.settle()
     (said,) = harness.events.values()
     assert (said.type, said.reason) == ("Warning", "NoScheduler")
-    assert "submit it again; without a name it gets 'volcano'" in said.message
+    assert "submit it again, with schedulerName volcano or without one" in said.message
     harness.restart()
     harness.settle()
     assert (len(harness.events), harness.sent, list(harness.requests())) == (1, [], [])

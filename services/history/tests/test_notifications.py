@@ -166,7 +166,7 @@ async def test_a_permanent_fault_and_too_many_tries_end_a_notification(outbox: O
     await outbox.happen(failed("u2"))
     for _ in range(sender.MOST_TRIES):
         await outbox.after(sender.LONGEST_RETRY_S)
-    assert "12 tries: busy" in await outbox.failures()
+    assert "12 attempts failed; the last one: busy" in await outbox.failures()
     assert outbox.receiver.got == []
 
 

@@ -12,7 +12,7 @@ from stromboli.admission import remote_history
 from stromboli.history import __main__ as process
 from stromboli.history import query_server
 from stromboli.history.settings import Settings
-from stromboli.history.store import job_queries, queries, writer
+from stromboli.history.store import job_queries, queries, usage, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api import accounting
@@ -44,7 +44,7 @@ class Stored:
         return await job_queries.evictions(self._store, query)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        return await queries.usage(self._store, query, self.now)
+        return await usage.report(self._store, query, self.now)
 
 
 @pytest.fixture

@@ -197,5 +197,5 @@ async def test_before_the_tables_exist_a_query_is_answered_with_the_start(tmp_pa
     async with EmbeddedBus(tmp_path / "log.db") as bus:
         facts = Facts()
         service = HistoryService(settings, bus, now, facts.set, facts.warn)
-        with pytest.raises(errors.UnavailableError, match="it is starting"):
+        with pytest.raises(errors.UnavailableError, match="the history service is starting"):
             await service.jobs(accounting.JobQuery())

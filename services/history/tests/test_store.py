@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from services.history.tests.support import events, lives
 from stromboli.history.core import folding
-from stromboli.history.core.rows import Rows
-from stromboli.history.store import database, queries, retention, tables, writer
+from stromboli.history.core.rows import Rows, micros
+from stromboli.history.store import (
+    daily_usage,
+    database,
+    queries,
+    retention,
+    tables,
+    usage,
+    writer,
+)
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api import accounting, batch
@@ -142,7 +150,8 @@ async def test_of_two_writers_the_later_one_writes_nothing(store: Database) -> N
 async def test_usage_adds_up_to_the_second_with_the_pods_lives(
     store: Database, pods: list[lives.Life], data: st.DataObject
 ) -> None:
-    """In batches of any size, each repeated as after a recreated topic, by queue and by day."""
+    """In batches of any size, each repeated as after a recreated topic, by queue and by day; at any
+    time attempts may be added to the sums of days."""
     await _clear(store)
     log = lives.log_of(pods)
     while log:
@@ -150,11 +159,15 @@ async def test_usage_adds_up_to_the_second_with_the_pods_lives(
         await apply(store, *log[:size])
         if data.draw(st.booleans()):
             await apply(store, *log[:size])
+        if data.draw(st.booleans()):
+            before = micros(events.at(data.draw(st.integers(0, lives.LAST_S))))
+            while await daily_usage.add_some(store, before):
+                pass
         log = log[size:]
     since, until = sorted(data.draw(st.lists(st.integers(0, lives.LAST_S), min_size=2, max_size=2)))
     now = events.at(lives.LAST_S)
     query = accounting.UsageQuery(since=events.at(since), until=events.at(until))
-    report = await queries.usage(store, query, now)
+    report = await usage.report(store, query, now)
     for queue in {life.queue for life in pods}:
         own = [life for life in pods if life.queue == queue]
         found = next((it for it in report.usage if it.group == {"queue": queue}), None)
@@ -170,17 +183,125 @@ async def test_usage_adds_up_to_the_second_with_the_pods_lives(
                 if not preempted or (it.preempted and it.ended is not None)
             )
             assert getattr(found, field, 0.0) == pytest.approx(expected, abs=0.5), field
+        # an attempt that ended when it began, or at the edge of the interval, may count or not
+        held = [it for it in own if it.held_s(since, until)]
+        touched = [it for it in own if it.bound is not None and it.bound <= until]
+        assert len(held) <= getattr(found, "attempts", 0) <= len(touched)
         idle = sum(it.cpu / 1000 * it.idle_s(since, until) for it in own)
         assert getattr(found, "idle_cpu_seconds", 0.0) == pytest.approx(idle, abs=0.5)
-    days = await queries.usage(store, msgspec.structs.replace(query, by=("day", "queue")), now)
+    days = await usage.report(store, msgspec.structs.replace(query, by=("day", "queue")), now)
     assert sum(it.cpu_seconds for it in days.usage) == pytest.approx(
         sum(it.cpu_seconds for it in report.usage), abs=0.5
     )
 
 
+LONG = 5 * 86_400
+"""Seconds after noon of the end of an attempt that touches six days."""
+
+
+async def _long_attempts(store: Database) -> None:
+    await apply(
+        store,
+        events.phase("Pending", 0, 1),
+        *(
+            events.task(after, second, pod, node="n1", requests={"cpu": 2000})
+            for pod in ("p0", "p1")
+            for after, second in (("Bound", 10), ("Running", 20), ("Succeeded", LONG))
+        ),
+    )
+
+
+async def _add_all(store: Database) -> int:
+    added = 0
+    while some := await daily_usage.add_some(store, micros(events.at(2 * LONG))):
+        added += some
+    return added
+
+
+def _month(**changes: Any) -> accounting.UsageQuery:
+    begin = events.at(-12 * 3600)
+    return accounting.UsageQuery(since=begin, until=begin + timedelta(days=30), **changes)
+
+
+async def test_an_attempt_counts_once_in_a_month_and_on_each_of_its_days(store: Database) -> None:
+    await _long_attempts(store)
+    assert await _add_all(store) == 2
+    now = events.at(30 * 86_400)
+    (found,) = (await usage.report(store, _month(), now)).usage
+    assert found.attempts == 2
+    assert found.cpu_seconds == pytest.approx(4 * (LONG - 10))
+    days = (await usage.report(store, _month(by=("day", "queue")), now)).usage
+    assert [it.attempts for it in days] == [2] * 6
+    assert sum(it.cpu_seconds for it in days) == pytest.approx(found.cpu_seconds)
+    (later,) = (
+        await usage.report(store, _month(namespace="team", user="ann", queue="gpu"), now)
+    ).usage
+    assert later == found
+    assert (await usage.report(store, _month(user="bob"), now)).usage == ()
+
+
+async def test_sums_follow_a_job_that_changes_its_queue(store: Database) -> None:
+    """Usage is that of the queue of the job, also of attempts that were added before."""
+    await _long_attempts(store)
+    await _add_all(store)
+    moved = msgspec.structs.replace(events.phase("Completed", LONG, 2), queue="other")
+    await apply(store, moved)
+    now = events.at(30 * 86_400)
+    for _ in range(2):
+        (found,) = (await usage.report(store, _month(), now)).usage
+        assert (found.group, found.attempts) == ({"queue": "other"}, 2)
+        assert found.cpu_seconds == pytest.approx(4 * (LONG - 10))
+        await _add_all(store)
+
+
+async def test_a_late_event_of_an_attempt_corrects_the_sums(store: Database) -> None:
+    """The end was published first: the binding, which came later, was not known."""
+    await apply(
+        store,
+        events.phase("Pending", 0, 1),
+        events.task("Running", 3600, node="n1", requests={"cpu": 1000}),
+        events.task("Succeeded", 7200, node="n1"),
+    )
+    assert await _add_all(store) == 1
+    await apply(store, events.task("Bound", 1800, node="n1"))
+    now = events.at(30 * 86_400)
+    for _ in range(2):
+        (found,) = (await usage.report(store, _month(), now)).usage
+        assert found.attempts == 1
+        assert found.cpu_seconds == pytest.approx(5400)
+        assert found.idle_cpu_seconds == pytest.approx(1800)
+        assert await _add_all(store) in (0, 1)
+
+
+async def test_sums_remain_when_their_attempts_are_deleted(store: Database) -> None:
+    await _long_attempts(store)
+    now = events.at(30 * 86_400)
+    before = (await usage.report(store, _month(), now)).usage
+    await _add_all(store)
+    await retention.delete_expired(store, "attempts", micros(now))
+    assert await attempts(store) == []
+    assert (await usage.report(store, _month(), now)).usage == before
+    await retention.delete_expired(store, "daily_usage", micros(now))
+    assert (await usage.report(store, _month(), now)).usage == ()
+
+
+async def test_an_attempt_of_a_year_counts_without_sums_of_days(store: Database) -> None:
+    """A clock that jumped must not make a row for each day of a century."""
+    end = 400 * 86_400
+    await apply(
+        store,
+        events.task("Bound", 10, node="n1", requests={"cpu": 1000}),
+        events.task("Succeeded", end, node="n1"),
+    )
+    assert await daily_usage.add_some(store, micros(events.at(2 * end))) == 0
+    query = accounting.UsageQuery(since=events.at(0), until=events.at(end))
+    (found,) = (await usage.report(store, query, events.at(end))).usage
+    assert found.cpu_seconds == pytest.approx(end - 10)
+
+
 async def _clear(store: Database) -> None:
     async with store.transaction() as connection:
-        for table in (tables.JOBS, tables.ATTEMPTS, tables.PHASES):
+        for table in (tables.JOBS, tables.ATTEMPTS, tables.PHASES, tables.DAILY_USAGE):
             await connection.execute(sa.delete(table))
 
 
@@ -244,7 +365,7 @@ async def test_a_snapshot_of_a_job_gives_its_spec_and_labels(store: Database) ->
     by_label = accounting.UsageQuery(
         since=events.at(0), until=events.at(200), by=("label:team", "user")
     )
-    (used,) = (await queries.usage(store, by_label, events.at(200))).usage
+    (used,) = (await usage.report(store, by_label, events.at(200))).usage
     assert used.group == {"label:team": "vision", "user": "ann"}
 
 

@@ -48,7 +48,7 @@ class Accounts:
     ) -> accounts.User | accounts.UnknownToken:
         self.asked += 1
         self.audiences = audiences
-        unknown = accounts.UnknownToken("the API server does not know the token")
+        unknown = accounts.UnknownToken("the API server rejected the token")
         return self.users.get(token, unknown)
 
     async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
@@ -184,7 +184,7 @@ async def test_an_agent_reports_only_for_its_own_node(
     ("token", "reason"),
     [
         ("", "401 send the service account's token"),
-        ("stolen", "401 the API server does not know the token"),
+        ("stolen", "401 the API server rejected the token"),
         ("other", "403 system:serviceaccount:default:default is not the account of agents"),
         ("loose", "403 the token is not bound to a pod"),
         ("gone", "403 the token's pod kube-system/agent-x is deleted"),

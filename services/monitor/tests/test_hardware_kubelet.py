@@ -184,7 +184,7 @@ def test_a_kubelet_that_has_started_again_and_lists_no_pods_has_not_read_them_ye
         found = kubelet.build_state(reader.read(), ONLINE)
         assert found.exclusive_allocations == before.exclusive_allocations
         assert [each.why for each in found.read_failures] == [
-            "it has started again and lists no pods yet"
+            "it has restarted and lists no pods yet"
         ]
         starting.given = (fake.ContainerAllocation(pod="p1"),)
         for given in (starting.given, ()):
@@ -217,7 +217,7 @@ def test_the_state_files_are_used_if_the_api_fails(tmp_path: Path) -> None:
     with fake.serve(seen, written(tmp_path)):
         found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     assert found.facts.source == "state files"
-    assert found.read_failures[0].why == "UNIMPLEMENTED: as the test wants it"
+    assert found.read_failures[0].why == "UNIMPLEMENTED: failure set by the test"
 
 
 @pytest.mark.parametrize("name", ["cpu_manager_state", "memory_manager_state", "config.yaml"])

@@ -329,7 +329,7 @@ def test_a_new_rack_lets_a_gang_with_a_hard_constraint_start() -> None:
     said = harness.session().explanations["default/g1"]
     assert said is not None
     assert said.tier == "topology"
-    assert "there is no HyperNode that could hold it" in said.message
+    assert "the cluster has no HyperNodes" in said.message
     harness.see(network_objects.rack("r1", "n1", "n2"))
     assert harness.cache.session_cause
     decided = harness.session()

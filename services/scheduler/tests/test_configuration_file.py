@@ -92,7 +92,7 @@ def test_without_a_file_the_default_of_volcanos_chart_applies() -> None:
         ("actions: allocate\ntiers: gang", "c.yaml:2: tiers: 'gang' is not a list; write"),
         (
             "actions: allocate\nactions: backfill",
-            "c.yaml:2: 'actions' is duplicate, first used in line 1",
+            "c.yaml:2: key 'actions' is duplicate, first used in line 1",
         ),
         ("actions: [allocate", "c.yaml:1: not YAML: "),
         ("", "c.yaml: it holds nothing; write one document with actions and tiers"),

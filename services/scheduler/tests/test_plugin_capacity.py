@@ -205,6 +205,29 @@ def test_with_a_reclaim_level_the_queue_above_the_victim_keeps_its_desert(
     assert len(reclaimed(ssn, "g1", "g2")) == victims
 
 
+@pytest.mark.parametrize(("holds", "victims"), [(5, 2), (4, 1), (3, 0)])
+def test_a_victim_is_not_in_a_branch_that_would_then_be_served_first(
+    holds: int, victims: int
+) -> None:
+    """Branch x has three quarters of its desert, and y1 is beyond its own. What y1 gives up below
+    that part of branch y, its next pod takes back: pods would be evicted without end."""
+    ssn = sessions.opened(
+        builders.make_node("n1", cpu="16"),
+        sessions.queue("root"),
+        sessions.queue("x", parent="root", deserved={"cpu": "4"}),
+        sessions.queue("y", parent="root", deserved={"cpu": "4"}),
+        sessions.queue("x1", parent="x", deserved={"cpu": "2"}),
+        sessions.queue("x2", parent="x", deserved={"cpu": "2"}),
+        sessions.queue("y1", parent="y", deserved={"cpu": "2"}),
+        *sessions.gang("g1", "x1", 1),
+        *sessions.gang("g2", "x2", 3, node="n1"),
+        *sessions.gang("g3", "y1", holds, node="n1"),
+        tier=TREE,
+    )
+    assert len(reclaimed(ssn, "g1", "g3")) == victims
+    assert len(reclaimed(ssn, "g1", "g2")) == 1, "its sibling gives what it holds beyond"
+
+
 @pytest.mark.parametrize(("level", "may"), [(0, False), (1, True)])
 def test_with_a_reclaim_level_a_queue_may_claim_what_the_one_above_deserves(
     level: int, may: bool

@@ -117,7 +117,7 @@ def test_a_hard_constraint_without_hyper_nodes_is_refused() -> None:
     decided = closed(builders.make_node("n1"), *gang("g", 1, hard(1), cpu=1))
     assert placed(decided) == []
     assert job(decided).topology_error == (
-        "hard networkTopology, but there is no HyperNode that could hold it"
+        "hard networkTopology, but the cluster has no HyperNodes"
     )
 
 
@@ -273,4 +273,4 @@ def test_a_hard_constraint_holds_without_any_plugin() -> None:
 def test_contradicting_hyper_nodes_are_reported() -> None:
     """Once per session, among its complaints."""
     decided = closed(*two_racks(), rack("r3", "n1"))
-    assert "node n1 is a member of r1 and of r3: it counts for none of them" in decided.complaints
+    assert "node n1 is a member of r1 and of r3: it belongs to none of them" in decided.complaints

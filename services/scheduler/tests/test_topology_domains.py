@@ -93,7 +93,7 @@ def test_a_node_of_two_racks_belongs_to_their_common_ancestor() -> None:
     assert held(found)["r2"] == ["n3"]
     assert held(found)["s"] == ["n1", "n2", "n3"]
     assert found.complaints == [
-        "node n2 is a member of r1 and of r2: it counts for none of them, only for s"
+        "node n2 is a member of r1 and of r2: it belongs to none of them, only for s"
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_hyper_node_with_two_parents_belongs_to_their_common_ancestor() -> Non
     found = tree(rack("r1", "n1"), spine("s1", "r1"), spine("s2", "r1"))
     assert held(found) == {topology_domains.ROOT: list(NODES), "r1": ["n1"], "s1": [], "s2": []}
     assert found.complaints == [
-        "HyperNode r1 is a member of s1 and of s2: it counts for none of them"
+        "HyperNode r1 is a member of s1 and of s2: it belongs to none of them"
     ]
 
 
@@ -121,7 +121,7 @@ def test_a_cycle_is_cut_where_the_tier_does_not_decrease(tiers: tuple[int, int])
     second = hyper_node("b", tiers[1], [member("a", "HyperNode"), member("n2")])
     found = tree(first, second)
     assert found.complaints
-    assert all("it does not count as a member" in text for text in found.complaints)
+    assert all("the member is ignored" in text for text in found.complaints)
     assert {"n1"} <= set(held(found)["a"])
     assert {"n2"} <= set(held(found)["b"])
 
@@ -166,7 +166,7 @@ def test_a_tier_name_of_two_tiers_means_the_lower_one() -> None:
     """The lower tier is the stricter constraint."""
     found = tree(rack("r1", "n1", tier_name="rack"), spine("s", "r1", tier_name="rack"))
     assert found.tier_names == {"rack": 1}
-    assert found.complaints == ["tier name rack names the tiers 1, 2: the lowest is used"]
+    assert found.complaints == ["several tiers (1, 2) have the tier name rack: the lowest is used"]
 
 
 def test_sums_and_common_domains() -> None:

@@ -120,8 +120,8 @@ def test_a_history_without_violations_is_clean() -> None:
         ([node("1"), *GOOD[1:6]], "of 1"),
         ([*GOOD[:5]], "1 of 2 pods bound"),
         ([*GOOD[:8]], "not finished"),
-        ([*GOOD, pod("a", kind="DELETED")], "deleted by nobody"),
-        ([*GOOD, job(kind="DELETED")], "deleted by nobody"),
+        ([*GOOD, pod("a", kind="DELETED")], "neither by a user nor by a policy"),
+        ([*GOOD, job(kind="DELETED")], "was deleted, but not by a user"),
         ([*GOOD, job(phase="Completed", retryCount=1)], "retried 1 times"),
     ],
 )

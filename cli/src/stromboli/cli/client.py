@@ -39,9 +39,9 @@ T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
 Document = dict[str, Any]
 RIGHTS_SHOWN = 3
-"""The most missing permissions that are listed; reading the whole cluster takes twenty."""
+"""Maximum missing permissions that are listed; reading the whole cluster requires twenty."""
 READY_WITHIN_S = 2.0
-"""Time limit of a readiness check; a person waits for it."""
+"""Time limit of a readiness check in seconds; a person waits for it."""
 
 
 class RejectedError(CommandError):
@@ -254,7 +254,7 @@ class Client:
         return self.send(calls.me()).name
 
     def session_place(self) -> Place:
-        """Where sessions in pods are opened."""
+        """The server at which sessions in pods are opened."""
         with self._translate_errors():
             return self._client.session_place()
 
@@ -264,13 +264,13 @@ class Client:
             return self._client.readiness(READY_WITHIN_S)
 
     def send(self, call: calls.Call[T]) -> T:
-        """The answer to any call. Raises CommandError."""
+        """The response to any call. Raises CommandError."""
         with self._translate_errors():
             return self._client.send(call)
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
-        """The answer to a call in chunks. Entering raises CommandError."""
+        """The response to a call, in chunks. Entering raises CommandError."""
         with contextlib.ExitStack() as stack:
             with self._translate_errors():
                 chunks = stack.enter_context(self._client.stream(call))
@@ -289,7 +289,7 @@ class Client:
         try:
             return kind.decode(raw)
         except msgspec.DecodeError as error:
-            raise self._unreadable(f"no {kind.kind}: {error}") from None
+            raise self._unreadable(f"it is not a {kind.kind}: {error}") from None
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -297,7 +297,7 @@ class Client:
         try:
             yield
         except client_errors.EmptyNameError:
-            raise CommandError("name", "it is empty", "set a name") from None
+            raise CommandError("name", "it is empty", "pass a name") from None
         except client_errors.UnsafeTokenError as error:
             where = "set an https URL with --server"
             raise CommandError(self._server, error.reason, where) from None

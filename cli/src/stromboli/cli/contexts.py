@@ -1,8 +1,8 @@
 """Contexts: named servers with their credentials and namespace, in one file of the user.
 
 ``contexts.json`` is beside ``config.yaml`` and readable by its owner only. It names token files and
-contains no tokens. ``STROM_CONTEXT`` selects a context for one command. JSON, because the import of
-YAML costs each command 20 ms.
+contains no tokens. ``STROM_CONTEXT`` selects a context for one command. The format is JSON, because
+importing YAML would cost each command 20 ms.
 """
 
 import os
@@ -54,7 +54,7 @@ def load(environment: Mapping[str, str]) -> Contexts:
     except OSError as error:
         why = error.strerror or str(error)
     except msgspec.DecodeError as error:
-        why = f"it holds no contexts: {error}"
+        why = f"it is not a file of contexts: {error}"
     raise CommandError(str(file), why, "correct or remove the file")
 
 
@@ -74,7 +74,7 @@ def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
 
 
 def save(environment: Mapping[str, str], contexts: Contexts) -> None:
-    """Replace the file. Raises CommandError."""
+    """Write the file of contexts. Raises CommandError."""
     text = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
     write_private(folder(environment) / FILE, text)
 

@@ -17,11 +17,12 @@ REFUSED = 1
 MISUSED = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
-"""The exit code of ``timeout`` in coreutils. 2 is also the option parser's."""
+"""The exit code that ``timeout`` of coreutils uses. Exit code 2 is the option parser's, too."""
 
 
 class CommandError(Exception):
-    """Shown as ``strom: <what>: <why>``, one line per detail, and ``next: <next_step>``."""
+    """A command failed. Shown as ``strom: <what>: <why>``, one line per detail, and ``next:
+    <next_step>``."""
 
     exit_code = REFUSED
 
@@ -33,7 +34,7 @@ class CommandError(Exception):
         self.details = details
 
     def lines(self) -> list[str]:
-        """The whole message."""
+        """The lines of the message for users."""
         details = [f"  {detail}" for detail in self.details]
         return [f"strom: {self.what}: {self.why}", *details, f"next: {self.next_step}"]
 

@@ -16,7 +16,7 @@ from typer.main import get_group
 from stromboli.cli.plain_values import use_plain_values
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None
-"""Help in panels on a terminal, plain text elsewhere, where a program or a file receives it."""
+"""Help is in panels on a terminal, and plain text for programs and files."""
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,8 @@ class Entry(NamedTuple):
 
 
 class LazyCommand(TyperCommand):
-    """A command as ``--help`` of its group lists it. ``load`` returns the command itself."""
+    """A command as listed by ``--help`` of its group. ``load`` imports and returns the command
+    itself."""
 
     def load(self, style: Any) -> Any:
         """Import the command's module and return the command."""

@@ -87,7 +87,7 @@ class Root(lazy.Group):
         ),
         "lineage": Entry(
             "stromboli.cli.commands.past_jobs:lineage",
-            "Show evictions of a job's pods, and for the job.",
+            "Show evictions of a job's pods, and evictions that made room for the job.",
         ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",
@@ -219,7 +219,7 @@ def _common(
         ),
     ] = None,
 ) -> None:
-    """Options before the command, which hold for every command."""
+    """Options before the command; they apply to every command."""
     from stromboli.cli import options
 
     options.CREDENTIALS.set((token_file, ca_file))

@@ -1,7 +1,7 @@
 """Reads manifests as ``kubectl`` does: files, directories, stdin; YAML and JSON; several documents.
 
 It is stricter in one respect: a duplicate key is an error, where kubectl keeps the last value.
-Every document remembers its position, so that errors of the server are shown with file and line.
+Every document has its position, so that errors of the server are shown with file and line.
 """
 
 import json
@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """``Job train``."""
+        """Kind and name, such as ``Job train``."""
         name = (self.document.get("metadata") or {}).get("name", "without a name")
         return f"{self.document.get('kind')} {name}"
 
@@ -102,8 +102,8 @@ def _members(manifest: Manifest) -> Iterator[Manifest]:
     if not isinstance(kind, str) or not isinstance(document.get("apiVersion"), str):
         raise CommandError(
             f"{manifest.file}:{manifest.line}",
-            "no Kubernetes object: it needs apiVersion and kind",
-            "write them, such as apiVersion: batch.volcano.sh/v1alpha1 and kind: Job",
+            "not a Kubernetes object: it has no apiVersion or no kind",
+            "add them, such as apiVersion: batch.volcano.sh/v1alpha1 and kind: Job",
         )
     items = document.get("items")
     if not kind.endswith("List") or not isinstance(items, list):
@@ -120,7 +120,7 @@ def _manifest(document: Any, file: str, line: int, tree: documents.Tree | None) 
     if not isinstance(document, dict):
         raise CommandError(
             f"{file}:{line}",
-            f"no Kubernetes object, but {type(document).__name__}",
+            f"not a Kubernetes object, but {type(document).__name__}",
             "a manifest is a mapping with apiVersion, kind and metadata",
         )
     return Manifest(document, file, line, tree)

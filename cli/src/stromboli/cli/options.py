@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 TOKEN_VARIABLES, CA_VARIABLE = ("STROM_TOKEN", "STROM_TOKEN_FILE"), "STROM_CA_FILE"
-"""Variables that precede the files of a context."""
+"""Environment variables that have precedence over the files of a context."""
 
 
 CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars.ContextVar(
@@ -125,7 +125,7 @@ Selector = Annotated[
     ),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also show the scheduler's own texts.")
+    bool, typer.Option("--verbose", "-v", help="Also show the texts of the scheduler's conditions.")
 ]
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=job_names)

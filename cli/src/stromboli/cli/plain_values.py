@@ -2,7 +2,7 @@
 
 Typer converts each value with Pydantic, whose import costs 60 ms of CPU. Most options are text, a
 flag or a choice, and need no conversion. Every other value, and every invalid one, is converted by
-Typer, which also words the error.
+Typer, which also writes the error.
 """
 
 from enum import Enum

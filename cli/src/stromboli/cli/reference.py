@@ -18,7 +18,7 @@ from stromboli.cli.render import output
 
 FILE = Path(__file__).parents[4] / "docs" / "cli.md"
 OURS = "stromboli"
-"""Commands of other distributions are here if the distribution's name begins so."""
+"""Prefix of the names of distributions whose commands the reference includes."""
 _HEAD = """# The command line
 
 Written from the code by `python -m stromboli.cli.reference`. [cli/README.md](../cli/README.md)
@@ -31,7 +31,7 @@ These options precede the command: `--token-file FILE` (the user's token; else `
 
 
 def render_reference() -> str:
-    """The whole page."""
+    """The content of docs/cli.md."""
     root = typer.main.get_command(main.app)
     context = typer.Context(root, info_name="strom")
     found = list(_commands(root, context))
@@ -43,7 +43,8 @@ def render_reference() -> str:
 
 
 def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every command that is not a group, with its path, in the order of ``--help``."""
+    """Path, command and context of every command that is not a group, in the order of
+    ``--help``."""
     distributions = {entry.name: entry.dist for entry in installed_commands.entry_points()}
     for name in group.list_commands(context):
         command = group.get_command(context, name)

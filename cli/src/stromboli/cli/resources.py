@@ -50,7 +50,8 @@ BY_KIND = {each.kind: each for each in RESOURCES}
 
 
 def named(word: str) -> Resource | None:
-    """The kind of a word: ``job``, ``jobs``, ``cronjob``, ``crons``, ``CronJob``."""
+    """The kind with this name: ``job``, ``jobs``, ``cronjob``, ``crons`` or ``CronJob``; None if
+    there is none."""
     wanted = word.lower()
     for each in RESOURCES:
         if wanted in (each.word, f"{each.word}s", each.kind.kind.lower(), each.kind.plural):

@@ -34,7 +34,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 Selector = tuple[Requirement, ...]
-"""All must hold; an empty one means every object."""
+"""Requirements that must all hold; an empty selector matches every object."""
 
 
 def parse(text: str) -> Selector:

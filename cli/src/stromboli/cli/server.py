@@ -23,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 class Address(msgspec.Struct, frozen=True):
     """The server's base URL, and a description of where it is configured. ``token_file`` and
-    ``ca_file`` are those of its context: they are for no other server."""
+    ``ca_file`` are those of its context and are not used for other servers."""
 
     url: str
     origin: str
@@ -71,7 +71,7 @@ def config_file(environment: Mapping[str, str]) -> Path:
 
 
 def checked(url: str, origin: str) -> Address:
-    """The address of a URL. Raises UsageError if it is none."""
+    """The address of a URL. Raises UsageError if the text is not a URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(
@@ -86,7 +86,7 @@ def _configured(file: Path) -> str | None:
     text = _text(file)
     if not text:
         return None
-    from stromboli.cli import manifests  # YAML costs 20 ms, and few have this file
+    from stromboli.cli import manifests  # importing YAML costs 20 ms, and few users have this file
 
     found = manifests.parse(text, str(file))
     documents = [manifest.document for manifest in found]

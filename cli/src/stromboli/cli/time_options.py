@@ -1,4 +1,4 @@
-"""Options of an interval and of labels, and times as people write them."""
+"""Options for an interval and for labels, and the formats of times."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated

@@ -30,7 +30,7 @@ def parser_message(error: typer.TyperException) -> str:
 
 
 def option_help(error: typer.TyperException, command: Any) -> list[str]:
-    """The help of an option that lacks its value."""
+    """The help of the option whose value is missing, as lines."""
     wanted = getattr(error, "option_name", None)
     return [
         f"  {', '.join(param.opts)}: {param.help}"

@@ -1,4 +1,4 @@
-"""The REST API of what ran, as values. Sends nothing."""
+"""Requests to the REST API of the history, as ``Call`` values. Sends nothing."""
 
 from datetime import datetime
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from stromboli.shared.api import accounting
 
 T = TypeVar("T")
 _PARAMETERS = {"states": "state", "after": "continue"}
-"""Fields of queries whose parameter has another name."""
+"""Field of a query -> its parameter in requests, where the names differ."""
 
 
 def attempts(query: accounting.AttemptQuery) -> Call[accounting.AttemptPage]:
@@ -29,7 +29,7 @@ def evictions(query: accounting.EvictionQuery) -> Call[accounting.EvictionPage]:
 
 
 def usage(query: accounting.UsageQuery) -> Call[accounting.UsageReport]:
-    """What was used within an interval, by group."""
+    """CPU, memory and GPU time used within an interval, by group."""
     return _call("usage", query, accounting.UsageReport)
 
 

@@ -279,7 +279,7 @@ class AsyncClient:
         return await opening.run(place, target, command, stdin)
 
     async def session_place(self) -> opening.Place:
-        """Where sessions in pods are opened, for ``sessions.opening``."""
+        """The server at which sessions in pods are opened, for ``sessions.opening``."""
         answer = await self.send(opening.place_call())
         return opening.place(answer.url, self.url, self._http.auth)
 
@@ -368,7 +368,7 @@ class AsyncClient:
         """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(await self.send(calls.pod_group(namespace, name)))
 
-    # --- what ran ---------------------------------------------------------------------------
+    # --- history ----------------------------------------------------------------------------
 
     async def attempts(self, query: accounting.AttemptQuery) -> AsyncIterator[accounting.Attempt]:
         """The attempts of all jobs that ran, also of deleted ones, page by page; the last

@@ -270,7 +270,7 @@ class Client:
         return asyncio.run(opening.run(place, target, command, stdin))
 
     def session_place(self) -> opening.Place:
-        """Where sessions in pods are opened, for ``sessions.opening``."""
+        """The server at which sessions in pods are opened, for ``sessions.opening``."""
         answer = self.send(opening.place_call())
         return opening.place(answer.url, self.url, self._http.auth)
 
@@ -359,7 +359,7 @@ class Client:
         """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(self.send(calls.pod_group(namespace, name)))
 
-    # --- what ran ---------------------------------------------------------------------------
+    # --- history ----------------------------------------------------------------------------
 
     def attempts(self, query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
         """The attempts of all jobs that ran, also of deleted ones, page by page; the last

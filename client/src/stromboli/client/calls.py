@@ -1,4 +1,4 @@
-"""The REST API as values: each call's method, path, body and decoder. Sends nothing."""
+"""Requests to the REST API as ``Call`` values: method, path, body and decoder. Sends nothing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -102,7 +102,7 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 
 def _named(documents: Sequence[Document]) -> str:
-    """One object by kind and name; the number of several."""
+    """A text that names the objects: kind and name of a single one, else their number."""
     metadata = documents[0].get("metadata") if len(documents) == 1 else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"
@@ -174,13 +174,13 @@ def _job_name(job: object) -> str:
 
 
 def jobs(namespace: str = "", *, limit: int = 0, continue_: str = "") -> Call[Page]:
-    """The jobs of a namespace, or all."""
+    """List the jobs of a namespace, or all."""
     path = _jobs(namespace) if namespace else "/v1/jobs"
     return list_page(path, "jobs", limit, continue_)
 
 
 def job(namespace: str, name: str) -> Call[bytes]:
-    """One job."""
+    """Read one job."""
     return _job_call("GET", namespace, name, "", bytes)
 
 
@@ -190,12 +190,12 @@ def delete_job(namespace: str, name: str) -> Call[None]:
 
 
 def job_pods(namespace: str, name: str) -> Call[Page]:
-    """A job's pods."""
+    """List a job's pods."""
     return _job_call("GET", namespace, name, "/pods", PAGE)
 
 
 def job_events(namespace: str, name: str) -> Call[Page]:
-    """Kubernetes' Events about a job, its PodGroup and its pods."""
+    """List Kubernetes' Events about a job, its PodGroup and its pods."""
     return _job_call("GET", namespace, name, "/events", PAGE)
 
 
@@ -206,12 +206,12 @@ def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
 
 
 def job_tools(namespace: str, name: str) -> Call[Page]:
-    """The pods of a job's debug tools."""
+    """List the pods of a job's debug tools."""
     return _job_call("GET", namespace, name, "/tools", PAGE)
 
 
 def explanation(namespace: str, name: str) -> Call[Explanation]:
-    """Why a job is pending."""
+    """Read why a job is pending."""
     return _job_call(
         "GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode
     )
@@ -252,12 +252,12 @@ def create_queue(queue: scheduling.Queue | Document) -> Call[bytes]:
 
 
 def queues(*, limit: int = 0, continue_: str = "") -> Call[Page]:
-    """All queues."""
+    """List all queues."""
     return list_page("/v1/queues", "queues", limit, continue_)
 
 
 def queue(name: str) -> Call[bytes]:
-    """One queue."""
+    """Read one queue."""
     return Call(method="GET", path=_queue(name), what=f"queue {name}", read=bytes)
 
 
@@ -267,28 +267,28 @@ def delete_queue(name: str) -> Call[None]:
 
 
 def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
-    """All nodes."""
+    """List all nodes."""
     return list_page("/v1/nodes", "nodes", limit, continue_)
 
 
 def node(name: str) -> Call[bytes]:
-    """One node."""
+    """Read one node."""
     return Call(method="GET", path=_node(name), what=f"node {name}", read=bytes)
 
 
 def node_lease(name: str) -> Call[bytes]:
-    """The lease that a node's kubelet renews."""
+    """Read the lease that a node's kubelet renews."""
     path = f"{_node(name)}/lease"
     return Call(method="GET", path=path, what=f"lease of node {name}", read=bytes)
 
 
 def node_leases() -> Call[Page]:
-    """The leases that the kubelets of all nodes renew."""
+    """List the leases that the kubelets of all nodes renew."""
     return _list_call("/v1/nodeleases", "leases", {})
 
 
 def node_topology(name: str) -> Call[TopologyObserved]:
-    """The observed hardware of a node, and its allocations."""
+    """Read the reported hardware of a node, and its allocations."""
     return Call(
         method="GET",
         path=f"{_node(name)}/topology",
@@ -298,12 +298,12 @@ def node_topology(name: str) -> Call[TopologyObserved]:
 
 
 def pod_groups(namespace: str = "") -> Call[Page]:
-    """The PodGroups of a namespace, or all."""
+    """List the PodGroups of a namespace, or all."""
     return _namespaced_path("/v1/podgroups", "pod groups", namespace)
 
 
 def pod_group(namespace: str, name: str) -> Call[bytes]:
-    """One PodGroup."""
+    """Read one PodGroup."""
     return Call(
         method="GET",
         path=f"/v1/namespaces/{path_segment(namespace)}/podgroups/{path_segment(name)}",
@@ -313,31 +313,31 @@ def pod_group(namespace: str, name: str) -> Call[bytes]:
 
 
 def pods(namespace: str = "") -> Call[Page]:
-    """The pods of a namespace, or all."""
+    """List the pods of a namespace, or all."""
     return _namespaced_path("/v1/pods", "pods", namespace)
 
 
 def pod(namespace: str, name: str) -> Call[bytes]:
-    """One pod."""
+    """Read one pod."""
     return Call(
         method="GET", path=_pod(namespace, name), what=f"pod {namespace}/{name}", read=bytes
     )
 
 
 def pod_events(namespace: str, name: str) -> Call[Page]:
-    """Kubernetes' Events about a pod."""
+    """List Kubernetes' Events about a pod."""
     path = f"{_pod(namespace, name)}/events"
     return Call(method="GET", path=path, what=f"pod {namespace}/{name}", read=PAGE)
 
 
 def me() -> Call[Me]:
-    """The user of this client, as it is recorded on submitted objects."""
+    """Read the user of this client, as it is recorded on submitted objects."""
     read = msgspec.json.Decoder(Me).decode
     return Call(method="GET", path="/v1/me", what="the user", read=read)
 
 
 def scheduling_input() -> Call[SchedulingInput]:
-    """The cluster as the scheduler reads it."""
+    """Read the objects of the cluster that the scheduler reads."""
     return Call(
         method="GET",
         path="/v1/scheduling",
@@ -361,50 +361,50 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
 
 
 def watch_jobs(namespace: str = "") -> Call[batch.Job]:
-    """Changes of a namespace's jobs, or of all."""
+    """Watch the jobs of a namespace, or all."""
     return watch_call(watch_path(kinds.JOBS, namespace), "jobs", kinds.JOBS.decode)
 
 
 def watch_job(namespace: str, name: str) -> Call[batch.Job]:
-    """Changes of a job, which may not exist yet."""
+    """Watch a job, which may not exist yet."""
     return _watch_of_job(namespace, name, "", kinds.JOBS.decode)
 
 
 def watch_job_pods(namespace: str, name: str) -> Call[core.Pod]:
-    """Changes of a job's pods."""
+    """Watch a job's pods."""
     return _watch_of_job(namespace, name, "/pods", kinds.PODS.decode)
 
 
 def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
-    """Why a job is pending, on every change."""
+    """Watch why a job is pending: the explanation after every change."""
     read = msgspec.json.Decoder(Explanation).decode
     return _watch_of_job(namespace, name, "/explanation", read)
 
 
 def watch_pods(namespace: str = "") -> Call[core.Pod]:
-    """Changes of a namespace's pods, or of all."""
+    """Watch the pods of a namespace, or all."""
     return watch_call(watch_path(kinds.PODS, namespace), "pods", kinds.PODS.decode)
 
 
 def watch_pod_groups(namespace: str = "") -> Call[scheduling.PodGroup]:
-    """Changes of a namespace's PodGroups, or of all."""
+    """Watch the PodGroups of a namespace, or all."""
     path = watch_path(kinds.POD_GROUPS, namespace)
     return watch_call(path, "pod groups", kinds.POD_GROUPS.decode)
 
 
 def watch_queues() -> Call[scheduling.Queue]:
-    """Changes of queues."""
+    """Watch queues."""
     return watch_call("/v1/watch/queues", "queues", kinds.QUEUES.decode)
 
 
 def watch_path(kind: Kind[Any], namespace: str) -> str:
-    """The path of the changes of a kind, in a namespace or everywhere."""
+    """The path of a watch of a kind, in a namespace or in all."""
     inside = f"namespaces/{path_segment(namespace)}/" if namespace else ""
     return f"/v1/watch/{inside}{kind.plural}"
 
 
 def watch_call(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:
-    """A stream of changes, each decoded by ``read``."""
+    """A watch whose objects are decoded by ``read``."""
     return Call(method="GET", path=path, what=what, read=read, is_collection=True)
 
 
@@ -419,7 +419,7 @@ PAGE = msgspec.json.Decoder(Page).decode
 
 
 def no_content(_: bytes) -> None:
-    """Decode an empty answer."""
+    """Decode an empty response."""
     return
 
 
@@ -471,5 +471,6 @@ def _queue(name: str) -> str:
 
 
 def path_segment(name: str) -> str:
-    """A name inside a path; an empty one leaves an empty segment, which is never sent."""
+    """A name, escaped for a path. An empty name gives an empty segment; such a path is never
+    sent."""
     return quote(name, safe="")

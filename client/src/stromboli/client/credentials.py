@@ -39,8 +39,8 @@ class Bearer(httpx.Auth):
 class LoopbackBearer(httpx.Auth):
     """Adds the token of a server on loopback, which is new after each start of the server.
 
-    The file is read for each request; without one no header is sent. ``otherwise`` is the file of
-    a pod.
+    The file is read for each request; if it does not exist, no header is sent. ``otherwise``: the
+    token file of a pod, which is used instead.
     """
 
     def __init__(self, file: Path, otherwise: Path) -> None:
@@ -60,7 +60,7 @@ class LoopbackBearer(httpx.Auth):
 def authentication(
     base_url: str, token: str | None, token_file: str | Path | None
 ) -> Bearer | LoopbackBearer | None:
-    """The authentication of requests; None without a token. Raises UnsafeTokenError where the token
+    """The authentication of requests; None without a token. Raises UnsafeTokenError if the token
     would be sent unencrypted."""
     given = token or ("" if token_file else os.environ.get(TOKEN, ""))
     file: str | Path | None = None if given else token_file or os.environ.get(TOKEN_FILE)

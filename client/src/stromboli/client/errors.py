@@ -2,22 +2,26 @@
 
 ::
 
-    ClientError ├── InvalidArgumentError      an argument has the wrong form; nothing was sent ├──
-    EmptyNameError            a name in the call is empty; nothing was sent ├── UnsafeTokenError
-    a token would be sent unencrypted; nothing was sent ├── UnreadableFileError       a file with a
-    token or a CA certificate cannot be read ├── UnreachableError          no response from the
-    server's address ├── UnreadableError           the response is not from Stromboli, or of an
-    unknown version ├── ResponseError             an error response: ``status``, ``reason`` │   ├──
-    UnauthenticatedError  401: no token, or an unknown one │   ├── ForbiddenError        403:
-    ``violations`` lists the missing permissions │   ├── NotFoundError         404: the object or
-    its namespace does not exist │   ├── ConflictError         409: the name exists, or the object
-    was changed concurrently │   ├── ExpiredError          410: the continue token is too old; list
-    again │   ├── RejectedError         422: ``violations`` lists the errors, each with its path │
-    └── UnavailableError      503: temporarily unavailable ├── GoneError                 the object
-    of a wait was deleted or replaced ├── TimedOutError             a wait reached its timeout ├──
-    NoContainerError          no container runs for a session, or it must be named ├── SessionError
-    a session in a pod was refused, or it broke └──
-    WorkersLostError          an executor's job ended, or a call's worker was lost too often
+    ClientError
+    ├── InvalidArgumentError      an argument has the wrong form; nothing was sent
+    ├── EmptyNameError            a name in the call is empty; nothing was sent
+    ├── UnsafeTokenError          a token would be sent unencrypted; nothing was sent
+    ├── UnreadableFileError       a file with a token or a CA certificate cannot be read
+    ├── UnreachableError          no response from the server's address
+    ├── UnreadableError           the response is not from Stromboli, or of an unknown version
+    ├── ResponseError             an error response: ``status``, ``reason``
+    │   ├── UnauthenticatedError  401: no token, or an unknown one
+    │   ├── ForbiddenError        403: ``violations`` lists the missing permissions
+    │   ├── NotFoundError         404: the object or its namespace does not exist
+    │   ├── ConflictError         409: the name exists, or the object was changed concurrently
+    │   ├── ExpiredError          410: the continue token is too old; list again
+    │   ├── RejectedError         422: ``violations`` lists the errors, each with its path
+    │   └── UnavailableError      503: temporarily unavailable
+    ├── GoneError                 the object of a wait was deleted or replaced
+    ├── TimedOutError             a wait reached its timeout
+    ├── NoContainerError          no container runs for a session, or it must be named
+    ├── SessionError              a session in a pod was refused, or it broke
+    └── WorkersLostError          an executor's job ended, or a call's worker was lost too often
 """
 
 import concurrent.futures

@@ -1,4 +1,5 @@
-"""Changes and expected starts of jobs as calls, beside those of ``calls``. Sends nothing."""
+"""Further ``Call`` values, beside those of ``calls``: changes and expected starts of jobs. Sends
+nothing."""
 
 from collections.abc import Mapping
 

@@ -8,7 +8,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core
 
 STARTED = ("Running", "Succeeded", "Failed")
-"""Phases of pods of which a container may have a log."""
+"""Phases of pods that may have a container with a log."""
 
 
 class LogLine(msgspec.Struct, frozen=True):

@@ -35,12 +35,12 @@ def job(
     """A job of ``replicas`` equal pods, of which ``min_available`` (default: all) start together.
 
     ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
-    ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job is terminated then, and it is
-    the expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time;
-    each reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. With an empty ``queue``
-    the server chooses. Jobs of several tasks are ``batch.Job`` of ``stromboli.shared.api``, or
-    dictionaries as in YAML. Raises
-    InvalidArgumentError if ``command`` is one string, and for an invalid array.
+    ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job's deadline, which is also its
+    expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time; each
+    reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. With an empty ``queue`` the
+    server chooses. Jobs of several tasks are ``batch.Job`` of ``stromboli.shared.api``, or
+    dictionaries as in YAML. Raises InvalidArgumentError if ``command`` is one string, and for an
+    invalid array.
     """
     if isinstance(command, str):
         raise errors.InvalidArgumentError(
@@ -57,7 +57,7 @@ def job(
         container["workingDir"] = working_dir
     devices = {GPU: str(gpus)} if gpus else {}
     if requests or devices:
-        # Kubernetes takes requests of devices only with equal limits.
+        # Kubernetes accepts requests for devices only with equal limits.
         limits = {"limits": devices} if devices else {}
         container["resources"] = {"requests": {**(requests or {}), **devices}, **limits}
     pod = msgspec.json.encode({"restartPolicy": "Never", "containers": [container]})
@@ -87,9 +87,9 @@ def _array(name: str, array: str, replicas: int) -> tuple[str, int]:
     written, percent, at_once = array.partition("%")
     problem = indexes.problem(written)
     if not problem and percent and not (at_once.isdecimal() and int(at_once)):
-        problem = f"{at_once!r} after % is not a number"
+        problem = f"{at_once!r} after % is not a number; write 0-999%50"
     if not problem and replicas != 1:
-        problem = "replicas of an array are written as 0-999%50"
+        problem = "leave out replicas; the number of concurrent pods is written as 0-999%50"
     if problem:
         raise errors.InvalidArgumentError(f"job {name}", f"array {array!r}: {problem}")
     count = indexes.count(written)

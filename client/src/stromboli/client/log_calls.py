@@ -1,4 +1,4 @@
-"""The logs of pods as calls, beside those of ``calls``. Sends nothing."""
+"""Further ``Call`` values, beside those of ``calls``: logs of pods. Sends nothing."""
 
 from datetime import datetime
 

@@ -1,4 +1,5 @@
-"""Changes of nodes and evictions as calls, beside those of ``calls``. Sends nothing."""
+"""Further ``Call`` values, beside those of ``calls``: changes of nodes, and evictions. Sends
+nothing."""
 
 import msgspec
 
@@ -31,7 +32,7 @@ def evict(
     namespace: str, pod: str, uid: str, grace_period_s: int | None = None
 ) -> calls.Call[bytes]:
     """Evict the pod of this uid. Fails with UnavailableError while its PodDisruptionBudget does
-    not allow that, and with ConflictError if the name is another pod's by now."""
+    not allow that, and with ConflictError if another pod has the name by now."""
     body: dict[str, object] = {"uid": uid}
     body |= {} if grace_period_s is None else {"gracePeriodSeconds": grace_period_s}
     return calls.Call(

@@ -102,7 +102,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class InvolvedObject(Part, frozen=True, kw_only=True):
-    """The object of an event."""
+    """The object that an Event is about."""
 
     kind: str = ""
     name: str = ""
@@ -123,6 +123,7 @@ class KubernetesEvent(Part, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """Its last time; for an event that occurred once, with microseconds if they are known."""
+        """When the event last occurred; for an event that occurred once, with microseconds if they
+        are known."""
         last = self.last_timestamp or self.metadata.creation_timestamp
         return self.event_time or last if self.count <= 1 else last or self.event_time

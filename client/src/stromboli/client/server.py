@@ -17,7 +17,7 @@ VARIABLE = "STROM_SERVER"
 _logger = logging.getLogger("stromboli.client")
 LOOPBACK = credentials.LOOPBACK
 ANSWER_WITHIN_S = 30.0
-"""The time limit of a response, for a busy machine."""
+"""Time limit of a response in seconds, sufficient for a busy machine."""
 OBJECT_WITHIN_S = 0.5
 """Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 
@@ -50,7 +50,7 @@ def httpx_options(
         "base_url": base_url,
         "timeout": response_timeout_s,
         "trust_env": not is_loopback,
-        "limits": httpx.Limits(  # otherwise as httpx has them by default
+        "limits": httpx.Limits(  # the other limits are httpx's defaults
             max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
         ),
     }
@@ -60,7 +60,8 @@ def httpx_options(
         found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if (authority := credentials.certificate_authority(ca_file)) is not None:
         found["verify"] = authority
-    # Also without a token: if the environment were trusted, httpx would use one from ~/.netrc.
+    # Needed without a token, too: with a trusted environment httpx would use credentials of
+    # ~/.netrc.
     found["auth"] = credentials.authentication(base_url, token, token_file) or httpx.Auth()
     return found
 

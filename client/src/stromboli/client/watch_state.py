@@ -14,13 +14,14 @@ from stromboli.shared.api import batch
 
 T = TypeVar("T")
 SILENCE_S = 45.0
-"""Seconds without a byte after which a stream counts as broken: heartbeats come each 15 s."""
+"""Seconds without a byte after which a stream counts as broken: the server sends a heartbeat every
+15 s."""
 CONNECT_WITHIN_S = 5.0
 GRACE_S = 5.0
 """Seconds after the requested end of a stream before it counts as broken."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-"""Pauses before a reconnect double from the first to the longest."""
+"""Delays before a reconnect in seconds: they double from the first to the longest."""
 
 
 class ResumingWatch(Generic[T]):
@@ -145,7 +146,7 @@ class JobWait:
     def observe_job(self, job: batch.Job) -> batch.Job | None:
         """The job if it is in a wanted phase. Raises GoneError."""
         found = self.seen(Change("added", job))
-        self._is_there = self._is_broken = False  # a watch starts with a list
+        self._is_there = self._is_broken = False  # the watch that follows starts with a list
         return found
 
     def seen(self, change: Change[batch.Job]) -> batch.Job | None:

@@ -1,4 +1,5 @@
-"""The REST API of flows, templates, crons and device claims as values. Sends nothing."""
+"""Further ``Call`` values, beside those of ``calls``: flows, templates, crons and device claims.
+Sends nothing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -57,7 +57,9 @@ def up(
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node (nvidia.com/gpu).")] = 0,
     rules: Annotated[
         Path | None,
-        typer.Option(exists=True, help="Rule file: how long pods run, and how they end."),
+        typer.Option(
+            exists=True, help="File of rules for simulated nodes: run time and exit code of pods."
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -93,7 +95,7 @@ def up(
             help="TOML file with the targets of notifications about jobs. [default: none]",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log at debug level.")] = False,
     fault_seed: Annotated[
         int | None,
         typer.Option(help="For tests: delay, duplicate and reorder records, with this seed."),
@@ -142,7 +144,8 @@ def up(
 
 
 def _notifications(file: Path | None) -> str:
-    """The file of ``--notifications``, which is readable. Raises ValueError."""
+    """The path of the file of ``--notifications``, after a check of its content; empty without one.
+    Raises ValueError."""
     if file is None:
         return ""
     try:
@@ -170,13 +173,14 @@ async def _up(options: system.Options, state: Path) -> None:
 
 
 def _first_job(options: system.Options) -> str:
-    """A first command. Simulated nodes run no commands, so pods there get a duration instead."""
+    """The suggested first command. Simulated nodes run no commands, so their pods get a duration
+    instead."""
     does = "-- echo hello" if options.process_nodes else "--run-seconds 2"
     return f"strom job run hello --replicas 4 {does}"
 
 
 def _progress(line: str) -> None:
-    """Print a progress line for a person; programs read the final output."""
+    """Print a progress line on stderr for users; stdout has only the final output."""
     if sys.stderr.isatty():
         typer.echo(line, err=True)
 

@@ -1,8 +1,8 @@
 """The history in embedded mode: its store is a file of the state folder.
 
 It starts with the first query, or some seconds after the other services are ready: importing
-SQLAlchemy takes a second of CPU, which the start of the system must not pay. The log keeps what
-happens until then. Its problems are warnings of the system.
+SQLAlchemy takes a second of CPU, which must not delay the start of the system. The log keeps all
+events until then. Problems of the history are warnings of the system.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ STARTED_WITHIN_S = 20.0
 
 
 class EmbeddedHistory:
-    """Answers queries once the service runs."""
+    """Implements ``accounting.History``: answers queries once the service runs."""
 
     def __init__(self) -> None:
         self._wanted = asyncio.Event()
@@ -80,4 +80,4 @@ class EmbeddedHistory:
             async with asyncio.timeout(STARTED_WITHIN_S):
                 return await asyncio.shield(self._started)
         except TimeoutError:
-            raise errors.UnavailableError("history", "it is starting") from None
+            raise errors.UnavailableError("history", "the history service is starting") from None

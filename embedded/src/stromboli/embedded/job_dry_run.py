@@ -1,9 +1,9 @@
 """Dry run of a job: the controller's pods and the scheduler's sessions over a snapshot of a
 cluster. Nothing is written.
 
-The job's PodGroup and pods are created as the controller creates them, last in their queue. One
-session decides, its decisions count as executed, and a second session explains what is still
-pending.
+The job's PodGroup and pods are created as the controller creates them, last in their queue. A first
+session decides; its decisions are applied to the snapshot, and a second session explains the gangs
+that are still pending.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,10 @@ from stromboli.shared.jobspec import quota, quota_scopes
 from stromboli.shared.messages import scheduling as messages
 
 UID = "trial"
-"""The uid of the job, which has none before it is created."""
+"""A placeholder for the uid of the job, which is assigned at its creation."""
 _PATIENT = schedule.CREATION_GRACE + timedelta(seconds=1)
-"""Time between the sessions: younger gangs are not explained."""
+"""Virtual time between the two sessions: gangs that have been pending for less time are not
+explained."""
 
 
 class _Named(msgspec.Struct, rename="camel"):

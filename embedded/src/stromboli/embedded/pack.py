@@ -75,7 +75,8 @@ def pack(
     ],
     policy: Annotated[Policy, typer.Option(help=POLICY_HELP)],
     seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Sequences to try: 42-51, 42,45 or 7.")
+        str,
+        typer.Option(metavar="SEEDS", help="Seeds of the arrival sequences: 42-51, 42,45 or 7."),
     ] = PUBLISHED_SEEDS,
     shown: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
@@ -118,7 +119,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
-    """Read both lists. Raises CommandError."""
+    """Read the lists of nodes and pods. Raises CommandError."""
     try:
         with nodes.open(encoding="utf-8", newline="") as lines:
             cluster = trace.read_nodes(lines, str(nodes))
@@ -143,7 +144,7 @@ def run(
     nodes: trace.Nodes, pods: trace.Pods, name: str, seeds: list[int], paths: tuple[str, str]
 ) -> Report:
     """Run the policy for each seed and report each result on stderr."""
-    # Numba takes half a second to import, which --help and the other commands need not pay.
+    # Importing Numba takes half a second, which would slow down --help and the other commands.
     from stromboli.scheduler.core.packing import simulation
 
     simulation.compile_kernels(nodes, pods)

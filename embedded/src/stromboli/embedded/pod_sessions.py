@@ -50,7 +50,9 @@ class EmbeddedPodSessions:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 reader, writer = await asyncio.open_connection(address, port)
         except (OSError, TimeoutError):
-            reason = f"nothing listens on {address}:{port}; listen on 0.0.0.0 or the pod's address"
+            reason = (
+                f"no process listens on {address}:{port}; listen on 0.0.0.0 or the pod's address"
+            )
             raise errors.InvalidError(what, reason) from None
         try:
             yield LocalConnection(reader, writer)
@@ -62,7 +64,7 @@ class EmbeddedPodSessions:
     async def _running(
         self, namespace: str, name: str, what: str
     ) -> tuple[core.Pod, ProcessNodeAgent]:
-        """The pod and its node. Raises InvalidError, UnsupportedError."""
+        """The pod and the agent of its node. Raises InvalidError, UnsupportedError."""
         pod = kinds.PODS.decode(await self._cluster.get(kinds.PODS, namespace, name))
         if not pod.spec.node_name or pod.status.phase != "Running":
             raise errors.InvalidError(what, f"the pod is {pod.status.phase or 'Pending'}")
@@ -88,7 +90,7 @@ class LocalConnection:
             return b""
 
     async def write(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes; a closed connection is ignored."""
         with contextlib.suppress(OSError):
             self._writer.write(data)
             await self._writer.drain()

@@ -62,11 +62,11 @@ def replay(
 ) -> None:
     """Run recorded sessions again, as lines of JSON.
 
-    The log keeps those of the last two weeks.
+    The log keeps sessions of the last two weeks.
 
-    Each session starts from the recorded state, and must decide the same, byte for byte; with
-    --instead, it shows what another configuration would have decided. The exit code is 1 if a
-    session that should decide the same does not, or could not be run.
+    Each session starts from the recorded state, and its decisions must equal the recorded ones byte
+    for byte; with --instead, it shows the decisions of another configuration. Exit code 1:
+    decisions differ where they must be equal, or a session could not be run.
     """
     log = (
         KafkaBus(KafkaSettings(bootstrap=(kafka,), cluster_name=cluster_name))
@@ -102,7 +102,9 @@ def _embedded(state: Path) -> EmbeddedBus:
     file = state_folder.embedded(state) / state_folder.LOG
     if not file.is_file():
         raise CommandError(
-            str(file), "there is no log", "set --state to the folder of strom up, or name a broker"
+            str(file),
+            "this folder has no log",
+            "set --state to the folder of strom up, or name a broker",
         )
     return EmbeddedBus(file)
 

@@ -27,7 +27,7 @@ Authorize = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
 class SessionServer:
-    """The handlers. ``hosts``: names of this server, see ``cross_site``."""
+    """The handlers of sessions. ``hosts``: names of this server, see ``cross_site``."""
 
     def __init__(
         self, sessions: pod_sessions.PodSessions, authorize: Authorize, hosts: tuple[str, ...]
@@ -37,7 +37,7 @@ class SessionServer:
         self._hosts = hosts
 
     def app(self) -> web.Application:
-        """The application."""
+        """The web application with the routes of sessions."""
         made = web.Application()
         pod = "/api/v1/namespaces/{namespace}/pods/{pod}"
         made.router.add_get(f"{pod}/exec", self._exec)
@@ -130,8 +130,8 @@ class SessionServer:
 def authorizer(
     authenticator: authentication.Authenticator | None, settings: AdmissionSettings, token: str
 ) -> Authorize:
-    """The rule of REST: with accounts the right to create the subresource, as at an API server;
-    else the holder of the token of this start."""
+    """The authorization of REST: with accounts, the right to create the subresource, as at an API
+    server; else the token that is generated at each start."""
 
     async def authorize(
         headers: Mapping[str, str], namespace: str, pod: str, subresource: str
@@ -149,7 +149,7 @@ def authorizer(
 
 
 async def _feed_exec(socket: web.WebSocketResponse, session: pod_sessions.ExecSession) -> None:
-    """Pass messages of the client on to the command, until the client is gone."""
+    """Forward messages of the client to the command until the client disconnects."""
     async for message in socket:
         if message.type != WSMsgType.BINARY or not message.data:
             continue
@@ -174,7 +174,8 @@ async def _feed_connection(
 
 @contextlib.asynccontextmanager
 async def _background(feeding: Awaitable[None]) -> AsyncIterator[None]:
-    """Run ``feeding`` while inside. When the client is gone, the inside is cancelled."""
+    """Run ``feeding`` while inside. When it ends, because the client has disconnected, the body is
+    cancelled."""
     inside = asyncio.current_task()
     is_left = False
 

@@ -27,7 +27,7 @@ app.command("forecast")(forecast.forecast)
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A case that could not be run."""
+    """The printed result of a case that could not be run."""
 
     name: str
     error: str
@@ -75,10 +75,10 @@ def session(
 ) -> None:
     """Run scheduling sessions, as lines of JSON.
 
-    There is one session per case file, or one over --objects.
+    One session runs for each case file, or one on the cluster of --objects.
 
-    A case that cannot be run prints its name and the error; one that cannot be read is reported on
-    stderr. The others continue, and the exit code is 1.
+    For a case that cannot be run, its name and the error are printed; one that cannot be read is
+    reported on stderr. The other cases are run, and the exit code is 1.
     """
     if bool(cases) == bool(objects):
         raise typer.BadParameter("name case files, or --objects and --config")

@@ -1,12 +1,12 @@
 """One SQLite file behind one thread: the storage of the embedded log and the embedded cluster.
 
-* A resolved ``write`` survives the end of the process, however it ends: SQLite in WAL mode hands
-every commit to the operating system. After a power failure the last commits may be missing, but
-never one without all later ones, and no commit is torn.
+* A resolved ``write`` survives the end of the process, however it ends: SQLite in WAL mode writes
+  every commit to the operating system. After a power failure the last commits may be missing, but
+  always a suffix of all commits, and no commit is partial.
 * Writes are executed in the order of the calls. Pending writes share one commit: a commit costs
-about 0.1 ms, whatever its size.
+  about 0.1 ms, whatever its size.
 * A failed write stops the store: later writes may depend on it. After a restart the file has every
-acknowledged write.
+  acknowledged write.
 * One process at a time: two would have diverging caches.
 """
 
@@ -31,7 +31,7 @@ Settled = tuple["_Job[Any]", Any, BaseException | None]
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = NORMAL",  # FULL would wait for the disk: 5 ms a commit, for power cuts
+    "PRAGMA synchronous = NORMAL",  # FULL would wait for the disk: 5 ms per commit
     "PRAGMA journal_size_limit = 67108864",
 )
 
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Job(Generic[T]):
-    """A change or query and its future."""
+    """A queued change or query, and the future of its result."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class _Job(Generic[T]):
 
 
 def _ignore(_: Any) -> None:
-    """Ignore a result."""
+    """The default callback of a write, which ignores the result."""
 
 
 class Store:
@@ -177,7 +177,7 @@ class Store:
             except sqlite3.Error as error:
                 failure = errors.UnavailableError(f"read {self._path}", str(error))
                 settled.append((job, None, failure))
-            except Exception as error:  # a mistake in the query: its caller's to see
+            except Exception as error:  # an error in the query is raised to its caller
                 settled.append((job, None, error))
         if settled:
             self._call(_settle, settled)

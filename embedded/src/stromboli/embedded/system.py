@@ -55,9 +55,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     continues. ``nodes``: manifests of simulated nodes to create if they are missing.
     ``process_nodes``: manifests of nodes that run processes, see ``processes``. ``port`` 0 selects
     a free one; a port in use is replaced by the next free one if ``port_may_move``. ``fault_seed``:
-    the seed of fault injection into everything that is read, for tests. ``accounts``: users and
-    rights, see ``stromboli.embedded.accounts``; without, the holder of the token that is generated
-    at each start has all rights. ``notifications``: the file with their targets; empty for none.
+    the seed of fault injection into log and cluster, for tests. ``accounts``: users and rights, see
+    ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
+    start has all rights. ``notifications``: the file with their targets; empty for none.
     """
 
     state: Path
@@ -73,9 +73,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A running system. ``view``: the view of containers on process nodes, and why it is not
-    better; empty without such nodes. ``agents_url``: where node agents report. ``token``:
-    required by REST and the agents' port; empty with accounts.
+    """A running system. ``view``: the view that containers on process nodes have of the machine,
+    and why no better one is available; empty without such nodes. ``agents_url``: where node agents
+    report. ``token``: required by REST and the agents' port; empty with accounts.
     """
 
     url: str
@@ -250,7 +250,8 @@ def _bind_socket(options: Options) -> Any:
 
 
 def _webhooks(admissions: list[AdmissionService]) -> list[Webhook]:
-    """The webhooks as the API server calls them; the admission services are created later."""
+    """The webhooks that the embedded cluster calls; ``admissions`` gets the services after the
+    cluster is created."""
 
     def call_for(path: str) -> Any:
         async def call(body: bytes) -> bytes:

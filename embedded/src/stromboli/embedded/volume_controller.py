@@ -55,7 +55,7 @@ class VolumeController:
                     await self._look()
                     backoff.reset()
                 except (errors.ConflictError, errors.AlreadyExistsError, errors.NotFoundError):
-                    continue  # The object has changed since: its event will follow.
+                    continue  # The object has changed meanwhile: another event follows.
                 except errors.TransientError as error:
                     await asyncio.sleep(backoff.next_s(error.retry_after_s))
                     self._changed.set()

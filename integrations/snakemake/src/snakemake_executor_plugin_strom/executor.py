@@ -1,12 +1,13 @@
 """Snakemake's jobs as Stromboli jobs.
 
-A job's name is derived from the working directory, the rule, the targets and the attempt, so that a
-Snakemake that starts again finds the jobs of its last run:
+A job's name is derived from the working directory, the rule, the targets and the attempt, so that
+Snakemake finds the jobs of an earlier run after a restart:
 
-- A job that has not ended is adopted: two would write the same files.
-- An ended job is deleted and submitted again, because Snakemake wants its results to be made again.
+- A job that has not ended is adopted: a second one would write the same files.
+- An ended job is deleted and submitted again, because Snakemake runs only jobs whose results are
+  missing or outdated.
 
-A job is deleted when Snakemake has seen its end. The log of a failed one is kept in
+A job is deleted once its end has been reported to Snakemake. The log of a failed one is kept in
 ``.snakemake/strom_logs``.
 """
 
@@ -40,16 +41,18 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
         self._settings = self.workflow.executor_settings
         self._client = Client()
         self._names: set[str] = set()
-        """Jobs that were submitted or adopted and whose end Snakemake has not seen."""
+        """Jobs that were submitted or adopted and whose end has not been reported to Snakemake."""
 
     def get_python_executable(self) -> str:
-        """An image has its own interpreter."""
+        """The Python interpreter in the container: that of the image, or this one without an
+        image."""
         return "python" if self._settings.image else str(super().get_python_executable())
 
     # --- submission
 
     def run_job(self, job: Any) -> None:
-        """Submit or adopt. Raises WorkflowError when the job is refused."""
+        """Submit the job, or adopt one of an earlier run. Raises WorkflowError if the job is
+        rejected."""
         made = manifest.manifest(self._work(job), self._settings)
         name = made.metadata.name
         try:
@@ -71,7 +74,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
         )
 
     def _submit(self, made: batch.Job) -> None:
-        """Raises ClientError."""
+        """Submit or adopt a job. Raises ClientError."""
         name, deadline = made.metadata.name, time.monotonic() + REPLACED_WITHIN_S
         while True:
             try:
@@ -152,9 +155,9 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
         except errors.NotFoundError:
             pass
         except _TRANSIENT as error:
-            self.logger.info(f"job {name} remains: {error}")
+            self.logger.info(f"job {name} could not be deleted: {error}")
 
     def cancel_jobs(self, active_jobs: Sequence[SubmittedJobInfo]) -> None:
-        """Delete all jobs; Snakemake's list lacks those that are being checked."""
+        """Delete all jobs of this run; ``active_jobs`` lacks those that are being checked."""
         for name in {*self._names, *(str(each.external_jobid) for each in active_jobs)}:
             self._forget(name)

@@ -22,7 +22,7 @@ _RULE_LENGTH = 24
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What Snakemake knows about a job. ``targets``: what identifies it within its directory."""
+    """A job of Snakemake. ``targets``: identify the job within its working directory."""
 
     directory: str
     rule: str
@@ -34,12 +34,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(text: str) -> str:
-    """Ten characters that differ for different texts."""
+    """A digest of ten characters, for use in names."""
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def name(work: Work) -> str:
-    """The same for the same work of the same directory, also after a restart of Snakemake."""
+    """The job's name: the same for the same work in the same directory, also after a restart of
+    Snakemake."""
     rule = re.sub("[^a-z0-9]+", "-", work.rule.lower()).strip("-")[:_RULE_LENGTH].strip("-")
     key = digest("\n".join([work.directory, work.rule, *work.targets]))
     return "-".join(part for part in ("snakemake", rule, key, str(work.attempt)) if part)

@@ -1,1 +1,1 @@
-"""The platform of all services: objects, messages, topics, units and ports."""
+"""The platform shared by all services: objects, messages, topics, units and ports."""

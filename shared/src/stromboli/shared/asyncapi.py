@@ -108,8 +108,8 @@ _TOMBSTONE = {
 
 
 class _Writer(yaml.SafeDumper):
-    """A YAML dumper without aliases, which would point across half a file, and with block style for
-    text of several lines.
+    """A YAML dumper that writes no aliases, which would be hard to follow in a long file, and uses
+    block style for text of several lines.
     """
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -211,7 +211,7 @@ def _schema(of: inspect.Type, schemas: dict[str, Any]) -> dict[str, Any]:
     match of:
         case inspect.StructType(cls=struct):
             if struct.__name__ not in schemas:
-                schemas[struct.__name__] = {}  # holds the place
+                schemas[struct.__name__] = {}  # ends the recursion of a type that contains itself
                 schemas[struct.__name__] = _struct_schema(of, schemas)
             return {"$ref": _SCHEMAS + struct.__name__}
         case inspect.UnionType(types=types):
@@ -252,7 +252,7 @@ def _text(struct: type[msgspec.Struct]) -> str:
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:
-    """The docstring up to its first description of a field, in whole sentences."""
+    """The sentences of the docstring before its first description of a field."""
     text = _text(struct)
     first = _FIELD.search(text)
     before = text if first is None else text[: first.start()].strip()
@@ -260,7 +260,8 @@ def _summary(struct: type[msgspec.Struct]) -> str:
 
 
 def field_descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Field -> description, as docstrings have them: ``name``: text, up to the next one's name."""
+    """Field -> its description in the docstring: the text after ``name``: and before the next
+    field."""
     text = _text(struct)
     found = list(_FIELD.finditer(text))
     ends = [*(each.start() for each in found[1:]), len(text)]
@@ -287,7 +288,7 @@ def text() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the file, or compare it."""
+    """Write the file, or compare it with ``--check``."""
     if arguments == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != text():
             sys.exit(f"{FILE.name} is not up to date: run python -m stromboli.shared.asyncapi")

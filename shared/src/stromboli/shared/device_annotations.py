@@ -1,7 +1,7 @@
-"""The devices assigned to a pod, as its annotations record them since the bind.
+"""The devices assigned to a pod, read from the annotations that the bind sets.
 
-Reads our annotations (``stromboli.sh/cpus`` and ``devices``) and those that device plugins of
-shared GPUs read. Invalid annotations are ignored.
+Reads our annotations (``stromboli.sh/cpus`` and ``devices``) and the annotations for device plugins
+of shared GPUs. Invalid annotations are ignored.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _CPUS = msgspec.json.Decoder(dict[str, str])
 _DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
 
 DeviceAssignments = dict[str, tuple[str, ...]]
-"""Resource -> ids, over all containers."""
+"""Resource -> ids of the assigned devices of all containers."""
 
 
 def assigned_devices(annotations: Mapping[str, str] | None) -> DeviceAssignments:

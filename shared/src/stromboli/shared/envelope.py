@@ -2,10 +2,11 @@
 
 Headers: ``ce_specversion`` ``ce_id`` (writer/epoch/sequence) ``ce_type`` ``ce_source`` ``ce_time``
 ``content-type``, the extensions ``ce_cluster`` (name of the Kubernetes cluster) and ``ce_cause``
-(id of what led to this), and W3C ``traceparent``. ``ce_source`` is ``/clusters/<name>/<writer>``:
-source and id are unique also where the records of several clusters are joined. A tombstone also has
-``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``: the offset of the original.
-Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed tracing extension.
+(id of the event that caused this one), and W3C ``traceparent``. ``ce_source`` is
+``/clusters/<name>/<writer>``: source and id together are unique even if records of several clusters
+are joined. A tombstone also has ``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``:
+the offset of the original. Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed
+tracing extension.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ Headers = Mapping[str, str]
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A message as a record contains it: the name of its type, and its bytes."""
+    """An encoded message: the name of its type, and its bytes."""
 
     type: str
     value: bytes
@@ -29,8 +30,8 @@ class Encoded(msgspec.Struct, frozen=True):
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A record to be appended. A draft without a message is a tombstone and needs uid and version.
 
-    ``encoded``: the message where it is encoded already; ``message`` may then be None.
-    ``time`` is the core's clock argument, so that the same input produces the same bytes.
+    ``encoded``: the message if it is encoded already; ``message`` may then be None. ``time``: the
+    time that was passed to the core, so that the same input produces the same bytes.
     """
 
     topic: topics.Topic
@@ -46,7 +47,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as read. Its content is not validated yet: see ``decode``."""
+    """A record as read from a topic. Its content is not validated yet, see ``decode``."""
 
     topic: topics.Topic
     offset: int
@@ -56,27 +57,27 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The event's id, or empty."""
+        """The event's id; empty if absent."""
         return self.headers.get("ce_id", "")
 
     @property
     def type(self) -> str:
-        """The type name, or empty."""
+        """The name of the message type; empty if absent."""
         return self.headers.get("ce_type", "")
 
     @property
     def cluster_name(self) -> str:
-        """The Kubernetes cluster that the record is about, or empty."""
+        """The name of the record's Kubernetes cluster; empty if absent."""
         return self.headers.get("ce_cluster", "")
 
     @property
     def cause(self) -> str:
-        """Id of the event that caused this one, or empty."""
+        """The id of the event that caused this one; empty if absent."""
         return self.headers.get("ce_cause", "")
 
     @property
     def traceparent(self) -> str:
-        """The trace context, or empty."""
+        """The W3C trace context; empty if absent."""
         return self.headers.get("traceparent", "")
 
     @property
@@ -114,15 +115,15 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def event_id(writer: str, epoch: int, sequence: int) -> str:
-    """``writer/epoch/sequence``."""
+    """The id of an event: ``writer/epoch/sequence``."""
     return f"{writer}/{epoch}/{sequence}"
 
 
 def seal(
     draft: Draft, writer: str, epoch: int, sequence: int, *, cluster_name: str
 ) -> tuple[dict[str, str], bytes | None]:
-    """Headers and value of a draft. Raises ValueError for a message that does not belong on its
-    topic."""
+    """The headers and the value of a draft's record. Raises ValueError if the topic does not
+    contain messages of this type."""
     encoded = _encoded(draft)
     headers = {
         "ce_specversion": "1.0",
@@ -162,7 +163,7 @@ def _encoded(draft: Draft) -> Encoded | None:
 
 
 def decode(record: Record) -> msgspec.Struct | None:
-    """The message; None for a tombstone. Raises UndecodableError, and nothing else."""
+    """The message; None for a tombstone. Raises only UndecodableError."""
     if record.value is None:
         return None
     struct = base.TYPES.get(record.type)

@@ -5,14 +5,14 @@
     ExternalError
     ├── TransientError        retry, after retry_after_s
     │   ├── DisruptionBudgetError  a PodDisruptionBudget allows no eviction now
-    │   ├── RateLimitedError  the caller exceeded a limit of its own
+    │   ├── RateLimitedError  the caller exceeded its rate limit
     │   └── UnavailableError  no response
     └── PermanentError        the same call fails again
         ├── ConfigurationError   an address or credentials are missing or malformed
         ├── NotFoundError
         ├── ConflictError        a patch test failed, or the version or uid does not match
         │   └── AlreadyExistsError
-        ├── ExpiredError         the watch's version is gone: list again
+        ├── ExpiredError         the version of the watch is no longer retained: list again
         ├── InvalidError         the API server or a webhook rejected the object
         ├── ForbiddenError
         ├── TooLargeError        above the limit of a record or request
@@ -24,7 +24,7 @@ class ExternalError(Exception):
     """A call to the cluster or the log failed. ``what`` names the object and the verb."""
 
     retry_after_s: float = 0.0
-    """Callers that retry indefinitely wait at least this long."""
+    """Callers that retry wait at least this many seconds."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
@@ -33,7 +33,7 @@ class ExternalError(Exception):
 
 
 class TransientError(ExternalError):
-    """A retry may succeed, but not within ``retry_after_s`` seconds."""
+    """A retry may succeed, after at least ``retry_after_s`` seconds."""
 
     def __init__(self, what: str, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(what, reason)
@@ -41,7 +41,7 @@ class TransientError(ExternalError):
 
 
 class RateLimitedError(TransientError):
-    """The caller exceeded a limit of its own; other callers are served."""
+    """The caller exceeded its rate limit; other callers are served."""
 
 
 class DisruptionBudgetError(TransientError):
@@ -53,11 +53,12 @@ class UnavailableError(TransientError):
 
 
 class PermanentError(ExternalError):
-    """The same call fails again."""
+    """The call would fail again if it were repeated."""
 
 
 class ConfigurationError(PermanentError):
-    """An address or credentials are missing or malformed: a process prints it and ends."""
+    """An address or credentials are missing or malformed: the process prints the error and
+    exits."""
 
 
 class NotFoundError(PermanentError):
@@ -93,13 +94,13 @@ class UnsupportedError(PermanentError):
 
 
 class InvariantError(Exception):
-    """A rule across objects is broken: a bug that no single object causes. It is never isolated:
-    the process ends, restarts and rebuilds its state from the log."""
+    """An invariant across objects is violated, which is a bug that no single object causes. It is
+    never isolated: the process ends, restarts and rebuilds its state from the log."""
 
 
 class LogLostError(InvariantError):
     """A topic was deleted and created again, or lost its tail. State derived from it is void: the
-    term ends, and the next one rebuilds it."""
+    term ends, and the next term rebuilds the state."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
@@ -107,11 +108,12 @@ class LogLostError(InvariantError):
 
 class ReplacedError(Exception):
     """A later writer has opened the log, or a later consumer the group: readers drop the records of
-    this one, and its commits are refused. The term ends, and the replica stands by."""
+    this one, and its commits are rejected. The term ends, and the replica becomes a standby."""
 
 
 class UndecodableError(Exception):
-    """A record of unknown type, or whose value does not match its type. Its key is *unknown*."""
+    """A record of an unknown type, or with a value that does not match its type. Readers mark its
+    key as *unknown*."""
 
     def __init__(self, topic: str, offset: int, key: str, reason: str) -> None:
         super().__init__(f"{topic}@{offset} key {key!r}: {reason}")

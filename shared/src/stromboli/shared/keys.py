@@ -1,7 +1,8 @@
-"""Labels, annotations and finalizers: ours under one prefix, and Volcano's, which users already
-have.
+"""Labels, annotations and finalizers: Stromboli's, which have one prefix, and Volcano's, for
+compatibility.
 
-Ours all start with ``PREFIX`` so that an operator can find, select and remove them with one rule.
+Stromboli's keys all begin with ``PREFIX``, so that an operator can find, select and remove them
+with one rule.
 """
 
 PREFIX = "stromboli.sh/"
@@ -13,24 +14,25 @@ DECISION = PREFIX + "decision"
 Written with the Binding or the phase, so that a repeated decision is distinguished from a new one.
 """
 RUNNER = PREFIX + "runner"
-"""Node label: the runner that acts as the node's kubelet (``simulated``). A node has one runner."""
+"""Node label: the program that acts as the node's kubelet (``simulated``). A node has one."""
 RUN_SECONDS = PREFIX + "run-seconds"
 """Pod annotation for simulated nodes: how long the pod runs, in seconds (``0.5``)."""
 EXIT_CODE = PREFIX + "exit-code"
-"""Pod annotation for simulated nodes: the exit code its containers end with."""
+"""Pod annotation for simulated nodes: the exit code of its containers."""
 STARTS_WITH = PREFIX + "starts-with"
-"""Pod annotation for simulated nodes: the pod's run time begins once this many pods of its job run,
-as for processes that wait for each other.
+"""Pod annotation for simulated nodes: the pod's run time begins once this number of the job's pods
+run, as for processes that wait for each other.
 """
 
 USER = PREFIX + "user"
-"""The user who submitted a Job, JobFlow, CronJob or PodGroup: set at admission, whatever the
-manifest contains.
+"""The user who submitted a Job, JobFlow, CronJob or PodGroup. Admission sets it and overwrites any
+value in the manifest.
 """
 NOTIFY = PREFIX + "notify"
-"""Job: the notifications about it, as ``ops-slack=Failed mail:ann@example.org=Completed``."""
+"""Job: the notifications that it requests, as ``ops-slack=Failed
+mail:ann@example.org=Completed``."""
 USER_GROUPS = PREFIX + "user-groups"
-"""The groups of ``USER`` at that time, one per line."""
+"""The groups of ``USER`` at the time of submission, one per line."""
 ALLOWED_NAMESPACES = PREFIX + "allowed-namespaces"
 """Queue or PriorityClass: namespaces in which it may be used, separated by commas or lines."""
 ALLOWED_USERS = PREFIX + "allowed-users"
@@ -44,7 +46,8 @@ RUNNING_ESTIMATE = PREFIX + "running-estimate"
 QUEUE_POLICY = PREFIX + "queue-policy"
 """Queue: the order in which its jobs are scheduled."""
 VIOLATIONS = PREFIX + "violations"
-"""Queue: what admission would reject in its current spec; the controller keeps it up to date."""
+"""Queue: the violations for which admission would reject its current spec; kept up to date by the
+controller."""
 SHARE_BY = PREFIX + "share-by"
 """Queue: the unit of ``fair-share``: namespace or user."""
 SHARE_WEIGHTS = PREFIX + "share-weights"
@@ -67,16 +70,16 @@ EVICTED_AT = PREFIX + "evicted-at"
 """Pod: the time (RFC 3339) at which it will be deleted because it is evicted."""
 IDEMPOTENCY = PREFIX + "idempotency"
 """Digest of the idempotency key and the request that created the object, so that a repeated request
-recognizes its own object.
+is recognized.
 """
 AFTER = PREFIX + "after"
 """Job: the jobs it depends on, as ``afterok:prepare,afterany:backup``."""
 HELD = PREFIX + "held"
-"""Job: the error that prevents the creation of its pods, as ``FailedCreate: create Pod a-w-0:
-exceeded quota``, while it lasts. The same is in Kubernetes Events, which expire after an hour.
+"""Job: the error that currently prevents the creation of its pods, as ``FailedCreate: create Pod
+a-w-0: exceeded quota``. Kubernetes Events contain the same, but expire after an hour.
 """
 ATTEMPT = PREFIX + "attempt"
-"""Pod annotation: the attempt of its job's task and index, from 1."""
+"""Pod annotation: the number of the attempt of its task and index, from 1."""
 INDEX_RETRY = PREFIX + "index-retry"
 """Pod annotation in an array: the failures of its index when the pod was created."""
 CPUS = PREFIX + "cpus"
@@ -89,14 +92,15 @@ rely on.
 DEVICES = PREFIX + "devices"
 """Pod annotation: the devices assigned to each container (JSON: name -> resource -> ids)."""
 MADE_FOR_PODS = PREFIX + "made-for-pods"
-"""PodGroup: ``true`` if it was created for unmanaged pods; it is deleted with the last of them."""
+"""PodGroup: ``true`` if it was created for unmanaged pods; it is deleted with the last of these
+pods."""
 MADE_FROM = PREFIX + "made-from"
 """PodGroup created for unmanaged pods: the fields last derived from them (JSON), to distinguish a
 change of the pods from a change by a user.
 """
 
 TOOLS = PREFIX + "tools"
-"""Job: debug tools to run beside it, as a JSON list."""
+"""Job: the debug tools that are requested for it, as a JSON list."""
 TOOL = PREFIX + "tool"
 """Label of a debug tool's pod: the name of the tool."""
 TOOL_OF = PREFIX + "tool-of"
@@ -123,7 +127,7 @@ JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 NUMA_TOPOLOGY_POLICY = "volcano.sh/numa-topology-policy"
 TOPOLOGY_DECISION = "volcano.sh/topology-decision"
-"""Pod annotation: how much of the assigned resources is on which NUMA node (JSON)."""
+"""Pod annotation: the amounts of the assigned resources on each NUMA node (JSON)."""
 RESOURCE_GROUP = "volcano.sh/resource-group"
 """Pod annotation: the operator's resource group that the pod belongs to."""
 PARTITION_ID = "volcano.sh/partition-id"
@@ -139,9 +143,9 @@ NAMESPACE_QUEUE = "scheduling.volcano.sh/queue-name"
 NETWORK_TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 NETWORK_TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-"""On pods or their owner: the minimum number of them that run together."""
+"""On pods or their owner: the minimum number of pods that must run together."""
 GROUP_MIN_RESOURCES = "scheduling.volcano.sh/group-min-resources"
-"""On pods or their owner: the resources of that minimum, as a JSON object."""
+"""On pods or their owner: the resources of that minimum number of pods, as a JSON object."""
 GROUP_NAME = "scheduling.k8s.io/group-name"
 """Pod annotation: the PodGroup, in the pod's namespace, that the pod is a member of."""
 

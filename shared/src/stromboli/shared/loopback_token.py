@@ -1,4 +1,4 @@
-"""The token of a REST API on loopback: generated at each start, for the user who started it.
+"""The token of a REST API on loopback, generated at each start for the user who started the server.
 
 Without accounts, this token grants all rights, so it is protected from other users of the machine
 (a file of mode 0600 in a directory of mode 0700) and from web pages (which cannot read files).
@@ -21,14 +21,14 @@ LARGEST_BYTES = 4096
 
 
 def new_token() -> str:
-    """An unguessable token."""
+    """A random token that cannot be guessed."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def file_of(port: int, environment: Mapping[str, str]) -> Path:
     """The file with the token of the server on this port of loopback."""
     state = environment.get("XDG_STATE_HOME", "")
-    if state and Path(state).is_absolute():  # the specification ignores relative ones
+    if state and Path(state).is_absolute():  # the XDG specification ignores relative paths
         base = Path(state)
     else:
         home = environment.get("HOME")
@@ -45,8 +45,8 @@ def file_for(url: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file; empty if there is no readable one. A file that belongs to another user
-    is ignored.
+    """The token in a file; empty if the file does not exist, is not readable or belongs to another
+    user.
     """
     try:
         with file.open(encoding="ascii") as opened:
@@ -78,5 +78,5 @@ def publish_token(token: str, file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if read_token(file) == token:  # otherwise another server uses this port now
+        if read_token(file) == token:  # else another server uses this port by now
             file.unlink(missing_ok=True)

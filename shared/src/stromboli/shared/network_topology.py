@@ -1,10 +1,9 @@
 """The network topology: the tree of HyperNodes over the nodes.
 
 Domains are listed in preorder, the root first, so that all descendants of a domain follow it. An
-invalid HyperNode never affects the others, and never groups nodes that are apart: a member that two
-HyperNodes claim, neither of them below the other, belongs to their lowest common ancestor; a
-HyperNode whose member has the same or a higher tier (a cycle always does) does not get that member.
-Each case is reported as a complaint.
+invalid HyperNode never affects valid ones, and never groups nodes that are apart. A member of two
+HyperNodes of which neither contains the other belongs to their lowest common ancestor. A member of
+the same or a higher tier, as in any cycle, is ignored. Each case is reported as a complaint.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ ROOT = "<cluster-top-hypernode>"
 """Name of the root domain, which contains every node; the same as Volcano's."""
 ROOT_INDEX = 0
 NODES_BY_NAME = 3
-"""Nodes that a complaint lists by name; it counts the others."""
+"""Number of nodes that a complaint lists by name; further nodes are only counted."""
 
 NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
 
@@ -39,7 +38,7 @@ class Layout(NamedTuple):
     about: Mapping[str, Sequence[str]]
 
     def counts(self) -> list[int]:
-        """Nodes of each domain, including descendants."""
+        """The number of nodes of each domain, including its descendants."""
         found = [0] * len(self.names)
         for home in self.homes.values():
             found[home] += 1
@@ -49,8 +48,8 @@ class Layout(NamedTuple):
 
 
 class Tiers(NamedTuple):
-    """The existing tiers. ``lowest``: None without HyperNodes. ``names``: tier name -> the lowest
-    tier with that name.
+    """The tiers of the existing HyperNodes. ``lowest``: the lowest tier, None without HyperNodes.
+    ``names``: tier name -> the lowest tier with that name.
     """
 
     lowest: int | None
@@ -70,11 +69,11 @@ def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
 def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
     """The highest tier that a hard constraint allows its pods to span.
 
-    Raises ValueError that gives the reason if the constraint cannot be satisfied: ignoring it would
-    let a gang that must be close together be scattered.
+    Raises ValueError with the reason if the constraint cannot be satisfied: ignoring it could
+    scatter a gang that must be close together.
     """
     if known.lowest is None:
-        raise ValueError("hard networkTopology, but there is no HyperNode that could hold it")
+        raise ValueError("hard networkTopology, but the cluster has no HyperNodes")
     if given.highest_tier_allowed is not None:
         if given.highest_tier_allowed < known.lowest:
             raise ValueError(
@@ -93,7 +92,7 @@ def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
 
 
 def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
-    """The tree of these HyperNodes over the nodes, which are given with their labels.
+    """The tree that these HyperNodes form over the nodes. ``nodes``: node -> its labels.
 
     O(HyperNodes log HyperNodes + members), and O(nodes) for each pattern and label selector.
     """
@@ -184,13 +183,13 @@ class _Builder:
             self._complain(
                 name,
                 f"its member HyperNode {exact.name} of tier {found.spec.tier} is not below its "
-                f"own tier {self._known[name].spec.tier}: it does not count as a member",
+                f"own tier {self._known[name].spec.tier}: the member is ignored",
             )
         else:
             claims.setdefault(exact.name, []).append(name)
 
     def _meant(self, name: str, member: topology.Member) -> Iterable[str]:
-        """The nodes that a member selects; none if the selector is invalid."""
+        """The nodes that a member selects; empty if the selector is invalid."""
         try:
             return selected(member, self._nodes)
         except ValueError as error:
@@ -198,8 +197,8 @@ class _Builder:
             return ()
 
     def _holder(self, claimants: Sequence[str]) -> str:
-        """The owner of a claimed member: the lowest claimant if all others contain it, else their
-        lowest common ancestor; empty for the root.
+        """The HyperNode that a claimed member belongs to: the lowest claimant if all others contain
+        it, else their lowest common ancestor; empty for the root.
         """
         if len(claimants) == 1:
             return claimants[0]
@@ -215,7 +214,7 @@ class _Builder:
     def _complain_of_claims(
         self, what: str, claimants: Sequence[str], holder: str, others: Sequence[str] = ()
     ) -> None:
-        text = f"{what} of {' and of '.join(claimants)}: it counts for none of them"
+        text = f"{what} of {' and of '.join(claimants)}: it belongs to none of them"
         text += f", only for {holder}" if holder else ""
         self._complaints.append(text)
         for name in (*claimants, *others):
@@ -244,7 +243,7 @@ class _Builder:
         for name, meant in sorted(found.items()):
             if len(meant) > 1:
                 numbers = ", ".join(str(tier) for tier in sorted(meant))
-                text = f"tier name {name} names the tiers {numbers}: the lowest is used"
+                text = f"several tiers ({numbers}) have the tier name {name}: the lowest is used"
                 self._complaints.append(text)
 
     def _complain(self, name: str, what: str) -> None:
@@ -253,7 +252,7 @@ class _Builder:
 
 
 def _members(nodes: Sequence[str]) -> str:
-    """The members, as the beginning of a sentence."""
+    """The beginning of a sentence that lists members."""
     if len(nodes) == 1:
         return f"node {nodes[0]} is a member"
     more = f" and {len(nodes) - NODES_BY_NAME} more" if len(nodes) > NODES_BY_NAME else ""

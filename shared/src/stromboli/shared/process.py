@@ -1,4 +1,5 @@
-"""Runs a service as its own process: settings from the environment, telemetry, health, the log."""
+"""Runs a service as a separate process: reads settings from the environment, and sets up telemetry,
+health and the log."""
 
 import asyncio
 import contextlib
@@ -18,12 +19,13 @@ from stromboli.shared.runtime import settings as settings_reader
 
 S = TypeVar("S", bound=msgspec.Struct)
 PROBE_EVERY_S = 2.0
-"""Interval of the health checks of broker and API server, which take less than a millisecond."""
+"""Seconds between two health checks of broker and API server, which take less than a
+millisecond."""
 
 ALLOCATIONS_BETWEEN_LOOKS = 20_000
-"""Python's garbage collector runs every 700 allocations by default, which takes a tenth of a
-service's time when thousands of pods arrive. Our objects have few cycles, and a run over this many
-takes 1 ms.
+"""Number of allocations between two runs of Python's garbage collector. With the default of 700, it
+takes a tenth of a service's time when thousands of pods arrive. Our objects have few cycles, and a
+run over this many takes 1 ms.
 """
 
 
@@ -32,8 +34,8 @@ def start(
 ) -> None:
     """Read the settings and run ``main`` until a signal.
 
-    Exits with a line for each bad setting, and with one where a configuration that a setting names
-    leads nowhere.
+    Exits with a line for each invalid setting, or with the error of a configuration that a setting
+    names and that cannot be used.
     """
     telemetry.set_up(service, os.environ)
     try:
@@ -57,7 +59,7 @@ def start(
 
 @contextlib.asynccontextmanager
 async def serve_health(health: runtime.Health, host: str, port: int) -> AsyncIterator[None]:
-    """``/livez``, ``/readyz`` and ``/metrics`` while inside."""
+    """Serve ``/livez``, ``/readyz`` and ``/metrics`` during the block."""
     bound = http.listen(host, port)
     async with http.serving(http.health_app(health), bound) as taken:
         telemetry.log.info("listening", health=f"http://{host}:{taken}")
@@ -68,9 +70,9 @@ async def serve_health(health: runtime.Health, host: str, port: int) -> AsyncIte
 async def connect_bus(
     settings: KafkaSettings, health: runtime.Health
 ) -> AsyncIterator[bus_port.Bus]:
-    """The log while inside. Waits while the broker is unavailable, and reports not ready then. It
-    also reports a broker that becomes unavailable later, which a reader does not notice because it
-    just waits.
+    """Connect to the log during the block. While the broker is unavailable, waits and reports not
+    ready. Also reports a broker that becomes unavailable later, which a reader does not report
+    because it only waits.
     """
     health.set("log", "connecting")
     bus = KafkaBus(settings)
@@ -86,18 +88,19 @@ class Dependency(Protocol):
     """An external system that may be unavailable."""
 
     async def is_reachable(self) -> bool:
-        """Whether it answers now."""
+        """Whether the system responds now."""
 
 
 @contextlib.asynccontextmanager
 async def watch_dependency(
     outside: Dependency, fact: str, health: runtime.Health
 ) -> AsyncIterator[None]:
-    """While inside, ``fact`` is a problem whenever ``outside`` does not answer."""
+    """During the block, report ``fact`` as a problem of ``health`` whenever ``outside`` does not
+    respond."""
 
     async def ask() -> None:
         while True:
-            health.set(fact, None if await outside.is_reachable() else "does not answer")
+            health.set(fact, None if await outside.is_reachable() else "does not respond")
             await asyncio.sleep(PROBE_EVERY_S)
 
     asking = asyncio.create_task(ask())

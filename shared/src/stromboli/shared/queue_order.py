@@ -1,14 +1,13 @@
 """The order of a queue in chunks, one record each, so that no record grows with the queue.
 
 A chunk ends after a PodGroup whose name hashes to a boundary (its CRC-32 is a multiple of
-``AVERAGE``), or when it is full. So a PodGroup that joins or leaves changes its own chunk and
-mostly no other; chunks of fixed length would all shift with every PodGroup that leaves at the
-front. (Content-defined chunking; Muthitacharoen et al., "A Low-bandwidth Network File System", SOSP
-2001.)
+``AVERAGE``), or when it is full. So a PodGroup that joins or leaves usually changes only its own
+chunk; chunks of fixed length would all change with every PodGroup that leaves at the front.
+(Content-defined chunking; Muthitacharoen et al., "A Low-bandwidth Network File System", SOSP 2001.)
 
-Chunks are numbered from the front. When their number shrinks, empty ones remain. A reader may
-briefly see chunks of both the new and the previous order; its positions are those of the chunks
-that it has.
+Chunks are numbered from the front. If their number decreases, empty chunks remain. A reader may
+briefly see chunks of both the new and the previous order; it computes positions from the chunks
+that it has read.
 """
 
 import itertools
@@ -18,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from stromboli.shared.messages import scheduling
 
 AVERAGE = 1024
-"""PodGroups in a chunk, on average."""
+"""Average number of PodGroups in a chunk."""
 MOST_BYTES = 256 * 1024
-"""Limit of the total length of the names in a chunk."""
+"""Maximum total length of the names in a chunk."""
 
 
 def chunks(queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
@@ -38,7 +37,7 @@ def chunks(queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOr
 
 
 class QueueOrders:
-    """The orders of all queues, as far as their chunks have been read."""
+    """The orders of all queues, from the chunks that have been read."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[int, tuple[str, ...]]] = {}
@@ -56,7 +55,7 @@ class QueueOrders:
         self._queues.clear()
 
     def news(self, queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
-        """The chunks to publish so that the queue's order becomes this one."""
+        """The changed chunks, to be published so that the queue's order becomes ``pod_groups``."""
         known = self._queues.get(queue, {})
         number = 0
         for message in chunks(queue, pod_groups):
@@ -68,7 +67,7 @@ class QueueOrders:
                 yield scheduling.QueueOrdered(queue=queue, chunk=chunk, pod_groups=())
 
     def in_front(self, queue: str, pod_group: str) -> tuple[str, ...] | None:
-        """The PodGroups in front of this one; None if its position is not known."""
+        """The PodGroups ahead of this one in the queue; None if its position is not known."""
         front: list[tuple[str, ...]] = []
         for _, part in sorted(self._queues.get(queue, {}).items()):
             if pod_group in part:

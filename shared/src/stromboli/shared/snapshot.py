@@ -4,11 +4,11 @@ Pure: records in, changes out. Rules:
 
 * Within a key the newest record wins: an object of a lower resourceVersion with the same uid is
   ignored (responses to our own writes may be ahead of the topics).
-* A new uid under an existing key is a deletion and an addition. Only while the response to our own
-  write is ahead of its topic, a record of another uid and lower version belongs to the previous
-  object.
-* A deleted object does not reappear by a record from before its deletion, even if the topic
-  contains that record again after its successor: an append whose acknowledgement was lost is
+* A new uid under an existing key is a deletion and an addition. The exception is a record of
+  another uid and a lower version while the response to our own write is ahead of the topic: it
+  belongs to the previous object.
+* A record from before the deletion of an object does not restore the object, even if the topic
+  contains that record again after the deletion: an append whose acknowledgement was lost is
   repeated as a whole.
 * A record that cannot be decoded makes its key *unknown*: neither the old value nor absence.
 * Any interleaving across topics that keeps each key's order gives the same cache.
@@ -31,11 +31,13 @@ _KINDS: Mapping[str, Kind[Any]] = {topic.name: kind for kind, topic in topics.SN
 
 
 GONE_KEPT = 10_000
-"""Deletions that are remembered to detect late records: a response is at most seconds late."""
+"""Number of deletions that are remembered to detect late records; a record is at most seconds
+late."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """An object that exists and cannot be decoded, and why. ``node``: of a pod, its node."""
+    """An object that exists but cannot be decoded, and why. ``node``: the node of a pod, if
+    known."""
 
     reason: str
     node: str = ""
@@ -45,7 +47,7 @@ State = meta.Object | Unknown | None
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A key's state before and after; None is absent."""
+    """A key's state before and after a change; None: absent."""
 
     kind: Kind[Any]
     key: str
@@ -56,12 +58,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Snapshot:
-    """Objects by kind and key. Applying a record costs O(1)."""
+    """The objects of the cluster, by kind and key. Applying a record costs O(1)."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
         self._gone: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        """Key -> uid and version of the object that was last deleted under it."""
+        """Key -> uid and resourceVersion of the last deleted object with this key."""
         self._ahead: set[tuple[str, str]] = set()  # known from a response, not from the topic yet
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:
@@ -80,11 +82,11 @@ class Snapshot:
         return sorted(self._of(kind))
 
     def state(self, kind: Kind[Any], key: str) -> State:
-        """Object, Unknown, or None for absent."""
+        """The object; ``Unknown`` if it cannot be decoded; None if it is absent."""
         return self._of(kind).get(key)
 
     def get(self, kind: Kind[T], key: str) -> T | None:
-        """The object if it exists and is readable."""
+        """The object, if it exists and is readable; else None."""
         state = self._of(kind).get(key)
         return None if state is None or isinstance(state, Unknown) else state  # type: ignore[return-value]
 
@@ -113,8 +115,8 @@ class Snapshot:
         return self._observe(kind, written.metadata.key, written, None)
 
     def forget(self, kind: Kind[Any], key: str, uid: str) -> Change | None:
-        """Mark the object (of this uid) as deleted, learned ahead of the topic: late records of it
-        are ignored.
+        """Mark the object (of this uid) as deleted, ahead of the topic. Late records of it are
+        ignored.
         """
         before = self._of(kind).get(key)
         if before is None:
@@ -125,11 +127,11 @@ class Snapshot:
         return self._put(kind, key, None, None)
 
     def replace(self, kind: Kind[Any], found: meta.Object) -> None:
-        """Put the same version of an object, with fields that its record leaves out."""
+        """Replace an object by the same version with fields that its record leaves out."""
         self._of(kind)[found.metadata.key] = found
 
     def mark_unknown(self, kind: Kind[Any], key: str, reason: str) -> Change:
-        """The object under this key cannot be handled: its key is unknown until its next record."""
+        """Mark a key as unknown until its next record, because its object cannot be handled."""
         return self._put(kind, key, Unknown(reason), None)
 
     def drop(self, names: Collection[str]) -> None:
@@ -206,20 +208,22 @@ class Snapshot:
 
 
 def _share_identity(before: meta.ObjectMeta, after: meta.ObjectMeta) -> None:
-    """Give two versions of an object one name and uid: indexes keep those of any version."""
+    """Let two versions of an object share the strings of name and uid, which indexes keep from any
+    version."""
     if before.name == after.name:
         msgspec.structs.force_setattr(after, "name", before.name)
     msgspec.structs.force_setattr(after, "uid", before.uid)
 
 
 class Sync:
-    """How completely and how recently the monitor has observed each kind, and which other systems
-    act on the same objects. A monitor looks for such systems before it reports a kind as synced.
+    """Tracks whether and when the monitor has observed each kind completely, and which other
+    systems act on the same objects. A monitor looks for such systems before it reports a kind as
+    synced.
 
     Age is measured by the reader's own monotonic clock; times written by other hosts are never
     compared with it. A record proves that the monitor was alive at some time after the reader had
     last read the whole topic, so the age of a kind counts from there. Records that were in the log
-    before the reader first reached its end prove nothing: their monitor may have stopped since.
+    before the reader first reached its end prove nothing, since their monitor may have stopped.
     """
 
     def __init__(self) -> None:
@@ -229,9 +233,9 @@ class Sync:
     def apply(self, record: envelope.Record, after_s: float = -math.inf) -> None:
         """Apply a record of ``cluster.sync``; one that cannot be decoded means not synced.
 
-        ``after_s``: seconds of the reader's monotonic clock when it had last read the whole topic
-        before this record arrived (``Batch.at_end``); never, for a record that was already there at
-        its start.
+        ``after_s``: the time of the reader's monotonic clock, in seconds, at which it had last read
+        the whole topic before this record arrived (``Batch.at_end``); -inf for a record that was on
+        the topic when the reader started.
         """
         if record.topic != topics.SYNC:
             return
@@ -257,8 +261,8 @@ class Sync:
         """Why decisions are not allowed yet: a line for each kind that is not synced, or not
         recently.
 
-        ``now_s``: seconds on the same clock as ``apply``'s. ``positions``: topic name -> how far
-        the snapshots are read.
+        ``now_s``: seconds on the same clock as ``apply``'s. ``positions``: topic name -> the offset
+        up to which snapshots are read.
         """
         lines = []
         for kind in wanted:
@@ -274,8 +278,8 @@ class Sync:
         return tuple(lines)
 
     def complete_until(self, kind: Kind[Any], positions: Mapping[str, int]) -> float:
-        """A time of the reader's clock before which no change of the kind is missing in what was
-        read up to ``positions``; -inf if there is none."""
+        """A time of the reader's clock such that the records up to ``positions`` contain all
+        earlier changes of the kind; -inf if there is none."""
         synced, after_s = self._kinds.get(kind.plural, (None, -math.inf))
         if synced is None or synced.state != "synced":
             return -math.inf
@@ -283,7 +287,7 @@ class Sync:
         return after_s if is_read else -math.inf
 
     def is_whole(self, wanted: tuple[Kind[Any], ...]) -> bool:
-        """Whether all of these kinds were listed completely, recently or not."""
+        """Whether all of these kinds were listed completely, at any time."""
         known = (self._kinds.get(kind.plural) for kind in wanted)
         return all(each is not None and each[0].state == "synced" for each in known)
 
@@ -293,17 +297,17 @@ class Sync:
         return frozenset(rival.scheduler_name for rival in self._others.competitors)
 
     def competitors(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
-        """Why this system may not act under these names: a line for each lease by which another one
-        does.
+        """Why this system may not act under these scheduler names: a line for each lease by which
+        another system does.
         """
         lines = [
             f"Lease {rival.lease}, held by {rival.holder} since {rival.since}, claims the "
             f'scheduler name "{rival.scheduler_name}": two systems would act on the same objects; '
-            f"stop the other one, or take the name out of STROM_<SERVICE>_SCHEDULER_NAMES of "
+            f"stop the other one, or remove the name from STROM_<SERVICE>_SCHEDULER_NAMES of "
             f"admission, controller and scheduler"
             for rival in self._others.competitors
             if rival.scheduler_name in scheduler_names
         ]
         if self._others.unknown:
-            lines.append(f"whether another system acts is not known: {self._others.unknown}")
+            lines.append(f"it is not known whether another system acts: {self._others.unknown}")
         return tuple(lines)

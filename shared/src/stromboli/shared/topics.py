@@ -30,15 +30,15 @@ from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
 OUTSIDE: Literal["outside"] = "outside"
-"""The writer of topics for external clients: any number of them, and none of our services."""
+"""The writer of topics to which only external clients append, any number of them."""
 UNREPLACED: frozenset[str | None] = frozenset({None, OUTSIDE, "admission"})
-"""Writers that act side by side, as admission's replicas do: a later one does not replace an
+"""Writers that act concurrently, such as admission's replicas: a later one does not replace an
 earlier one.
 """
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 RECORD_BYTES = 8 * 1024 * 1024
-"""Largest record: an object of 1.5 MB grows by JSON escapes and headers."""
+"""Maximum size of a record: an object of 1.5 MB grows by JSON escapes and headers."""
 
 _COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -64,10 +64,10 @@ _KEPT_14_DAYS: Mapping[str, str] = {
 class Topic(msgspec.Struct, frozen=True):
     """One topic of one partition.
 
-    ``writer`` is the only service that appends to it; None means every service of ours
-    (``dead.letters``), ``OUTSIDE`` none of them.
-    ``main`` topics carry their writer's ``opened`` records, which determine its epochs.
-    ``stable`` topics are an interface for integrations.
+    ``writer`` is the only service that appends to it. None means all our services
+    (``dead.letters``), ``OUTSIDE`` means external clients only. ``main`` topics carry their
+    writer's ``opened`` records, which determine its epochs. ``stable`` topics are an interface for
+    integrations.
     """
 
     name: str
@@ -83,12 +83,13 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the last record of a key is certainly retained."""
+        """Whether the topic is compacted, so that only the last record of each key is guaranteed to
+        be retained."""
         return self.settings["cleanup.policy"] == "compact"
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a later writer replaces an earlier one."""
+        """Whether a later writer of the topic fences earlier ones."""
         return self.writer not in UNREPLACED
 
     @property
@@ -250,13 +251,13 @@ SUBMISSIONS = Topic(
     (admission.ObjectsSubmitted,),
     {
         "cleanup.policy": "delete",
-        # As long as admission may be unavailable: a submission that is deleted unread never gets an
-        # answer. Tokens in these records are valid for an hour at most.
+        # The longest time that admission may be unavailable: a submission that is deleted unread
+        # never gets an answer. Tokens in these records are valid for an hour at most.
         "retention.ms": str(7 * DAY_MS),
         "segment.ms": str(DAY_MS),
         "max.message.bytes": str(RECORD_BYTES),
-        # Not as its producers compress: our client lacks most codecs, and the limit on the size
-        # of a record counts its bytes as they are read.
+        # Not the producers' compression: our client lacks most codecs, and the limit of the size
+        # of a record applies to its bytes as they are read.
         "compression.type": "uncompressed",
     },
     OUTSIDE,

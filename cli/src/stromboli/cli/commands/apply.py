@@ -29,7 +29,7 @@ ManifestNamespace = Annotated[
         "-n",
         envvar="STROM_NAMESPACE",
         metavar="NAME",
-        help="Namespace of objects whose manifest names none. [default: default]",
+        help="Namespace of objects whose manifest has none. [default: default]",
     ),
 ]
 

@@ -78,7 +78,7 @@ def set_context(
     ca_file: CaFile = None,
     namespace: ContextNamespace = None,
 ) -> None:
-    """Create or change a context; options that are not given remain."""
+    """Create or change a context; values without an option stay unchanged."""
     _store(name, server, token_file, ca_file, namespace, is_selected=False)
     output.show_lines([f"context {name} set"])
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 NODES_READ = 8
-"""The most nodes of a job whose leases are read; untaken pods come first."""
+"""Maximum nodes of a job whose leases are read; those with pods that no kubelet has acknowledged
+come first."""
 
 
 def explain(

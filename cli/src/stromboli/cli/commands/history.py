@@ -64,7 +64,7 @@ COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
         f"{key}={value}" for key, value in sorted(it.requests.items())
     ),
 }
-"""Columns that are not fields of an attempt as they are."""
+"""Column -> its text, for columns that are not a plain field of an attempt."""
 FIELDS = tuple(field.name for field in msgspec.structs.fields(accounting.Attempt))
 COLUMNS = tuple(dict.fromkeys((*FIELDS, *COMPUTED)))
 USUAL_LIMIT = 1000
@@ -75,7 +75,7 @@ def history(
         str | None,
         typer.Argument(
             metavar="[JOB]",
-            help="Only jobs with this name, all of them.",
+            help="Only jobs with this name, deleted ones included.",
             autocompletion=options.job_names,
         ),
     ] = None,
@@ -128,8 +128,8 @@ def history(
 ) -> None:
     """Show every attempt of all jobs, also of deleted ones.
 
-    An attempt is one run of a task index: its state, reason, exit code, node, times and use. They
-    are kept in the history's database, far longer than the event log.
+    An attempt is one run of a task index: its state, reason, exit code, node, times and resource
+    usage. Attempts are kept in the history's database, far longer than the event log.
     """
     shown = _columns(columns) or (DEFAULT if output_format is Format.TABLE else COLUMNS)
     now = datetime.now(UTC)
@@ -171,7 +171,8 @@ def show(
     now: datetime,
     empty: str = "",
 ) -> None:
-    """Print attempts; JSON has all fields. ``empty``: the note instead of a table without rows."""
+    """Print attempts; JSON has all fields. ``empty``: the note that replaces a table without
+    rows."""
     if output_format is Format.JSON:
         output.show_lines([_json(found)])
     elif output_format is Format.CSV:
@@ -220,7 +221,7 @@ def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[
 
 
 def documents(found: Sequence[accounting.Attempt]) -> list[dict[str, Any]]:
-    """Attempts for programs, with the names of the fields."""
+    """Attempts as JSON documents, with the names of their fields as keys."""
     return [{name: msgspec.to_builtins(getattr(each, name)) for name in FIELDS} for each in found]
 
 

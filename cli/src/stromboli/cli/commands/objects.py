@@ -35,7 +35,7 @@ def get(
 ) -> None:
     """Show objects of a kind: strom get job train -o yaml.
 
-    Without -o it is the same as the commands get and list of the kind.
+    Without -o the output is that of the kind's own commands get and list.
     """
     found = _resource(kind)
     if output_format.is_table:
@@ -55,7 +55,10 @@ def get(
 def delete(
     files: options.Files,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="Objects that do not exist are no error.")
+        bool,
+        typer.Option(
+            "--ignore-not-found", help="Do not report objects that do not exist as errors."
+        ),
     ] = False,
     namespace: apply.ManifestNamespace = None,
     server: options.Server = None,

@@ -1,4 +1,4 @@
-"""``strom timeline`` and ``strom lineage``: the life of a job, and evictions by it and for it."""
+"""``strom timeline`` and ``strom lineage``: a job's phases and attempts, and its evictions."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ BAR_WIDTH = 40
 MOST_ATTEMPTS = 1000
 LOADING = "The history is still loading: the latest events may be missing."
 Uid = Annotated[
-    str, typer.Option("--uid", metavar="UID", help="An earlier job of this name: its uid.")
+    str, typer.Option("--uid", metavar="UID", help="UID of an earlier job with this name.")
 ]
 Document = Annotated[
     output.DocumentFormat | None,
@@ -37,7 +37,7 @@ def timeline(
 ) -> None:
     """Show a job's phases and attempts over time.
 
-    A deleted job has them, too. Without --uid: the last submitted job of this name. Each attempt
+    Deleted jobs are included. Without --uid: the last submitted job of this name. Each attempt
     has a bar from the submission of the job to its end.
     """
     from stromboli.client import accounting_calls
@@ -72,9 +72,10 @@ def lineage(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show evictions of a job's pods, and for the job.
+    """Show evictions of a job's pods, and evictions that made room for the job.
 
-    Without --uid: the last submitted job of this name. Jobs that evict each other are named.
+    Without --uid: the last submitted job of this name. Pairs of jobs that evict each other are
+    reported.
     """
     with options.client(server) as client:
         found, _ = _job(client, namespace, name, uid)
@@ -83,7 +84,9 @@ def lineage(
         output.show_document(output_format, msgspec.to_builtins(evictions))
         return
     if not evictions:
-        output.show_note(f"No evictions of {namespace}/{name}, and none for it.")
+        output.show_note(
+            f"No evictions of pods of {namespace}/{name}, and none that made room for it."
+        )
         return
     rows = [eviction_row(each) for each in evictions]
     output.show_table(["TIME", "POD", "OF JOB", "FOR", "REASON"], rows)
@@ -119,7 +122,8 @@ def mutual(uid: str, found: Sequence[accounting.Eviction]) -> Iterator[str]:
 def _job(
     client: "Client", namespace: str, name: str, uid: str
 ) -> tuple[accounting.JobRecord, Sequence[accounting.JobRecord]]:
-    """The job, and the ones of this name before it, a few."""
+    """The job, and a few earlier ones of the same name. Raises CommandError if there is no such
+    job."""
     from stromboli.client import accounting_calls
 
     query = accounting.JobQuery(namespace=namespace, name=name, uid=uid, limit=4)

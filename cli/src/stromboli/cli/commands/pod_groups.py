@@ -101,7 +101,7 @@ def row(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
 
 
 def wide(group: scheduling.PodGroup) -> tuple[str, ...]:
-    """A PodGroup as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a PodGroup's row, under ``WIDE_HEADERS``."""
     spec = group.spec
     return (owner(group), spec.priority_class_name, _amounts(spec.min_resources), waits(group))
 

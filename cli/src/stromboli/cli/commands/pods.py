@@ -183,7 +183,7 @@ def row(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
 
 
 def wide(pod: pod_status.Pod) -> tuple[str, ...]:
-    """A pod as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a pod's row, under ``WIDE_HEADERS``."""
     return (
         pod.metadata.label(keys.JOB_NAME) or "",
         pod.metadata.annotation(keys.TASK_SPEC) or "",

@@ -16,23 +16,27 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 COMMANDS_NAMESPACE = "default"
-"""Where commands for queues live, since queues have no namespace (spec/cli.md 2)."""
+"""The namespace of Commands for queues, which have none themselves; vcctl uses the same."""
 
 Capability = Annotated[
     str | None,
     typer.Option(
-        "--capability", metavar="AMOUNTS", help="Upper limit of its usage: cpu=8,memory=16Gi."
+        "--capability",
+        metavar="AMOUNTS",
+        help="Upper limit of the queue's usage: cpu=8,memory=16Gi.",
     ),
 ]
 Deserved = Annotated[
     str | None,
     typer.Option(
-        "--deserved", metavar="AMOUNTS", help="Fair share, which it can reclaim from other queues."
+        "--deserved",
+        metavar="AMOUNTS",
+        help="Fair share of the queue, which it can reclaim from other queues.",
     ),
 ]
 Guarantee = Annotated[
     str | None,
-    typer.Option("--guarantee", metavar="AMOUNTS", help="Minimum that is reserved for it."),
+    typer.Option("--guarantee", metavar="AMOUNTS", help="Minimum that is reserved for the queue."),
 ]
 
 
@@ -88,7 +92,7 @@ def update(
     name: options.QueueName,
     weight: Annotated[
         int | None,
-        typer.Option("--weight", "-w", min=1, max=65535, help="Weight of its fair share."),
+        typer.Option("--weight", "-w", min=1, max=65535, help="Weight of the queue's fair share."),
     ] = None,
     capability: Capability = None,
     deserved: Deserved = None,
@@ -101,14 +105,14 @@ def update(
         bool | None,
         typer.Option(
             "--reclaimable/--no-reclaimable",
-            help="Whether other queues may reclaim what it uses beyond its share.",
+            help="Whether other queues may reclaim its usage beyond its share.",
         ),
     ] = None,
     server: options.Server = None,
 ) -> None:
     """Change the share and the limits of a queue.
 
-    Resources that are not named keep their amounts. Amounts are resource=quantity, separated by
+    Resources that are not listed keep their amounts. Amounts are resource=quantity, separated by
     commas: cpu=8,memory=16Gi,nvidia.com/gpu=4
     """
     spec = amounts(capability, deserved, guarantee)

@@ -1,4 +1,4 @@
-"""``strom queue``: the commands about queues; create, list, get and delete."""
+"""``strom queue``: the command group, with create, list, get and delete."""
 
 import functools
 from collections import Counter
@@ -42,14 +42,15 @@ Counted = Callable[[scheduling.Queue], Sequence[int]]
 def create(
     name: options.QueueName,
     weight: Annotated[
-        int, typer.Option("--weight", "-w", min=1, max=65535, help="Weight of its fair share.")
+        int,
+        typer.Option("--weight", "-w", min=1, max=65535, help="Weight of the queue's fair share."),
     ] = 1,
     capability: queue_changes.Capability = None,
     deserved: queue_changes.Deserved = None,
     guarantee: queue_changes.Guarantee = None,
     parent: Annotated[str, typer.Option("--parent", help="The parent queue. [default: root]")] = "",
     reclaimable: Annotated[
-        bool, typer.Option(help="Whether other queues may reclaim what it uses beyond its share.")
+        bool, typer.Option(help="Whether other queues may reclaim its usage beyond its share.")
     ] = True,
     server: options.Server = None,
 ) -> None:
@@ -83,7 +84,7 @@ def list_queues(
     wanted = options.selector(selector)
     with options.client(server) as client:
         if watch:
-            # To list all PodGroups with each change would cost too much; the status has counts.
+            # Listing all PodGroups at each change would cost too much; the status has counts.
             listed = _listing(wanted, output_format, reported_counts)
             listing.follow(client, listed, output_format, calls.watch_queues())
             return
@@ -189,7 +190,7 @@ def row(queue: scheduling.Queue, counted: Sequence[int]) -> tuple[str, ...]:
 
 
 def wide(queue: scheduling.Queue) -> tuple[str, ...]:
-    """A queue as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a queue's row, under ``WIDE_HEADERS``."""
     spec = queue.spec
     amounts = (spec.guarantee.resource, spec.deserved, spec.capability, queue.status.allocated)
     return (str(spec.priority), *(_amounts(one, ",") for one in amounts))

@@ -73,7 +73,7 @@ def screen(
     width: int,
     height: int,
 ) -> list[str]:
-    """The rows that fit on a terminal, and the number of those that do not."""
+    """The lines that fit on a terminal of this size; the last one counts the rows that do not."""
     above = [*headline(facts, width), ""]
     kept = list(rows)
     while True:
@@ -109,7 +109,7 @@ def _scheduling_input(client: "Client") -> tuple[msgspec.Raw, ...]:
     except ForbiddenError as error:
         raise CommandError(
             "top",
-            f"it needs to read the whole cluster: {len(error.violations)} permissions are missing",
+            f"it reads the whole cluster: {len(error.violations)} permissions are missing",
             "list your own jobs: strom job list -n NAMESPACE; or ask a cluster administrator for a "
             "role that reads the scheduler's input",
         ) from None

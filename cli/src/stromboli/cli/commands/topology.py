@@ -39,7 +39,7 @@ class Domain(msgspec.Struct, rename="camel"):
     inside: list["Domain"] = []
 
     def take(self, held: Amounts, has: Amounts) -> None:
-        """Add the node to the domain."""
+        """Add a node with its requested and its allocatable amounts to the domain."""
         self.nodes += 1
         self.idle_nodes += not any(held.get(each, 0) for each in usage.RESOURCES)
         self.total = units.add(self.total, has)
@@ -47,7 +47,8 @@ class Domain(msgspec.Struct, rename="camel"):
 
 
 WIDEST = 10_000
-"""Columns of the tree: a narrow terminal wraps its lines, so that a name can still be copied."""
+"""Width of the tree in columns; a narrower terminal wraps its lines, so that names can still be
+copied."""
 
 
 def topology(
@@ -75,7 +76,7 @@ def topology(
 def domain_tree(
     seen: usage.ClusterObjects, *, with_nodes: bool = False
 ) -> tuple[Domain, list[str]]:
-    """The root domain with all domains inside, and complaints about invalid HyperNodes."""
+    """The root domain with all domains inside, and warnings about invalid HyperNodes."""
     labels = {each.metadata.name: each.metadata.labels or {} for each in seen.nodes}
     found = network_topology.layout(seen.hyper_nodes, labels)
     tier_names = {each.metadata.name: each.spec.tier_name for each in seen.hyper_nodes}
@@ -105,7 +106,7 @@ def domain_tree(
 def _nodes_without_domain(
     seen: usage.ClusterObjects, found: network_topology.Layout
 ) -> Iterator[str]:
-    """A complaint about nodes in no HyperNode, if there are HyperNodes."""
+    """A warning about nodes in no HyperNode, if there are HyperNodes."""
     outside = sorted(name for name, at in found.homes.items() if at == network_topology.ROOT_INDEX)
     if seen.hyper_nodes and outside:
         named = ", ".join(outside[: network_topology.NODES_BY_NAME])

@@ -63,12 +63,13 @@ def usage(
 ) -> None:
     """Show CPU, memory and GPU hours by queue, user or day.
 
-    A pod uses what it requests from its binding to its end. EVICTED is the part of preempted
-    attempts, IDLE the part before the containers ran. The default interval is the last 30 days.
+    The usage of a pod is its requests times the time from its binding to its end. EVICTED is the
+    part of preempted attempts, IDLE the part before the containers started. The default interval is
+    today and the 30 days before (UTC). Intervals of whole days are answered fastest.
     """
     now = datetime.now(UTC)
     end = time_options.time(until, now, "--until") or now
-    begin = time_options.time(since, now, "--since") or end - timedelta(days=USUAL_DAYS)
+    begin = time_options.time(since, now, "--since") or _midnight(end - timedelta(days=USUAL_DAYS))
     if begin >= end:
         raise typer.BadParameter("it is not before --until", param_hint="--since")
     query = accounting.UsageQuery(
@@ -99,6 +100,12 @@ def usage(
     else:
         headers = [*(key.removeprefix(accounting.LABEL).upper() for key in query.by), *HEADERS]
         output.show_table(headers, [row(each) for each in report.usage])
+
+
+def _midnight(at: datetime) -> datetime:
+    """The beginning of a day (UTC)."""
+    at = at.astimezone(UTC)
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def row(used: accounting.Usage) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     row: Callable[[Any, datetime], tuple[str, ...]]
     facts: Callable[[Any, datetime], list[str]]
     rows: Callable[[Any, datetime], Sequence[tuple[str, ...]]] | None = None
-    """Its jobs, if it has a list of them."""
+    """The function that lists the object's jobs as rows; None if the kind has no such list."""
     row_headers: tuple[str, ...] = ()
     state: str = "AGE"
-    """The column that shows that it is deleted."""
+    """The column in which a watch marks a deleted object."""
 
 
 FLOWS = WorkloadKind(
@@ -173,7 +173,7 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
         "spec": {"suspend": is_suspended},
     }
     with options.client(server) as client:
-        # For a missing cron, apply would create an incomplete one.
+        # Without this check, apply would create an incomplete cron.
         client.send(workload_calls.workload(kinds.CRON_JOBS, namespace, name))
         client.apply([document])
     said = "suspended" if is_suspended else "resumed"
@@ -209,5 +209,5 @@ def resume(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Resume a cron, with the last job that it missed."""
+    """Resume a cron and create the last job that it missed."""
     _suspend(name, namespace, server, is_suspended=False)

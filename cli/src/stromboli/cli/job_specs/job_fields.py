@@ -26,7 +26,7 @@ OF_ONE_JOB = frozenset(
         keys.CREATED_BY_FLOW,
     }
 )
-"""Labels and annotations about the job itself, which a job of the same spec does not get."""
+"""Labels and annotations about one job, which a new job with the same spec does not get."""
 
 
 class FieldError(ValueError):
@@ -83,7 +83,7 @@ def with_fields(document: Document, fields: Fields) -> Document:
 
 
 def task_named(spec: Document, task: str) -> str:
-    """The name of a task; the empty one is the only task's. Raises FieldError."""
+    """The name of a task; an empty one selects the only task. Raises FieldError."""
     names = [str(each.get("name", "")) for each in spec.get("tasks", ())]
     if not task and len(names) == 1:
         return names[0]
@@ -94,7 +94,7 @@ def task_named(spec: Document, task: str) -> str:
 
 
 def same_job(stored: Document, name: str) -> Document:
-    """The manifest of a new job with the spec of a stored one, in any phase."""
+    """The manifest of a new job with the spec of a stored job, which may be in any phase."""
     before = stored["metadata"]
     metadata: Document = {"name": name, "namespace": before["namespace"]}
     for part in ("labels", "annotations"):

@@ -14,15 +14,18 @@ from stromboli.shared.formats import indexes, units
 Document = dict[str, Any]
 DEFAULT_IMAGE = "busybox"
 DEFAULT_REQUESTS = {"cpu": "1", "memory": "100Mi"}
-"""The default requests of Volcano's command line, so that the same command creates the same job."""
+"""The default requests, those of Volcano's command line, so that the same command creates the same
+job."""
 GPU = "nvidia.com/gpu"
 """What ``--gpus`` counts."""
 LEAST_MEMORY_BYTES = 1024 * 1024
-"""No container runs with less: a user who writes ``--memory 16`` means 16Gi."""
+"""Minimum memory in bytes; no container runs with less, and a user who writes ``--memory 16`` means
+16Gi."""
 POD_LABEL = "job.volcano.sh"
 """Users select the pods of such a job by this label."""
 LONGEST_NAME_STEM = 40
-"""A pod is called ``<job>-default0-<index>`` and must stay below 63 characters."""
+"""Maximum characters of the stem of a generated name: a pod's name is ``<job>-default0-<index>``
+and has less than 63 characters."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +157,7 @@ def generated_name(image: str, suffix: str) -> str:
 
 
 def _simulation(spec: RunSpec) -> dict[str, str]:
-    """What simulated nodes look at; real ones do not."""
+    """The annotations that simulated nodes read: run time and exit code. Real nodes ignore them."""
     annotations = {}
     if spec.run_seconds is not None:
         annotations[keys.RUN_SECONDS] = f"{spec.run_seconds:g}"

@@ -23,7 +23,7 @@ FLAGS = frozenset(
     {"exclusive", "requeue", "no-requeue", "hold", "oversubscribe", "wait", "quiet", "parsable",
      "no-kill", "overcommit", "contiguous", "ignore-pbs", "spread-job", "verbose"}
 )  # fmt: skip
-"""Options without a value, or with an optional one behind ``=``."""
+"""Options without a value, or with an optional value after ``=``."""
 UNSUPPORTED = {
     "nodes": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
     "ntasks": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
@@ -46,7 +46,7 @@ UNSUPPORTED = {
 """Options without a translation, and what to use instead."""
 MEMORY_UNITS = {"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
 VARIABLES = {"SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK"}
-"""Variables of Slurm that are set: the first in an array, the second with --cpus-per-task."""
+"""Slurm variables that pods get: the first one in an array, the second one with --cpus-per-task."""
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -124,7 +124,8 @@ def _one(option: str) -> Callable[[str], list[str]]:
 
 
 def _time(value: str) -> list[str]:
-    """Slurm's times: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S."""
+    """The option for one of Slurm's times: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises
+    ValueError."""
     days, dash, rest = value.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in (*parts, *([days] if dash else ()))) or len(parts) > 3:
@@ -141,7 +142,8 @@ def _time(value: str) -> list[str]:
 
 
 def _memory(value: str, factor: int = 1) -> str:
-    """Slurm counts in MiB unless a unit is written; its K, M, G and T are powers of 1024."""
+    """A quantity of memory in Kubernetes' form. Slurm's default unit is MiB; its K, M, G and T are
+    powers of 1024."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", value.upper())
     if found is None:
         raise ValueError(f"--mem={value}: write 16G or 4000M")
@@ -155,7 +157,8 @@ def _cpus(value: str) -> int:
 
 
 def _gpus(value: str) -> list[str]:
-    """``2``, ``a100:2``, and of ``--gres`` ``gpu:2`` and ``gpu:a100:2``."""
+    """The options for ``2`` or ``a100:2`` GPUs, and for ``gpu:2`` or ``gpu:a100:2`` of
+    ``--gres``."""
     count = value.rpartition(":")[2]
     if value == "gpu":
         count = "1"

@@ -25,13 +25,13 @@ from stromboli.cli.job_specs import sbatch
 MARK = "#STROM"
 SLURM_MARK = "#SBATCH"
 LONGEST_BYTES = 100 * 1024
-"""Linux takes 128 KiB in one argument of a program."""
+"""Maximum size of a script: Linux limits an argument of a program to 128 KiB."""
 _SHELL = re.compile(r"^(ba|da|a|z|k)?sh$")
 _PYTHON = re.compile(r"^python[0-9.]*$")
 
 
 class ScriptError(ValueError):
-    """A script that cannot be run: where, why, and what would be right."""
+    """A script cannot be run. Contains the line, the reason and the correction."""
 
     def __init__(self, line: int, why: str, next_step: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -48,8 +48,8 @@ class DirectiveLine(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script, its options, and the command that starts its interpreter. ``title``: what its jobs
-    are called. ``warnings``: what is not done as ``sbatch`` would, with line numbers.
+    """A script, its options, and the command that starts its interpreter. ``title``: the stem of
+    its jobs' names. ``warnings``: differences from ``sbatch``, with line numbers.
     """
 
     name: str
@@ -81,7 +81,7 @@ def is_script(argument: str) -> bool:
 
 
 def stem(path: str) -> str:
-    """What a job is called after its script."""
+    """The stem of a job's name, from the file name of its script."""
     return PurePath(path).stem
 
 

@@ -12,7 +12,7 @@ UNCHANGED: dict[str, Any] = {}
 
 
 def partial(before: Any, wanted: Any) -> Any:
-    """What of ``wanted`` differs from ``before``; ``UNCHANGED`` if nothing does."""
+    """The members of ``wanted`` that differ from ``before``; ``UNCHANGED`` if none does."""
     if before == wanted:
         return UNCHANGED
     if isinstance(before, dict) and isinstance(wanted, dict):

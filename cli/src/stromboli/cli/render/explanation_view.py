@@ -35,7 +35,7 @@ DEPENDENCIES = {
 }
 """The controller's reason for a job with dependencies -> its text."""
 FRONT_SHOWN = 5
-"""The most names of jobs in front that are listed; the position counts all of them."""
+"""Maximum names of jobs in front that are listed; the position counts all of them."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
@@ -44,7 +44,8 @@ class WaitingPods(msgspec.Struct, frozen=True):
     """Pods that are bound and do not run.
 
     ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
-    has not taken its pods or does not respond. ``untaken``: how many pods no kubelet has taken.
+    has not acknowledged its pods or does not respond. ``untaken``: how many pods no kubelet has
+    acknowledged.
     """
 
     failing: tuple[pod_status.Pod, ...] = ()
@@ -64,8 +65,8 @@ def render(
 ) -> list[str]:
     """The explanation as lines of text: a headline, then one fact per line.
 
-    ``now`` adds when the job is expected to start. ``verbose`` adds the text of the PodGroup's
-    condition, in Volcano's words.
+    ``now`` adds the expected start of the job. ``verbose`` adds the message of the PodGroup's
+    condition, which is Volcano's text.
     """
     waiting = waiting or WaitingPods()
     explained = explanation.explained
@@ -86,7 +87,7 @@ def render(
     if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
-    if explanation.held and explained.tier == "gang":  # the effect of what the controller reports
+    if explanation.held and explained.tier == "gang":  # caused by what the controller reports
         headline = f"{explanation.job} {_held_headline(explanation)}."
     output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *output_lines, *said]

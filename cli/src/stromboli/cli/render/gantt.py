@@ -1,4 +1,4 @@
-"""Bars of time as text: when a pod waited, had its node and ran."""
+"""Bars of time as text: when a pod was pending, bound and running."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ def bar(steps: Sequence[Step], end: datetime, begin: datetime, until: datetime, 
     """``width`` characters of [``begin``, ``until``): each shows the step at its middle.
 
     ``steps``: a character and when it begins, in the order of time; the last one ends at ``end``.
-    What is shorter than a character still has one if it is free.
+    A step shorter than a character gets one if a character of the bar is unused.
     """
     span_s = max((until - begin).total_seconds(), 1e-6)
 

@@ -23,11 +23,12 @@ NO_SCHEDULER = (
     "none is set, so Stromboli does not schedule it; to schedule it here, delete it and submit it "
     "again"
 )
-"""For a job that was stored without admission, or that another system handles."""
+"""The text for a job that was stored without admission, or that another system handles."""
 EVICTIONS = ("Preempted", "Reclaimed")
 """Reasons of Events about evicted pods of a job."""
 MOST_INDEXES = 60
-"""Characters of an array's failed indexes that are shown; the status has them all."""
+"""Maximum characters of an array's failed indexes that are shown; the status contains all of
+them."""
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
 
 
@@ -58,7 +59,7 @@ def _ended_counts(job: batch.Job) -> tuple[str, str]:
 
 
 def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:
-    """A job as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a job's row, under ``WIDE_HEADERS``."""
     state = job.status.state
     return (
         job.metadata.annotation(keys.USER) or "",
@@ -133,7 +134,8 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
 
 
 def last_eviction(events: Iterable[responses.KubernetesEvent], now: datetime) -> list[str]:
-    """The last eviction of pods of the job and for whom, as a fact; empty if there was none."""
+    """The last eviction of pods of the job with its beneficiary, as a fact; empty if there was
+    none."""
     found = [
         (event.at, event.message)
         for event in events
@@ -190,7 +192,7 @@ def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
 
 
 def _attempts(job: batch.Job) -> str:
-    """Failed attempts, of the ``maxRetry`` allowed ones; the first attempt counts."""
+    """The number of failed attempts, out of ``maxRetry``; the first attempt counts."""
     free = job.status.asked_retries
     beside = f", and {free} restarts cost none" if free else ""
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"

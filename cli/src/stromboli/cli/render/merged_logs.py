@@ -1,7 +1,7 @@
 """Lines of several logs in the order of their times. Pure.
 
 Kubelets and process nodes write an RFC 3339 time before each line on request. Times of two nodes
-compare as well as their clocks do.
+are as comparable as their clocks.
 """
 
 import heapq

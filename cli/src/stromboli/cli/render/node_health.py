@@ -20,7 +20,7 @@ CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
 COLUMNS = ("cpu", "memory", "nvidia.com/gpu", "pods")
 """The allocatable resources that are columns of a list."""
 TAKEN_WITHIN = timedelta(seconds=5)
-"""A kubelet on a healthy node takes a pod within this time."""
+"""A kubelet on a healthy node acknowledges a pod within this time."""
 LEASE_LIVES = timedelta(seconds=40)
 """The duration of a kubelet's lease."""
 
@@ -136,7 +136,7 @@ def row(node: core.Node, lease: coordination.Lease | None, now: datetime) -> tup
 
 
 def wide(node: core.Node) -> tuple[str, ...]:
-    """A node as the rest of a row under ``WIDE_HEADERS``."""
+    """The further cells of a node's row, under ``WIDE_HEADERS``."""
     return (_taints(node), _labels(node))
 
 

@@ -12,7 +12,7 @@ from stromboli.shared.messages import node_topology
 
 T = TypeVar("T")
 FREE, RESERVED = "·", "r"
-"""Marks of CPUs without a pod; a letter is a pod's, see ``NodeLayout.holders``."""
+"""Marks of CPUs without a pod; letters mark pods, see ``NodeLayout.holders``."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz"
 """Letters of pods in order, without those that have another meaning."""
 MANY = "#"
@@ -108,7 +108,7 @@ def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayo
 
 
 def format_bytes(amount: int) -> str:
-    """Bytes in readable form."""
+    """A number of bytes with a unit, such as ``1.5 GiB``."""
     for unit, name in ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if amount >= unit:
             return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"
@@ -116,7 +116,7 @@ def format_bytes(amount: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """``1 core``, ``2 cores``."""
+    """A count with its noun: ``1 core``, ``2 cores``."""
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 

@@ -15,7 +15,7 @@ GPU_HEIGHT, NIC_HEIGHT = 76, 40
 INK, FAINT, LINE, PAPER, CARD = "#1d2433", "#6b7487", "#d5dae3", "#f6f7fa", "#ffffff"
 NVLINK, BAD = "#5b9a13", "#c9302c"
 COLOURS = ("#2f7ed8", "#d1478c", "#1f9e89", "#d98a00", "#7b52c7", "#c85a3a", "#4c8f2f", "#5a6b8c")
-"""Of pods in turn."""
+"""Fill colours of consecutive pods; they repeat if there are more pods."""
 WAYS = {
     "INTERNAL": "#cfe8f7",
     "PIX": "#cfe8f7",
@@ -25,18 +25,19 @@ WAYS = {
     "SYS": "#f1f2f5",
 }
 NARROW, ABOUT = 400, 3
-"""Below this width the description of a NUMA node is below its name, in this many lines."""
+"""Width in pixels below which the description of a NUMA node is placed below its name; its number
+of lines."""
 LONGEST_NOTES = 12
 _RESERVED = (
     '<defs><pattern id="reserved" width="6" height="6" patternUnits="userSpaceOnUse" '
     'patternTransform="rotate(45)"><rect width="6" height="6" fill="#e9ecf1"/>'
     '<rect width="2" height="6" fill="#b9c0cc"/></pattern></defs>'
 )
-"""Hatched: neither free nor allocated."""
+"""Hatched pattern of CPUs that are neither free nor allocated."""
 
 
 def render_svg(layout: node_layout.NodeLayout) -> str:
-    """The whole document."""
+    """The SVG document of a node."""
     parts = list(_head(layout))
     y = 124.0
     places: dict[int, tuple[float, float]] = {}
@@ -102,7 +103,7 @@ def _rows(
 
 
 def _columns(numa_node: node_layout.NumaCell, wide: float) -> int:
-    """Cores in a row: whole eights where that fits, since that is how people count them."""
+    """Cores in a row: a multiple of eight if that fits, which is easy to count."""
     most = max(int((wide - 40 + TILE_GAP) // (TILE + TILE_GAP)), 1)
     return min(most - most % 8 if most >= 8 else most, max(len(numa_node.cores), 1))
 
@@ -161,7 +162,8 @@ def _cell(
 def _nic_columns(
     layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell
 ) -> list[int | None]:
-    """Network cards, each above the GPU it shares a switch with, the others where room is."""
+    """Columns -> index of a NIC: each NIC is above the GPU that shares a switch with it, the others
+    are in free columns."""
     found: list[int | None] = [None] * max(len(numa_node.gpus), len(numa_node.nics))
     rest = []
     for at in numa_node.nics:
@@ -268,7 +270,8 @@ def _gpu(layout: node_layout.NodeLayout, at: int, x: float, y: float, wide: floa
 def _nvlinks(
     layout: node_layout.NodeLayout, places: dict[int, tuple[float, float]], y: float
 ) -> tuple[list[str], float]:
-    """Straight links as arcs below the GPUs, those to switches down to a bar. The height below."""
+    """Direct NVLinks as arcs below the GPUs, NVSwitch links as lines to a bar. Returns the SVG
+    elements, and y below them."""
     direct = [
         (one, other, link)
         for one, line in enumerate(layout.links)
@@ -328,7 +331,8 @@ def _has_table(layout: node_layout.NodeLayout) -> bool:
 
 
 def _table(layout: node_layout.NodeLayout, y: float) -> tuple[list[str], float]:
-    """Ways between GPUs and network cards."""
+    """The table of connections between GPUs and NICs. Returns the SVG elements, and y below
+    them."""
     if not _has_table(layout):
         return [], y
     parts = [_text(MARGIN, y + 14, "Connections between devices", 15, bold=True)]
@@ -369,7 +373,7 @@ def _link_label(x: float, y: float, label: str, link: node_layout.Link | None) -
 
 
 def _legend(layout: node_layout.NodeLayout, y: float, left: float) -> tuple[list[str], float]:
-    """The allocations, beside the table."""
+    """The allocations, to the right of the table. Returns the SVG elements, and y below them."""
     x = MARGIN + left
     parts = [_text(x, y + 14, "Held by", 15, bold=True)]
     y += 30

@@ -27,7 +27,7 @@ CORES_A_ROW = 16
 
 
 def render_text(layout: node_layout.NodeLayout) -> RenderableType:
-    """The whole layout as text."""
+    """The layout of a node as text for a terminal."""
     parts: list[RenderableType] = [
         _head(layout),
         *(_cell(layout, numa_node) for numa_node in layout.numa_nodes),

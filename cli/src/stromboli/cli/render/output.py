@@ -36,7 +36,7 @@ STYLES = {
 """Colours of phases and states, wherever a cell is exactly one of these."""
 GAP = "   "
 NONE = "-"
-"""The text of an empty cell, so that every row has the same number of words for ``awk``."""
+"""The text of an empty cell, so that every row has the same number of fields for ``awk``."""
 EMPTY = ("", NONE, "0")
 """Cells without information."""
 LAST_AT_LEAST = 24
@@ -69,7 +69,7 @@ class DocumentFormat(StrEnum):
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Plain lines on stdout."""
+    """Print plain lines on stdout."""
     for line in lines:
         typer.echo(line)
 
@@ -105,12 +105,12 @@ def colour() -> bool | None:
 
 
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: in colours and as wide as the terminal if it is one, plain elsewhere."""
+    """Print a table: in colours and as wide as the terminal if stdout is one, else plain."""
     show_lines(table(headers, rows, columns()) if sys.stdout.isatty() else plain(headers, rows))
 
 
 def streaming_table(headers: Sequence[str]) -> "StreamingTable":
-    """A table that gets further rows: as wide as the terminal if it is one, plain elsewhere."""
+    """A table to which rows can be added: as wide as the terminal if stdout is one, else plain."""
     return StreamingTable(headers, columns() if sys.stdout.isatty() else None)
 
 
@@ -318,7 +318,7 @@ def encoded(document: Any) -> bytes:
 
 
 def as_list(documents: Sequence[Any]) -> dict[str, Any]:
-    """Objects as one object, as ``kubectl`` shows several."""
+    """Several objects as one List, as ``kubectl`` prints them."""
     return {"apiVersion": "v1", "kind": "List", "items": list(documents)}
 
 
@@ -348,8 +348,8 @@ def age(created: datetime | None, now: datetime) -> str:
 
 
 def duration(began: datetime | None, ended: datetime) -> str:
-    """The length of a run, to the nearest second: its begin is observed later than its end is, so a
-    run of one second takes 0.9."""
+    """The length of a run, rounded to a second: its start is observed with a longer delay than its
+    end, so a run of one second is measured as 0.9 s."""
     return age(began, ended + timedelta(milliseconds=500))
 
 

@@ -33,7 +33,7 @@ class Waiting(Part, frozen=True, kw_only=True):
 
 
 class Running(Part, frozen=True, kw_only=True):
-    """Since when a container runs."""
+    """The state of a running container, with the time of its start."""
 
     started_at: datetime | None = None
 
@@ -92,7 +92,7 @@ PODS = Kind("", "v1", "Pod", "pods", Pod)
 
 
 def decode(raw: bytes | msgspec.Raw) -> Pod:
-    """A pod. Raises msgspec.DecodeError."""
+    """Decode a pod. Raises msgspec.DecodeError."""
     return PODS.decode(raw)
 
 
@@ -185,7 +185,8 @@ def _container_reason(pod: Pod, text: str) -> str:
 
 
 def _initializing(pod: Pod) -> str:
-    """The first unfinished init container, or nothing."""
+    """The state of the first unfinished init container, such as ``Init:0/1``; empty if there is
+    none."""
     sidecars, total = _sidecars(pod), len(pod.spec.init_containers)
     for index, one in enumerate(pod.status.init_container_statuses):
         waiting, ended = one.state.waiting, one.state.terminated

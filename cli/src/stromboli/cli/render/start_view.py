@@ -6,7 +6,7 @@ from stromboli.cli.render import output
 from stromboli.shared.api.expected_start import ExpectedStart
 
 BEYOND = "7d"
-"""How far a forecast looks."""
+"""How far a forecast extends into the future."""
 HEADER = "STARTS IN"
 
 
@@ -17,7 +17,7 @@ def sentence(start: ExpectedStart, now: datetime) -> str:
         case "can-never-fit":
             return f"can never fit {age}"
         case "blocked-by-quota":
-            return f"blocked by quota: its queue does not admit it as it is {age}"
+            return f"blocked by quota: its queue does not admit it with its present limits {age}"
         case "not-within-7-days":
             return f"not within 7 days {age}"
     begin, end = _range(start, now)

@@ -35,7 +35,7 @@ SUBMITTED, CREATED, BOUND, STARTED, ENDED, STATUS = range(6)
 _LAST = 1 << 30
 """The attempt of an entry that comes after those of all attempts."""
 _BEGINS = "Pending"
-"""The phase in which a job's pods are created, at first and after each restart."""
+"""The phase in which a job's pods are created, initially and after each restart."""
 
 
 def attempts_without_pod(

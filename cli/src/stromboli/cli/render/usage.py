@@ -17,7 +17,7 @@ RESOURCES = ("cpu", "memory", GPU)
 BAR = 10
 _DONE = ("Succeeded", "Failed")
 ROOT = "root"
-"""The queue above all others."""
+"""The root of the queue hierarchy."""
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class PodUsage(msgspec.Struct):
     held: Amounts = {}
 
     def take(self, pod: core.Pod) -> None:
-        """Add a pod."""
+        """Count a pod, and add its requests if it is bound."""
         if not pod.spec.node_name:
             self.waiting += 1
             return
@@ -186,7 +186,7 @@ def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def bar(part: int, whole: int) -> str:
-    """``[####------]  42%``."""
+    """A bar for a part of a whole: ``[####------]  42%``."""
     share = part / whole if whole else 0.0
     full = min(round(share * BAR), BAR)
     return f"[{'#' * full}{'-' * (BAR - full)}] {share:4.0%}"
@@ -212,7 +212,7 @@ def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]
 
 
 def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
-    """A queue and its parents up to the root, each once: a stored loop ends the walk."""
+    """A queue and its ancestors up to the root, each once: a cycle of parents ends the list."""
     found: list[str] = []
     while queue and queue not in found:
         found.append(queue)

@@ -71,8 +71,8 @@ async def _forward(
 
 
 async def _send(reader: asyncio.StreamReader, connection: PodConnection) -> None:
-    """Pass on what the local client sends. The protocol has no half-closed connections, so the end
-    of its data is not passed on."""
+    """Forward data of the local client. The protocol has no half-closed connections, so the end of
+    its data is not forwarded."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(CHUNK_BYTES):
             await connection.write(data)

@@ -61,7 +61,7 @@ def select(
 
 @contextlib.contextmanager
 def translated(namespace: str, job: str) -> Iterator[None]:
-    """Errors of sessions as CommandErrors."""
+    """Raise errors of sessions inside as CommandErrors."""
     try:
         yield
     except errors.NoContainerError as error:

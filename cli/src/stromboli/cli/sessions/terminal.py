@@ -54,8 +54,8 @@ def _feed(session: ExecSession) -> None:
 
 
 def _read_stdin() -> bytes:
-    """The next bytes of stdin. Reads the descriptor: a thread in the buffer's lock would abort the
-    interpreter at its exit.
+    """The next bytes of stdin. Reads the file descriptor: a thread that holds the buffer's lock
+    would abort the interpreter at its exit.
     """
     try:
         return os.read(sys.stdin.fileno(), CHUNK_BYTES)
@@ -67,7 +67,7 @@ def _read_stdin() -> bytes:
 
 @contextlib.contextmanager
 def _terminal(session: ExecSession) -> Iterator[None]:
-    """Pass every key on, and the size of the terminal with its changes."""
+    """Put the terminal into raw mode, and send its size and every change of it to the command."""
     import termios
     import tty
 

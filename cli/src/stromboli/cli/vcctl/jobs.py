@@ -24,7 +24,9 @@ SCHEDULER = "volcano"
 AMOUNTS = "cpu=1000m,memory=100Mi"
 
 Image = Annotated[str, typer.Option("--image", "-i", help="The container's image.")]
-Minimum = Annotated[int, typer.Option("--min", "-m", help="Pods that must run together.")]
+Minimum = Annotated[
+    int, typer.Option("--min", "-m", help="Pods that must start together (minAvailable).")
+]
 Replicas = Annotated[int, typer.Option("--replicas", "-r", help="The number of pods.")]
 Requests = Annotated[str, typer.Option("--requests", "-R", help="Requests of a pod.")]
 Limits = Annotated[str, typer.Option("--limits", "-L", help="Limits of a pod.")]

@@ -137,7 +137,7 @@ def vresume() -> None:
 
 
 def single(function: Callable[..., None]) -> typer.Typer:
-    """A program of one command."""
+    """A Typer app for a program that has a single command."""
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
     made.command(function.__name__, context_settings=shell.CONTEXT)(function)
     return made

@@ -27,9 +27,9 @@ class _Counted(msgspec.Struct):
 @queue.command("create", context_settings=shell.CONTEXT)
 def create(
     name: shell.OwnName = "test",
-    weight: Annotated[int, typer.Option("--weight", "-w", help="Its share.")] = 1,
+    weight: Annotated[int, typer.Option("--weight", "-w", help="The weight of the queue.")] = 1,
     state: Annotated[
-        str, typer.Option("--state", "-S", help="Without effect: a queue opens by itself.")
+        str, typer.Option("--state", "-S", help="Ignored: a new queue is opened by the controller.")
     ] = "Open",
     master: shell.Master = None,
     kubeconfig: shell.Kubeconfig = None,

@@ -14,7 +14,7 @@ from stromboli.cli.render import output
 FAILED = 255
 NOTHING = "No resources found"
 _LOG_FLAGS = ("--log-flush-frequency", "--vmodule", "--v", "-v")
-"""Flags of a logging library that every program accepts and ignores."""
+"""Flags of Go's logging library glog, which every program accepts and ignores."""
 
 Master = Annotated[
     str | None,
@@ -49,7 +49,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def program(name: str) -> typer.Typer:
-    """A program's commands, without the completion that it never had."""
+    """A Typer app for the commands of a program, without shell completion, which Volcano's lack."""
     return typer.Typer(
         name=name, cls=Group, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT
     )

@@ -1,4 +1,5 @@
-"""The tables of vcctl and the v* programs, to the blank. Pure. Source: spec/cli.md 3."""
+"""The tables of vcctl and the v* programs, identical up to the spacing. Pure. Source: Volcano,
+pkg/cli."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -52,7 +53,7 @@ def jobs(
 
 
 def queues(found: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
-    """vcctl's: counts of PodGroups by phase, and the parent."""
+    """The table of ``vcctl queue list``: counts of PodGroups by phase, and the parent."""
     headers = ("Weight", "State", "Parent", *QUEUE_PHASES)
     rows = [
         (
@@ -68,7 +69,7 @@ def queues(found: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
 
 
 def own_queues(found: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -> list[str]:
-    """vqueues': counts as the queue's status has them."""
+    """The table of ``vqueues``: counts from the queue's status."""
     phases = QUEUE_PHASES[:-1]
     rows = [
         (
@@ -83,7 +84,8 @@ def own_queues(found: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -
 
 
 def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool) -> list[str]:
-    """Columns two wider than their header, or eight wider than their longest cell."""
+    """The table of pods. Columns are two characters wider than their header, or eight wider than
+    their longest cell."""
     headers = (("Namespace",) if all_namespaces else ()) + POD_HEADERS
     rows = [
         (
@@ -107,7 +109,8 @@ def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool
 
 
 def workloads(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> list[str]:
-    """JobFlows with phase and age, JobTemplates by name: columns four wider than their longest."""
+    """The table of JobFlows (name, phase, age) or JobTemplates (name). Columns are four characters
+    wider than their longest cell."""
     rows: list[tuple[str, ...]] = [("Name", "Namespace")]
     rows += [(each.metadata.name, each.metadata.namespace) for each in found]
     if kind is kinds.JOB_FLOWS:

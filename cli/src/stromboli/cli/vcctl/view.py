@@ -1,6 +1,6 @@
 """The complete view of one job, as in ``vcctl job view`` and ``vjobs -n``. Pure.
 
-Each level is indented by two more blanks; labels of one block have the same width, followed by a
+Each level is indented by two more spaces; labels of one block have the same width, followed by a
 tab.
 """
 
@@ -39,7 +39,7 @@ _DECIMAL = ("k", "M", "G", "T", "P", "E")
 
 
 class Source(Part, frozen=True, kw_only=True):
-    """Who reported an event."""
+    """The component that reported an event."""
 
     component: str = ""
     host: str = ""
@@ -95,7 +95,7 @@ def job(document: dict[str, Any], *, with_conditions: bool) -> list[str]:
 
 
 def events(found: Sequence[Event], now: datetime) -> list[str]:
-    """The table of events, or a line that there are none."""
+    """The table of events, or one line if there are none."""
     if not found:
         return ["Events: \t<none>"]
     rows = [("Type", "Reason", "Age", "Form", "Message"), ("-------",) * 5]
@@ -120,7 +120,7 @@ def events(found: Sequence[Event], now: datetime) -> list[str]:
 
 
 def canonical(quantity: str | int | float | None) -> str:
-    """A quantity as Kubernetes prints it: whole, with the largest suffix that keeps it so."""
+    """A quantity as Kubernetes prints it: an integer with the largest possible suffix."""
     if quantity is None:
         return "0"
     value = units.quantity(quantity)

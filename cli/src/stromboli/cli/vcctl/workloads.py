@@ -1,4 +1,5 @@
-"""``vcctl jobflow`` and ``vcctl jobtemplate``: from files, and as tables. Source: spec/cli.md 2."""
+"""``vcctl jobflow`` and ``vcctl jobtemplate``: create from files, list as tables. Source: Volcano,
+pkg/cli."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 NAMESPACE = "default"
 Kind = kinds.Kind[Any]
 MakerName = Annotated[str, typer.Option("--name", "-N", help="Its name.")]
-Filename = Annotated[str, typer.Option("--filename", "-f", help="A file of one or more of them.")]
+Filename = Annotated[
+    str, typer.Option("--filename", "-f", help="A file with one or more objects of the kind.")
+]
 OutputText = Annotated[str, typer.Option("--output", "-o", help="yaml or json.")]
 
 
 def _commands(kind: Kind) -> typer.Typer:
-    """What both have."""
+    """The commands of ``vcctl jobflow`` or ``vcctl jobtemplate``."""
     word = kind.kind.lower()
     app = shell.program(word)
 
@@ -127,7 +130,8 @@ def _commands(kind: Kind) -> typer.Typer:
 
 
 def _tell(kind: Kind, verb: str, done: str, document: dict[str, Any], act: Any) -> None:
-    """Execute an action with one document; a failure is printed, and the next document follows."""
+    """Execute an action with one document and print its result. A failure does not stop the
+    others."""
     metadata = document["metadata"]
     try:
         act(document)

@@ -1,6 +1,6 @@
 """A ``concurrent.futures.Executor`` whose workers are the pods of a job.
 
-``JobExecutor`` has the standard interface; ``AsyncJobExecutor`` is its asyncio twin. Calls and
+``JobExecutor`` has the standard interface; ``AsyncJobExecutor`` is the same for asyncio. Calls and
 results travel through a directory or an object store, so that the caller needs no address that pods
 can reach. Needs the extra ``stromboli-client[executor]``.
 """

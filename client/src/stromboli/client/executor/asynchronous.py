@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AsyncJobExecutor:
-    """As ``JobExecutor``, whose arguments it takes; an async context manager.
+    """A ``JobExecutor`` as an async context manager, with the same arguments.
 
     Leaving the context waits for all calls; leaving it by an exception, cancellation included, ends
     running calls.

@@ -17,9 +17,9 @@ import msgspec
 TARGET_S = 0.25
 PREFETCH = 2
 MAX_CALLS = 1000
-"""Calls of a chunk."""
+"""Maximum calls in a chunk."""
 _WEIGHT = 0.3
-"""Of the last chunk in the mean duration of a call."""
+"""Weight of the last chunk in the moving average of a call's duration, between 0 and 1."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Dispatcher:
         self._max_losses = max_losses
         self._queue: deque[int] = deque()
         self._repeated: deque[int] = deque()
-        """Calls of lost workers; sent before the others, one in a chunk."""
+        """Calls of lost workers; they are sent before the others, each in a separate chunk."""
         self._losses: dict[int, int] = {}
         self._sent: dict[str, dict[int, tuple[int, ...]]] = {}
         """Worker -> its chunks -> their calls."""
@@ -61,12 +61,12 @@ class Dispatcher:
         return frozenset(self._sent)
 
     def add(self, call: int) -> None:
-        """A new call."""
+        """Add a new call."""
         self._open.add(call)
         self._queue.append(call)
 
     def worker_joined(self, worker: str) -> None:
-        """A worker is alive; repeating it changes nothing."""
+        """Add a worker that is alive. Idempotent."""
         self._sent.setdefault(worker, {})
 
     def worker_lost(self, worker: str) -> list[int]:
@@ -120,8 +120,8 @@ class Dispatcher:
         return max(1, min(MAX_CALLS, fair, by_time))
 
     def chunk_done(self, chunk: int, calls: tuple[int, ...], seconds: float) -> tuple[int, ...]:
-        """Note the results of ``calls``. Returns those whose result is new: a call that was sent
-        twice has two."""
+        """Mark ``calls`` as done. Returns those whose result is new: a call that was sent twice has
+        two results."""
         for chunks in self._sent.values():
             chunks.pop(chunk, None)
         if calls:

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.1
 STORE_RETRY_S = 60.0
-"""How long a store that raises errors is tried again."""
+"""Seconds for which operations on a failing store are retried."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _log = logging.getLogger("stromboli.client.executor")
@@ -60,7 +60,7 @@ class JobExecutor(concurrent.futures.Executor):
         options = options or WorkerOptions()
         self.job_name = f"executor-{uuid.uuid4().hex[:8]}"
         self.namespace = options.namespace
-        self._max_workers = workers  # libraries that take an executor read it
+        self._max_workers = workers  # read by libraries that accept an executor
         self._client = Client() if client is None else client
         self._owned = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
@@ -128,7 +128,7 @@ class JobExecutor(concurrent.futures.Executor):
             self._thread.join()
 
     def _ended(self) -> errors.WorkersLostError:
-        return errors.WorkersLostError(self._session.what, "it was shut down")
+        return errors.WorkersLostError(self._session.what, "the executor was shut down")
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class JobExecutor(concurrent.futures.Executor):
                 store_failed_at = store_failed_at or now
                 if now > store_failed_at + STORE_RETRY_S:
                     raise
-                _log.warning("%s: the storage failed: %s", self._session.what, error)
+                _log.warning("%s: the storage failed, retrying: %s", self._session.what, error)
                 done, pause_s = [], LONGEST_PAUSE_S
             else:
                 store_failed_at = None
@@ -180,7 +180,8 @@ class JobExecutor(concurrent.futures.Executor):
         return self._is_shut_down and not self._submitted and self._session.is_idle
 
     def _is_wanted(self, number: int) -> bool:
-        """Whether a call was not cancelled; from now on it cannot be."""
+        """Mark the call's future as running, so that it cannot be cancelled any more; False if it
+        was cancelled already."""
         with self._changed:
             future = self._futures[number]
             if not future.set_running_or_notify_cancel():
@@ -213,7 +214,7 @@ class JobExecutor(concurrent.futures.Executor):
 def _session_url(
     server: str, storage: str | os.PathLike[str] | None, name: str, undo: contextlib.ExitStack
 ) -> str:
-    """Where the session's files are; a directory that is made for them is removed by ``undo``."""
+    """URL of the session's files; a directory that is created for them is removed by ``undo``."""
     if storage is not None:
         return f"{os.fspath(storage).rstrip('/')}/{name}"
     if urlsplit(server).hostname not in _LOCAL:
@@ -232,7 +233,7 @@ def _remove(store: SessionStore) -> None:
     try:
         store.remove_all()
     except Exception as error:  # each implementation of fsspec has its own
-        _log.warning("files of a session remain: %s", error)
+        _log.warning("the files of a session could not be deleted: %s", error)
 
 
 def _delete_job(client: Client, namespace: str, name: str) -> None:
@@ -241,4 +242,4 @@ def _delete_job(client: Client, namespace: str, name: str) -> None:
     except errors.NotFoundError:
         pass
     except (errors.ClientError, RuntimeError) as error:  # RuntimeError: the client was closed
-        _log.warning("job %s/%s remains: %s", namespace, name, error)
+        _log.warning("job %s/%s could not be deleted: %s", namespace, name, error)

@@ -1,6 +1,6 @@
 """One session of an executor: its files, its job and its workers, advanced step by step.
 
-A session has no thread and no clock of its own: ``JobExecutor`` calls ``step`` with the time.
+A session has neither a thread nor a clock: ``JobExecutor`` calls ``step`` with the time.
 """
 
 import logging
@@ -19,7 +19,7 @@ BEAT_EVERY_S = 5.0
 ANNOUNCEMENTS_EVERY_S = 1.0
 JOB_EVERY_S = 5.0
 LOST_AFTER_S = 30.0
-"""Without a new announcement a worker counts as lost."""
+"""Seconds without a new announcement after which a worker counts as lost."""
 RESTARTS_WITHOUT_WORKER = 5
 """Restarts of pods after which a session that never had a worker fails."""
 
@@ -42,7 +42,8 @@ class _Seen(msgspec.Struct):
 
 
 class Session:
-    """``what`` names the executor in errors; ``namespace`` and ``job`` are of its workers' job."""
+    """One session. ``what`` names the executor in errors; ``namespace`` and ``job`` name the job of
+    its workers."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Session:
         self._store.write("client", b"0")
 
     def add(self, number: int, call: wire.PickledCall) -> None:
-        """A new call."""
+        """Add a new call."""
         self._calls[number] = call
         self._dispatcher.add(number)
 
@@ -87,7 +88,7 @@ class Session:
         """Read results, check workers and the job, send calls. Returns the calls that ended.
 
         ``now``: seconds of a monotonic clock. ``is_wanted``: see ``Dispatcher.assign``. Raises
-        WorkersLostError when no worker will start any more, OSError and other errors of the store;
+        WorkersLostError if no worker will start any more, OSError and other errors of the store;
         then the step may be repeated.
         """
         done = self._read_results()

@@ -1,14 +1,14 @@
 """The directory through which an executor and its workers exchange calls and results.
 
-It may be local, on a shared volume or in an object store: anything fsspec opens. Each file has one
-writer and is never changed in place by another process, so that no locks are needed:
+It may be local, on a shared volume or in an object store: any URL that fsspec supports. Each file
+has one writer and is never changed in place by another process, so that no locks are needed:
 
 - ``client``: a counter that the executor increments, which shows workers that it is alive
 - ``workers/<index>``: a worker's announcement, rewritten every few seconds
 - ``inbox/<worker id>/<chunk>``: calls for one worker; the worker deletes it after the results
 - ``results/<chunk>``: results; the executor deletes it after reading
 
-Who may write here executes code in the executor and the workers: the content is pickled.
+Anyone with write access can execute code in the executor and the workers: the content is pickled.
 """
 
 import contextlib
@@ -18,7 +18,8 @@ from typing import Any
 import fsspec.core
 
 REMOVALS = 10
-"""Attempts to delete a session; a worker writes two files a second at most."""
+"""Maximum attempts to delete a session, in which a worker may still write, at most two files a
+second."""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -66,7 +67,7 @@ class SessionStore:
         return sorted(str(path).rpartition("/")[2] for path in paths)
 
     def remove(self, name: str) -> None:
-        """Delete a file; one that is absent is fine."""
+        """Delete a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
 

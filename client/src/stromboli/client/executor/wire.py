@@ -11,7 +11,8 @@ import msgspec
 
 
 class PickledCall(msgspec.Struct, frozen=True):
-    """A call whose function and arguments are pickled apart: many calls share one function."""
+    """A call whose function and arguments are pickled separately, because many calls share one
+    function."""
 
     function: bytes
     arguments: bytes
@@ -42,8 +43,8 @@ class ChunkResult(msgspec.Struct, frozen=True):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A worker announces that it is alive. ``worker``: unique for each process; ``beat``
-    increments; ``leaving``: it ends now and executes nothing more.
+    """The heartbeat of a worker. ``worker``: unique for each process; ``beat``: increases with each
+    announcement; ``leaving``: the worker exits and executes no further calls.
     """
 
     worker: str
@@ -76,12 +77,13 @@ decode_announcement = msgspec.msgpack.Decoder(Announcement).decode
 
 
 def pickle_function(function: Callable[..., Any]) -> bytes:
-    """Raises what pickling raises. Functions of ``__main__`` travel by value, others by name."""
+    """Pickle a function: one of ``__main__`` by value, others by name. Raises what pickling
+    raises."""
     return bytes(cloudpickle.dumps(function))
 
 
 def pickle_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Raises what pickling raises."""
+    """Pickle the arguments of a call. Raises what pickling raises."""
     return bytes(cloudpickle.dumps((tuple(args), dict(kwargs))))
 
 
@@ -96,7 +98,8 @@ def chunk_of(calls: Sequence[tuple[int, PickledCall]]) -> Chunk:
 
 
 def execute(chunk: Chunk, functions: dict[bytes, Callable[..., Any]]) -> tuple[CallResult, ...]:
-    """Execute the calls in order. ``functions``: those unpickled before, extended."""
+    """Execute the calls in order. ``functions``: cache of unpickled functions, to which those of
+    the chunk are added."""
     return tuple(
         _execute_call(number, chunk.functions[function], arguments, functions)
         for number, function, arguments in chunk.calls
@@ -119,7 +122,8 @@ def _execute_call(
 
 
 def _pickle_exception(error: BaseException) -> bytes:
-    """Some exceptions cannot be pickled, or fail when they are read: their text always can."""
+    """Pickle an exception; one that cannot be pickled or unpickled is replaced by one with its
+    text."""
     try:
         pickled = bytes(cloudpickle.dumps(error))
         pickle.loads(pickled)
@@ -129,8 +133,8 @@ def _pickle_exception(error: BaseException) -> bytes:
 
 
 def value_or_exception(result: CallResult) -> tuple[Any, BaseException | None]:
-    """The return value, or the exception to raise. A value that cannot be unpickled here is an
-    exception, too."""
+    """The return value, and the exception to raise or None. A value that cannot be unpickled here
+    gives an exception, too."""
     try:
         value = pickle.loads(result.value)
     except Exception as error:

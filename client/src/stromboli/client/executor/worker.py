@@ -23,11 +23,11 @@ ANNOUNCE_EVERY_S = 2.0
 CHECK_EVERY_S = 1.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.1
 MAX_FUNCTIONS = 64
-"""Unpickled functions that are kept."""
+"""Maximum unpickled functions that are cached."""
 
 
 class Worker:
-    """One process that executes calls. ``index``: of its pod in the job."""
+    """One process that executes calls. ``index``: the index of its pod in the job."""
 
     def __init__(self, store: SessionStore, index: str, orphaned_after_s: float) -> None:
         self._store = store
@@ -100,13 +100,15 @@ class Worker:
             self._client, self._client_at = client, time.monotonic()
         if time.monotonic() < self._client_at + self._orphaned_after_s:
             return False
-        sys.stderr.write("the executor is gone; this worker ends and removes the session\n")
+        sys.stderr.write(
+            "the executor is no longer alive; this worker removes the session and exits\n"
+        )
         self._store.remove_all()
         return True
 
 
 def main() -> None:
-    """Parse arguments and run."""
+    """The entry point: parse the arguments and execute calls until the session ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("store", help="path or fsspec URL of the session")
     parser.add_argument("--orphaned-after", type=float, default=300.0, metavar="SECONDS")
@@ -121,7 +123,7 @@ def main() -> None:
 
 def _terminate(number: int, frame: object) -> NoReturn:
     # An eviction or deletion: the worker announces that it leaves, so that its calls are sent to
-    # another one at once.
+    # another one immediately.
     raise wire.WorkerTerminated
 
 

@@ -13,7 +13,7 @@ MODULE = "stromboli.client.executor.worker"
 ENDED_TTL_S = 600
 """Time after which an ended job is deleted if the executor does not delete it."""
 MAX_RETRY = 10_000
-"""Restarts of workers are bounded for each call, not for the job."""
+"""``maxRetry`` of the job: the restarts of workers are bounded for each call, not for the job."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):

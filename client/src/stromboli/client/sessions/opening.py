@@ -1,4 +1,4 @@
-"""Opens sessions: at the server if it has the pods (``strom up``), else at the API server.
+"""Opens sessions in pods: at the server in embedded mode (``strom up``), else at the API server.
 
 At an API server the user's own kubeconfig is used: the server's account needs no right to run
 commands in all pods. Requires the extra ``exec``.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ExecResult(msgspec.Struct, frozen=True):
-    """What a command has written, and its exit code."""
+    """The output of a command, and its exit code."""
 
     exit_code: int
     stdout: bytes
@@ -39,7 +39,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def place_call() -> calls.Call[_Answer]:
-    """Where this server's users open sessions."""
+    """The call that returns the server at which sessions are opened."""
     return calls.Call(
         method="GET",
         path="/v1/pod-sessions",
@@ -49,7 +49,7 @@ def place_call() -> calls.Call[_Answer]:
 
 
 def place(url: str, server_url: str, auth: httpx.Auth | None) -> Place:
-    """The place of sessions, with the credentials of the server."""
+    """The server of sessions, with the credentials for it."""
     if not url or auth is None:
         return Place(url)
     request = httpx.Request("GET", server_url)
@@ -60,7 +60,8 @@ def place(url: str, server_url: str, auth: httpx.Auth | None) -> Place:
 
 
 async def sessions_at(found: Place) -> "PodSessions":
-    """The sessions of a place. Raises ClientError without a usable kubeconfig or the extra."""
+    """A client for sessions at this server. Raises ClientError without a usable kubeconfig or the
+    extra ``exec``."""
     try:
         from stromboli.shared.cluster.kubernetes import pod_sessions as kubernetes
     except ImportError as error:
@@ -107,7 +108,7 @@ async def run(
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the session as errors of this client."""
+    """Raise errors of the session inside as errors of this client."""
     try:
         yield
     except* external.ExternalError as group:

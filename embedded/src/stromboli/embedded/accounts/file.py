@@ -69,8 +69,8 @@ class _Binding(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class FileAccounts:
-    """Implements ``accounts.Accounts``. ``own_username``: the user name of writes by the embedded
-    cluster.
+    """Implements ``accounts.Accounts`` from a file. ``own_username``: the user name under which the
+    embedded cluster writes.
     """
 
     def __init__(self, known: Sequence[Account], policy: rbac.Policy, own_username: str) -> None:
@@ -105,7 +105,7 @@ class FileAccounts:
 
 
 def user_of(account: Account) -> accounts.User:
-    """Return the account with the groups that an API server adds."""
+    """Return the user of an account, with the groups that an API server adds."""
     name = account.metadata.name
     groups = [*account.groups]
     if name.startswith(SERVICE_ACCOUNT):
@@ -145,7 +145,8 @@ def parse(text: str, own_username: str) -> FileAccounts:
                     bindings.append(rbac.Binding(place, made.subjects, made.role_ref))
                 case _:
                     raise ValueError(
-                        f"kind {kind!r}: it must be Account or one of RBAC's four kinds"
+                        f"kind {kind!r}: it must be Account, Role, ClusterRole, RoleBinding or "
+                        "ClusterRoleBinding"
                     )
         except ValueError as error:  # msgspec's are, too
             raise ValueError(f"line {tree.line}: {error}") from None

@@ -1,7 +1,8 @@
 """Kubernetes role-based access control over manifests, for rules about resources.
 
-Rules only grant; none denies. Source: Kubernetes documentation, "Using RBAC Authorization". The
-reader rejects roles with an ``aggregationRule`` and rules about URLs: nothing evaluates them here.
+Rules only grant; none denies. Source: Kubernetes documentation, "Using RBAC Authorization".
+``file`` rejects roles with an ``aggregationRule`` and rules about URLs, which are not evaluated
+here.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ ALL = "*"
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all manifest parts."""
+    """Base class of parts of manifests; unknown fields are rejected."""
 
 
 class Rule(_Part, frozen=True):
@@ -37,7 +38,7 @@ class Rule(_Part, frozen=True):
         )
 
     def _named(self, asked: Right) -> set[str]:
-        """Return the forms in which a rule may name the resource."""
+        """Return the forms in which a rule may name the requested resource."""
         return {ALL, asked.path} | ({f"{ALL}/{asked.subresource}"} if asked.subresource else set())
 
 

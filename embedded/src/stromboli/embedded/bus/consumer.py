@@ -38,12 +38,12 @@ class EmbeddedConsumer:
         )
 
     async def end(self) -> None:
-        """Commit finished records."""
+        """Commit the finished records, unless the consumer was replaced."""
         if self.lowest_unfinished != self._committed and not self._is_replaced:
             await self._commit_to(self.lowest_unfinished, lambda _: None)
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order."""
+        """Iterate over the records in the order of the topic."""
         return self
 
     async def __anext__(self) -> envelope.Record:
@@ -70,7 +70,7 @@ class EmbeddedConsumer:
                 await self._log.growth()
 
     def done(self, record: envelope.Record) -> None:
-        """Finish a record. Idempotent."""
+        """Mark a record as processed, so that its offset can be committed. Idempotent."""
         self._in_hand.pop(record.offset, None)
         self._commit()
 

@@ -84,7 +84,7 @@ class EmbeddedBus:
         for a topic that one of our services writes.
         """
         if topic.writer != topics.OUTSIDE:
-            raise ValueError(f"{topic.name} is written by {topic.writer} alone")
+            raise ValueError(f"{topic.name} is written only by {topic.writer}")
         (offset,) = await self._log.append(
             [log.PendingRecord(topic, key, lambda _: (headers, value))]
         )
@@ -93,8 +93,8 @@ class EmbeddedBus:
     async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """Read topics from their start. A position after the end, or of an earlier topic of the
-        same name, means the start.
+        """Read topics from their start, or continue at a position. A position after the end, or of
+        an earlier topic of the same name, means the start.
         """
         names = [topic.name for topic in wanted]
         topic_ids = self._log.topic_ids(names)

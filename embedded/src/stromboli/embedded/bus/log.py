@@ -22,8 +22,8 @@ _SCHEMA = (
     " (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, next INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS records (topic INTEGER, offset INTEGER, key TEXT NOT NULL,"
     " value BLOB, headers BLOB NOT NULL, at_ms INTEGER NOT NULL,"
-    # With rowids: a row of a table without them keeps 1 kB in its page of 4 KiB and moves the rest
-    # to a page of its own, so that a record of 1.3 kB takes 5 kB.
+    # With rowids: a table without them keeps at most 1 kB of a row in its page of 4 KiB and the
+    # rest in an overflow page, so that a record of 1.3 kB takes 5 kB.
     " PRIMARY KEY (topic, offset))",
     "CREATE TABLE IF NOT EXISTS work"
     " (name TEXT, topic INTEGER, next INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
@@ -39,7 +39,7 @@ _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class PendingRecord(msgspec.Struct, frozen=True):
-    """A record to append; ``seal`` makes headers and value once the offset is known."""
+    """A record to append; ``seal`` returns its headers and value once the offset is known."""
 
     topic: topics.Topic
     key: str
@@ -106,7 +106,7 @@ class Log:
         return False
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the ids that tell each topic from earlier topics of the same name."""
+        """Return the ids that distinguish each topic from earlier topics of the same name."""
         return {name: self._identities[name] for name in names}
 
     async def page(

@@ -12,7 +12,7 @@ Sealed = tuple[Mapping[str, str], bytes | None]
 
 
 class EmbeddedWriter:
-    """Implements ``port.Writer``."""
+    """Implements ``port.Writer`` for the embedded log."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class EmbeddedWriter:
         main = topics.MAIN[service]
         self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
         self._own = {it.name: it for it in topics.of(service) if it.is_announced}
-        self._announced: dict[str, str] = {}  # topic -> its identity then
+        self._announced: dict[str, str] = {}  # topic -> its identity at the announcement
 
     async def announce(self) -> None:
         """Announce the epoch on all topics but the main one."""
@@ -43,7 +43,7 @@ class EmbeddedWriter:
         """Append records in order, atomically."""
         for draft in drafts:
             if draft.topic.writer not in (None, self._service):
-                raise ValueError(f"{draft.topic.name} is written by {draft.topic.writer} alone")
+                raise ValueError(f"{draft.topic.name} is written only by {draft.topic.writer}")
         if not drafts:
             return ()
         self._check_main()
@@ -67,7 +67,7 @@ class EmbeddedWriter:
         self._sequence += len(sealed)
         lines = [_line(draft, whole) for draft, whole in zip(drafts, sealed, strict=True)]
         appending = self._log.append(lines)
-        # Appends are in the order of the calls, so later ones need not announce again.
+        # Appends are executed in the order of the calls, so later ones need not announce again.
         names = [each.topic.name for each in drafts if each.key == log.ANNOUNCED_KEY]
         self._announced |= self._log.topic_ids(names)
         return tuple(

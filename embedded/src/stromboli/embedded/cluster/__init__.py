@@ -1,5 +1,5 @@
-"""The embedded cluster: the part of a Kubernetes API server that our services use, in this
-process.
+"""The embedded cluster: implements the part of a Kubernetes API server that our services use, in
+this process.
 """
 
 from stromboli.embedded.cluster.admission_reviews import OWN_NAME

@@ -110,7 +110,7 @@ class AdmissionReviews:
             answer = _REVIEW.decode(body).response
             if answer.uid != uid:
                 raise ValueError(f"the response is for {answer.uid}, not for {uid}")
-        except Exception as error:  # whatever a hook does is its failure, not ours
+        except Exception as error:  # an exception of a hook is a failed call, not our bug
             if hook.failure_policy == "Ignore":
                 return None
             reason = f"failed calling webhook {hook.name!r}: {str(error) or type(error).__name__}"

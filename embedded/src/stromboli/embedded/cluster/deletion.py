@@ -1,4 +1,4 @@
-"""Deletion of an object: immediately, or marked until finalizers and the kubelet release it. Pure.
+"""Deletion of an object: immediate, or marked until finalizers and the kubelet release it. Pure.
 
 Source: ``BeforeDelete`` in ``registry/rest/delete.go`` of Kubernetes 1.34.
 """

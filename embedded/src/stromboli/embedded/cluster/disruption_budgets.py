@@ -1,8 +1,8 @@
 """PodDisruptionBudgets: how many pods may be evicted, and whether one may. Pure.
 
 Source: the disruption controller and ``registry/core/pod/storage/eviction.go`` of Kubernetes 1.34.
-A difference: ``maxUnavailable`` and percentages count the pods that exist, not the replicas that
-their owner wants.
+Difference from Kubernetes: ``maxUnavailable`` and percentages refer to the pods that exist, not to
+the replicas that their owner specifies.
 """
 
 import math
@@ -28,13 +28,13 @@ class _Spec(meta.Part, frozen=True, kw_only=True):
 
 
 class Budget(meta.Object, frozen=True, kw_only=True):
-    """A PodDisruptionBudget with the fields that decide."""
+    """A PodDisruptionBudget with the fields that determine whether a pod may be evicted."""
 
     spec: _Spec = _Spec()
 
     def selects(self, pod: core.Pod) -> bool:
-        """Return whether the budget protects the pod. No selector selects none, an empty one
-        all."""
+        """Return whether the budget protects the pod. An absent selector selects no pod, an empty
+        one all pods."""
         selector = self.spec.selector
         return selector is not None and label_selectors.matches(selector, pod.metadata.labels or {})
 
@@ -84,7 +84,7 @@ def check(pod: core.Pod, budgets: Sequence[Budget], pods: Sequence[core.Pod], wh
     (budget,) = selecting
     try:
         found = counts(budget, pods)
-    except ValueError as error:  # unknown means that no pod is evicted
+    except ValueError as error:  # unreadable: no pod may be evicted
         name = budget.metadata.name
         reason = f"PodDisruptionBudget {name} cannot be read: {error}"
         raise errors.DisruptionBudgetError(what, reason, RETRY_AFTER_S) from None
@@ -101,7 +101,7 @@ def _allows(budget: Budget, found: Counts, *, is_pod_healthy: bool) -> bool:
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
         if found.current_healthy >= found.desired_healthy > 0:
-            return True  # the pod does not count as healthy, so its eviction costs nothing
+            return True  # the eviction does not lower the number of healthy pods
     return found.disruptions_allowed > 0
 
 

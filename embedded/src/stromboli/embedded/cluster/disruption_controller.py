@@ -1,6 +1,6 @@
 """Keeps the status of PodDisruptionBudgets, which schedulers read, and checks evictions.
 
-As the disruption controller of Kubernetes does it: statuses follow in the background, one write
+Like the disruption controller of Kubernetes, it updates statuses in the background, with one write
 for any number of changed pods. An eviction is checked against the newest pods, not the status.
 """
 
@@ -28,13 +28,13 @@ class DisruptionController:
     def __init__(self, state: State) -> None:
         self._state = state
         self._protected: set[str] = set()
-        """Namespaces that have had a budget: pods of others cost nothing."""
+        """Namespaces that have had a budget; changes of pods in others are ignored."""
         self._stale: dict[str, None] = {}
         self._wanted = asyncio.Event()
         state.when_decided.append(self._handle_change)
 
     def begin(self) -> None:
-        """Load the budgets of a file that was just opened."""
+        """Load the budgets after the cluster's file was opened."""
         for key in self._state.all(kinds.DISRUPTION_BUDGETS):
             self._protected.add(key.namespace)
             self._enqueue(key.namespace)
@@ -56,13 +56,13 @@ class DisruptionController:
             return
         try:
             budgets = [decoding.decode(_BUDGET, each.raw) for each in self._budgets(namespace)]
-        except msgspec.DecodeError as error:  # unknown means that no pod is evicted
+        except msgspec.DecodeError as error:  # unreadable: no pod may be evicted
             reason = f"a PodDisruptionBudget of namespace {namespace} cannot be read: {error}"
             raise errors.DisruptionBudgetError(what, reason) from None
         disruption_budgets.check(pod, budgets, self._pods(namespace), what)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Write statuses indefinitely."""
+        """Write changed statuses of budgets until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

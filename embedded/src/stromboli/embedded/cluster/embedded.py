@@ -50,7 +50,7 @@ _RANDOM = random.Random()  # noqa: S311 - uids are unique, not secret
 
 
 def _new_id() -> str:
-    # Not uuid4: each call reads from the system, and gives up the interpreter's lock.
+    # Not uuid4: each call reads random bytes from the system and releases the interpreter's lock.
     return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
 
 
@@ -147,8 +147,8 @@ class EmbeddedCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """Return the objects after the last one of the previous page, in their current state. Never
-        expires.
+        """Return the objects after the last one of the previous page, in their current state. The
+        continue token never expires.
         """
         behind = paging.position_of(after, _what("list", kind, namespace)) if after else ("", "")
         found = self._chosen(kind, namespace, labels)
@@ -204,7 +204,7 @@ class EmbeddedCluster:
     async def _deleted_logs(
         self, namespace: str, pod: str, query: port.LogQuery, what: str
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The output of a deleted pod, from the node that keeps it."""
+        """The output of a deleted pod, from the node that has kept it."""
         for kubelet in {id(each): each for each in self._kubelets.values()}.values():
             async with contextlib.AsyncExitStack() as stack:
                 try:
@@ -282,7 +282,8 @@ class EmbeddedCluster:
         metadata = document["metadata"]
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
-            await self._state.settled()  # as with an API server, what is in the way can be read
+            # As with an API server, the existing object can be read after the error.
+            await self._state.settled()
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
         if kind is kinds.PODS:
             self._quotas.check(document, what)
@@ -298,7 +299,7 @@ class EmbeddedCluster:
             raise errors.NotFoundError(what, f"namespace {namespace!r} not found")
 
     def _generate(self, kind: port.AnyKind, namespace: str, prefix: str) -> str:
-        """Return an unused name with the prefix."""
+        """Return an unused name with the prefix and a random suffix."""
         while True:
             number = uuid.uuid5(uuid.NAMESPACE_OID, self._ids()).int
             letters = [_SUFFIXES[number // 27**place % 27] for place in range(5)]
@@ -428,7 +429,7 @@ class EmbeddedCluster:
     async def evict(
         self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
     ) -> None:
-        """Delete a pod if its budget allows that, as one change."""
+        """Delete a pod in one change if its PodDisruptionBudget allows that."""
         what = f"evict Pod {namespace}/{pod}"
         key = key_of(kinds.PODS, namespace, pod)
         while True:

@@ -84,7 +84,8 @@ class GarbageCollector:
                 self._enqueue(key)
 
     async def _collect(self, cluster: port.Cluster, key: Key) -> bool:
-        """Return whether the object is in its final state; False if the deletion was rejected."""
+        """Delete the object, or remove references to missing owners. Returns False if a deletion
+        was rejected and has to be retried."""
         stored = self._state.get(key)
         if stored is None:
             return True
@@ -101,7 +102,7 @@ class GarbageCollector:
                     kind, key.namespace, key.name, _keep(left, references), patch_type="json"
                 )
         except (errors.NotFoundError, errors.ConflictError):
-            return True  # it changed meanwhile, and will be seen again
+            return True  # it changed meanwhile, so another event follows
         except errors.ExternalError as error:
             _log.warning("garbage not collected", object=key, reason=str(error))
             return False

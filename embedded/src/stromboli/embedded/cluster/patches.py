@@ -1,8 +1,8 @@
 """The two kinds of patches, applied to JSON documents.
 
-Of RFC 6902 the operations add, replace, remove and test; pointers are RFC 6901. Merge patches are
-RFC 7386. Where the RFC and the API server differ, this does what the server does: a test of null
-holds for a member that is absent.
+JSON patches (RFC 6902) with the operations add, replace, remove and test, whose pointers are RFC
+6901, and merge patches (RFC 7386). Where an RFC and the API server differ, the behaviour is the
+server's: a test of null holds for an absent member.
 """
 
 import copy

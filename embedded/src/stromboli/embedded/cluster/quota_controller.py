@@ -1,7 +1,7 @@
 """Rejects pods beyond quotas and keeps the usage in the status of each quota.
 
-``QuotaUsage`` decides. The status follows in the background, with as few writes as possible, as the
-quota controller of Kubernetes does it.
+``QuotaUsage`` decides. Like the quota controller of Kubernetes, it updates the status in the
+background, with as few writes as possible.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class QuotaController:
         state.when_decided.append(self._handle_change)
 
     def begin(self) -> None:
-        """Load the quotas of a file that was just opened."""
+        """Load the quotas after the cluster's file was opened."""
         self._usage = quota_usage.QuotaUsage(self._pods_of)
         for key, stored in self._state.all(kinds.RESOURCE_QUOTAS).items():
             self._usage.open(key.namespace, key.name, stored.raw)
@@ -51,7 +51,7 @@ class QuotaController:
             raise errors.InvalidError(what, refusal)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Write statuses indefinitely."""
+        """Write changed statuses of quotas until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -74,8 +74,10 @@ class QuotaController:
                 subresource="status",
             )
         except errors.NotFoundError:
-            return  # it went meanwhile
-        except errors.ExternalError as error:  # the store stopped: nothing is written any more
+            return  # it was deleted meanwhile
+        except (
+            errors.ExternalError
+        ) as error:  # the store has stopped, so no status can be written any more
             _log.warning("status of quota not written", quota=name, reason=str(error))
 
     def _enqueue(self, namespace: str, names: list[str]) -> None:

@@ -67,8 +67,8 @@ class QuotaUsage:
                 yield f"no pod is admitted to namespace {namespace}: {reason}"
 
     def saw(self, event: Event) -> list[str]:
-        """Apply a decided change; return the names of the quotas whose status it may have outdated.
-        Costs nothing in a namespace without quotas.
+        """Apply a decided change; return the names of the quotas whose status may have changed.
+        O(1) in a namespace without quotas.
         """
         key = event.key
         if key.resource == kinds.RESOURCE_QUOTAS.plural:
@@ -161,7 +161,7 @@ class QuotaUsage:
             self._accounts.pop(namespace, None)
             self._uses.pop(namespace, None)
             for resource, pod in list(self._unread.get(namespace, ())):
-                if resource == kinds.PODS.plural:  # no quota counts them any longer
+                if resource == kinds.PODS.plural:  # no quota counts them any more
                     self._forgive(namespace, resource, pod)
 
     def _read_pod(self, namespace: str, name: str, raw: bytes) -> _PodUsage | None:

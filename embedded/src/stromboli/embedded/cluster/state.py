@@ -27,7 +27,8 @@ OBJECT_BYTES = 1_572_864
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (resource TEXT, namespace TEXT, name TEXT,"
-    # With rowids, as the records of the log: rows above 1 kB would take pages of their own.
+    # With rowids, as for the records of the log: without them, rows above 1 kB would take overflow
+    # pages.
     " raw BLOB NOT NULL, PRIMARY KEY (resource, namespace, name))",
     "CREATE TABLE IF NOT EXISTS events (version INTEGER PRIMARY KEY, resource TEXT NOT NULL,"
     " type TEXT NOT NULL, raw BLOB NOT NULL)",
@@ -90,7 +91,7 @@ class State:
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._decided = 0
         self._grown: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """Resource -> the event for which the readers of its changes wait."""
+        """Resource -> the asyncio event on which readers of its changes wait."""
         self.version = 0
         self.events: list[Event] = []
         self.first_index = 0
@@ -205,7 +206,8 @@ class State:
         for callback in self.when_published:
             callback(event)
         if event.version % max(self._events_kept // 2, 1) == 0:
-            self.wake()  # readers of quiet resources, before the events where they are drop out
+            # Readers of resources without changes advance before their events are dropped.
+            self.wake()
         else:
             self._wake_readers(key.resource)
 

@@ -53,7 +53,9 @@ def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Documen
         if document.get(field) != expected:
             raise errors.InvalidError(what, f"{field} is {document.get(field)!r}, not {expected!r}")
     if metadata.get("resourceVersion"):
-        raise errors.InvalidError(what, "metadata.resourceVersion: a new object has none")
+        raise errors.InvalidError(
+            what, "metadata.resourceVersion: it must not be set on a new object"
+        )
     if not kind.namespaced:
         metadata.pop("namespace", None)
         return document
@@ -64,7 +66,7 @@ def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Documen
 
 
 def set_defaults(kind: port.AnyKind, document: Document) -> Document:
-    """The object with the defaults of its kind. Idempotent."""
+    """Return the object with the defaults of its kind. Idempotent."""
     if is_custom(kind):
         filled: Document = crds.apply_defaults(kind.group, kind.kind, document)
         return filled
@@ -89,7 +91,7 @@ def prepare_for_create(kind: port.AnyKind, document: Document, uid: str, now: da
         document["status"] = {"phase": "Active"}
         labels = {"kubernetes.io/metadata.name": metadata["name"]}
         metadata["labels"] = (metadata.get("labels") or {}) | labels
-    elif kind.status_subresource and kind is not kinds.NODES:  # a kubelet brings its status
+    elif kind.status_subresource and kind is not kinds.NODES:  # nodes register with a status
         document.pop("status", None)
 
 
@@ -133,8 +135,8 @@ def validate(kind: port.AnyKind, document: Document, what: str) -> None:
 
 
 def check_preconditions(old: Document, new: Document, what: str) -> None:
-    """Raise ConflictError if a patch was meant for another version or object, InvalidError if it
-    moves the object or leaves no object.
+    """Raise ConflictError if a patch names another resourceVersion or uid, InvalidError if it
+    changes the object's identity or the result is not an object.
     """
     after = new.get("metadata")
     if not isinstance(after, dict):
@@ -145,10 +147,10 @@ def check_preconditions(old: Document, new: Document, what: str) -> None:
             raise errors.ConflictError(what, f"metadata.{field} is {was}, not {after[field]}")
     for field in ("name", "namespace"):
         if after.get(field, "") != old["metadata"].get(field, ""):
-            raise errors.InvalidError(what, f"metadata.{field} never changes")
+            raise errors.InvalidError(what, f"metadata.{field} is immutable")
     for field in ("apiVersion", "kind"):
         if new.get(field) != old[field]:
-            raise errors.InvalidError(what, f"{field} never changes")
+            raise errors.InvalidError(what, f"{field} is immutable")
 
 
 def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str) -> None:

@@ -12,7 +12,8 @@ from stromboli.shared.cluster import port
 
 
 class Watches:
-    """All watches read one history at their own speed; one that lags too far expires."""
+    """All watches read the same event history, each from its own position; one that lags too far
+    expires."""
 
     def __init__(self, state: State, bookmark_after_s: float) -> None:
         self._state = state

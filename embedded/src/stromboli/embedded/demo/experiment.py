@@ -31,13 +31,13 @@ ROOM = NODES * CPUS_OF_A_NODE
 RUN_S = 0.4
 """Seconds that a job works once all of its pods run."""
 STILL_S, LIMIT_S = 3.0, 20.0
-"""The time without changes, and the total time, after which a trial ends: a job works for less than
-a second, so after three seconds without a change there is no progress.
+"""Seconds without changes, and seconds in total, after which a trial ends: a job works for less
+than a second, so three seconds without a change mean that there is no progress.
 """
 LOOK_S = 0.05
 IN_VAIN_S = 1.0
-"""Time after which the pods of a job that does not start count as wasted: before, the other
-members of its gang may still be being bound, one write after another.
+"""Time after which the pods of a job that does not start count as wasted: before that, other
+members of its gang may not be bound yet, because binding takes one write per pod.
 """
 SEED = 7
 """Shuffles the pods of the baseline; the same in every run."""
@@ -177,7 +177,7 @@ async def submit_jobs(running: system.System, jobs: int, *, wait_for_pods: bool)
 
 
 async def open_nodes(cluster: cluster_port.Cluster) -> None:
-    """Add the nodes."""
+    """Add the nodes of the experiment, which have room for ``ROOM`` pods."""
     documents = simulated.node_documents(NODES, cpu=str(CPUS_OF_A_NODE), memory="8Gi")
     await simulated.create_nodes(cluster, documents)
 

@@ -1,4 +1,4 @@
-"""Real jobs on process nodes: their commands run on this machine and communicate.
+"""Real jobs on process nodes: their commands run on this machine and communicate with each other.
 
 The manifests are in ``jobs/``; those in ``examples/`` link to them.
 """
@@ -69,7 +69,7 @@ async def show(state: Path) -> RealJobsResult:
     ) as running:
         await running.ready()
         kind, reason = running.view
-        # Its manifest has files at true paths, which only namespaces can give it.
+        # Its manifest mounts files at absolute paths, which requires namespaces.
         names = [name for name in SHOWN if kind != "plain" or name != "mpi"]
         manifests = [each for name in names for each in read(name)]
         async with running.client() as client:

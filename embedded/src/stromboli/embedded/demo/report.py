@@ -12,7 +12,7 @@ PHASES = {"Completed": "green", "Running": "cyan", "Pending": "yellow"}
 
 
 class View:
-    """The jobs of the running trial: redrawn in place on a terminal, otherwise silent."""
+    """Displays the jobs of the running trial: redrawn in place on a terminal, else nothing."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title

@@ -1,7 +1,7 @@
 """Fault injection for log and cluster: delays, duplicates, reordering across topics, disconnects.
 
-The wrappers stay within the contracts of both ports: a service that fails under them would fail on
-real parts sooner or later. The seed decides which call and which stream meets which fault; how many
+The wrappers keep the contracts of both ports: a service that fails with them would also fail with
+real Kafka and Kubernetes. The seed determines which call and which stream has which fault; how many
 records one read returns depends on timing, as it does without the wrappers.
 """
 

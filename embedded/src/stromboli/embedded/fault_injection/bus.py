@@ -94,7 +94,7 @@ class FaultyBus:
     async def _news(
         self, pull: asyncio.Future[port.Batch], chance: Random, *, is_holding: bool
     ) -> None:
-        """Wait for the log, but only briefly while delayed records are held."""
+        """Wait for new records of the log, but only briefly while delayed records are held."""
         if not is_holding:
             await asyncio.wait([pull])
             return
@@ -114,7 +114,7 @@ class FaultyBus:
 
 
 class _FaultyWriter:
-    """Implements ``port.Writer``."""
+    """A writer whose appends fail at random, before or after they take effect."""
 
     def __init__(self, writer: port.Writer, seeded: SeededFaults) -> None:
         self._writer = writer
@@ -196,7 +196,7 @@ class _DelayedRecords:
         )
 
     def _again(self, name: str) -> list[envelope.Record]:
-        """Return the last records of a topic again, at random."""
+        """Return the last records of a topic again, a random number of them, mostly none."""
         lately = list(self._released.get(name, ()))
         if not lately or self._chance.random() >= self._repeat:
             return []
@@ -234,7 +234,7 @@ def _interleave(
 
 
 class _FaultyConsumer:
-    """Implements ``port.GroupConsumer``."""
+    """A consumer that delivers recent records repeatedly at random."""
 
     def __init__(self, consumer: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
         self._work = consumer

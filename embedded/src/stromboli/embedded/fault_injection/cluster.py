@@ -1,6 +1,6 @@
 """A cluster with late and lost responses, closed watches and concurrent writers.
 
-A conflict is injected only for patches with a test: an API server raises none for others, and a
+Conflicts are injected only for patches with a test: an API server raises none for others, and a
 client may rely on that.
 """
 
@@ -22,7 +22,7 @@ from stromboli.shared.cluster import port
 
 
 class FaultyCluster:
-    """The faulty cluster."""
+    """Wraps a cluster and injects faults into its operations."""
 
     def __init__(
         self,

@@ -36,13 +36,14 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_RATES = FaultRates()
-"""High enough that each fault occurs in a scenario, low enough that scenarios finish."""
+"""The default rates: high enough that each fault occurs in a scenario, low enough that scenarios
+finish."""
 
 
 class SeededFaults:
     """Random decisions that depend on the seed, the kind of decision and its count.
 
-    They do not depend on other tasks: another interleaving of tasks meets the same faults.
+    They do not depend on other tasks: the faults are the same for every interleaving of tasks.
     """
 
     def __init__(self, seed: Seed, rates: FaultRates, sleep: Sleep = asyncio.sleep) -> None:
@@ -57,7 +58,7 @@ class SeededFaults:
         return Random(f"{self._seed}/{what}/{self._draws[what]}")  # noqa: S311 - not for secrets
 
     def maybe_disconnect(self, chance: Random, what: str) -> None:
-        """Return, or raise UnavailableError."""
+        """Raise UnavailableError with the probability ``cut``."""
         if chance.random() < self.rates.cut:
             raise errors.UnavailableError(what, "injected fault: disconnected")
 
@@ -79,6 +80,6 @@ class SeededFaults:
         return result
 
     async def delay(self, chance: Random) -> None:
-        """Wait, at random."""
+        """Wait for a random time of at most ``longest_delay_s``."""
         if self.rates.longest_delay_s > 0:
             await self._sleep(chance.uniform(0, self.rates.longest_delay_s))

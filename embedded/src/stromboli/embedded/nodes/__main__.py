@@ -29,7 +29,7 @@ async def _run(
 
 
 def main(
-    nodes: Annotated[int, typer.Option(help="How many nodes to add.")] = 4,
+    nodes: Annotated[int, typer.Option(help="Number of nodes to add.")] = 4,
     cpu: Annotated[str, typer.Option(help="Cores of each node.")] = "8",
     memory: Annotated[str, typer.Option(help="Memory of each node.")] = "32Gi",
     gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,

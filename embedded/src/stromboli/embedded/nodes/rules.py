@@ -32,8 +32,8 @@ class Match(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Outcome(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The course of a run. ``starts_with``: number of the job's pods that must run before work
-    begins.
+    """Run time and exit code of a pod. ``starts_with``: the number of the job's pods that must be
+    running before its run time begins.
     """
 
     run_seconds: float = 1.0

@@ -25,7 +25,7 @@ RUNNER = "simulated"
 
 
 EPHEMERAL_STORAGE = "100Gi"
-"""Local disk of each simulated node, so that pods that request some can be placed."""
+"""Ephemeral storage of each simulated node, so that pods that request some can be placed."""
 
 
 def node_documents(
@@ -95,7 +95,7 @@ class _Peers:
         self.changed = asyncio.Event()
 
     async def began(self, count: int) -> datetime:
-        """Return the time at which so many pods had started; wait for it."""
+        """Wait until ``count`` pods have started; return the time at which the last of them did."""
         while len(self.started) < count:
             await self.changed.wait()
         return sorted(self.started.values())[count - 1]
@@ -224,7 +224,7 @@ class Runner:
             await runtime.retry_until_available(write, "cluster", self._health)
         except (errors.NotFoundError, errors.ConflictError):
             return False
-        except errors.InvalidError as error:  # an old event came late: it has ended meanwhile
+        except errors.InvalidError as error:  # the event was outdated: the pod has ended meanwhile
             telemetry.log.warning("status refused", pod=pod.metadata.key, reason=error.reason)
             return False
         return True

@@ -27,7 +27,7 @@ async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], sta
 
 
 def main(
-    nodes: Annotated[int, typer.Option(help="How many nodes to add.", min=1)] = 2,
+    nodes: Annotated[int, typer.Option(help="Number of nodes to add.", min=1)] = 2,
     cpu: Annotated[str, typer.Option(help="Cores of each node. [default: a share]")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each node. [default: a share]")] = "",
     prefix: Annotated[str, typer.Option(help="Prefix of the nodes' names.")] = "process",

@@ -71,7 +71,8 @@ class ProcessNodeAgent:
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
         self.endpoint: Mapping[str, Any] = {}
-        """Where a real API server reaches the node, as the node's status has it."""
+        """The node's address and kubelet port for a real API server, as in the status of its
+        Node."""
 
     @property
     def nodes(self) -> list[str]:
@@ -198,7 +199,7 @@ class ProcessNodeAgent:
             self._tasks.pop(served.pod.metadata.uid, None)
 
     def _handle_deleted(self, pod: pods.Pod) -> None:
-        """Drop the pod: its object is deleted, so no status can be written."""
+        """Stop and forget the pod: its object is deleted, so no status can be written."""
         uid = pod.metadata.uid
         self._forget(uid)
         gone = self._workers.pop(uid, None)
@@ -233,7 +234,7 @@ class ProcessNodeAgent:
             self._has_stale.set()
 
     def _forget(self, uid: str) -> None:
-        """Stop resolving a terminating pod: a new one of the same name may arrive."""
+        """Remove a terminating pod from hosts files: a new one of the same name may be created."""
         named = self._named.pop(uid, None)
         if named is not None:
             self._stale.add(named.namespace)
@@ -246,7 +247,7 @@ class ProcessNodeAgent:
         )
 
     async def _rename(self) -> None:
-        """Update all hosts files once for all changes of a moment."""
+        """Update all hosts files, once for all changes of the last moment."""
         while True:
             await self._has_stale.wait()
             await asyncio.sleep(0)
@@ -257,7 +258,8 @@ class ProcessNodeAgent:
                     each.rename()
 
     async def _refresh(self, kind: kinds.Kind[Any]) -> None:
-        """Update volumes: the host lists of a job change when it is scaled."""
+        """Update volumes after changes of ConfigMaps or Secrets: the host lists of a job change
+        when it is scaled."""
         async for event in list_and_watch(self._cluster, kind):
             if event is not None and event.type != "DELETED":
                 meta = kinds.metadata_of(event.object)
@@ -278,7 +280,7 @@ class ProcessNodeAgent:
         await self._state_of(name, "True", "ProcessNode", more)
 
     async def _close(self) -> None:
-        """Mark the nodes as not ready, if the cluster is reachable."""
+        """Mark the nodes as not ready at the end, if the cluster is reachable."""
         with contextlib.suppress(errors.ExternalError, TimeoutError):
             async with asyncio.timeout(2.0):
                 for name in self._documents:

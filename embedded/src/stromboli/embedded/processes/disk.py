@@ -21,7 +21,8 @@ from stromboli.embedded.processes.core.pod import HostPath
 
 HOSTS, LOOKUP = Path("/etc/hosts"), Path("/etc/nsswitch.conf")
 RUNS_KEPT = 2
-"""The output of the current run and of the previous one is kept, for ``--previous``."""
+"""Runs of a container whose output is kept: the current one, and the previous one for
+``--previous``."""
 MESSAGE_BYTES = 4096
 """Size limit of a termination message, as in Kubernetes."""
 

@@ -1,4 +1,4 @@
-"""A command beside a container: in its namespaces, environment and working directory."""
+"""Runs a command in a container's namespaces, environment and working directory."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,8 @@ from stromboli.shared.cluster import pod_sessions
 
 CHUNK_BYTES = 1 << 16
 DRAIN_S = 1.0
-"""Time limit for reading the output after the command: its children may keep it open."""
+"""Seconds for which output is read after the end of the command, whose children may keep it
+open."""
 KILLED = 137
 
 
@@ -34,7 +35,7 @@ class LocalExecSession:
         self.ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
 
     async def write(self, data: bytes) -> None:
-        """Write to stdin; after the command has closed it, nothing is written."""
+        """Write to stdin; data after the command has closed its stdin is dropped."""
         while data and self._stdin is not None:
             try:
                 data = data[os.write(self._stdin, data) :]
@@ -46,7 +47,7 @@ class LocalExecSession:
                 return
 
     async def close_stdin(self) -> None:
-        """Close stdin. A terminal gets the character of its end instead."""
+        """Close stdin; on a terminal, send the end-of-file character instead."""
         if self._tty:
             await self.write(b"\x04")
         elif self._stdin is not None:
@@ -102,7 +103,7 @@ class LocalExecSession:
     async def _end(
         self, readers: list[asyncio.Task[None]], found: asyncio.Queue[pod_sessions.Chunk | None]
     ) -> None:
-        """Wait for the command, and then for the rest of its output."""
+        """Wait for the end of the command, and then briefly for the rest of its output."""
         await asyncio.wait([self.ended])
         await asyncio.wait(readers, timeout=DRAIN_S)
         for reader in readers:
@@ -133,7 +134,7 @@ class LocalExecSession:
 async def opened(
     process: ContainerProcess, request: pod_sessions.ExecRequest, what: str
 ) -> AsyncIterator[LocalExecSession]:
-    """Run a command beside a container. Leaving kills it."""
+    """Run a command in a container while inside; leaving kills it."""
     session, streams = _make(what, request)
     try:
         handed = asyncio.create_task(process.open_session(request.command, streams, session.ended))
@@ -154,7 +155,7 @@ async def opened(
 def _make(
     what: str, request: pod_sessions.ExecRequest
 ) -> tuple[LocalExecSession, children.Streams]:
-    """The node's ends of the streams, and those of the command."""
+    """Create the streams: the session with the node's ends, and the ends for the command."""
     if request.tty:
         ours, theirs = os.openpty()
         os.set_blocking(ours, False)

@@ -29,7 +29,7 @@ _VALID = datetime.timedelta(days=3650)
 
 
 def app(served: agent.ProcessNodeAgent) -> Litestar:
-    """Return the application."""
+    """Return the web application of the kubelet's log endpoint."""
 
     @get("/containerLogs/{namespace:str}/{pod:str}/{container:str}", media_type=MediaType.TEXT)
     async def logs(

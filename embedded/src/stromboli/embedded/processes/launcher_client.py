@@ -33,7 +33,7 @@ _REQUEST = msgspec.json.Encoder()
 
 
 class LauncherMessage(msgspec.Struct, frozen=True):
-    """A line from the launcher."""
+    """A message that the launcher sends as a line of JSON."""
 
     started: bool = False
     refused: str | None = None
@@ -182,7 +182,8 @@ class ContainerProcess:
             self._process.stdin.write(_REQUEST.encode(request) + b"\n")
 
     async def _close(self) -> None:
-        """Close the launcher's pipe and return once the launcher and all its processes are gone."""
+        """Close the launcher's pipe and wait until the launcher and all its processes have
+        ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -194,7 +195,8 @@ class ContainerProcess:
 def _pass_on(
     ended: asyncio.Future[tuple[int, str]], answer: asyncio.Future[LauncherMessage]
 ) -> None:
-    """The end of a command; without an answer the container has ended, and killed it."""
+    """Pass on the result of a command. Without one, the container has ended, which killed the
+    command."""
     if ended.done():
         return
     if answer.cancelled():

@@ -6,7 +6,7 @@
 
 A kubelet deletes the logs of a pod with the pod. A restart of a job deletes its pods, and the
 reason for the restart is in their logs. Both limits are checked when a pod is added; the oldest
-pods go first.
+pods are removed first.
 """
 
 import contextlib
@@ -16,9 +16,10 @@ from pathlib import Path
 from stromboli.embedded.processes.disk import PodFolder
 
 MOST_PODS = 1000
-"""Deleted pods whose output is kept; without it many small pods would never reach the other."""
+"""Maximum deleted pods whose output is kept; many small pods would never reach the limit of
+bytes."""
 MOST_BYTES = 256 * 1024 * 1024
-"""Output of deleted pods that is kept."""
+"""Maximum bytes of output that is kept of deleted pods."""
 
 
 class LogArchive:
@@ -39,7 +40,7 @@ class LogArchive:
             return
         target = self._path / _folder(namespace, name, uid)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # it is there already after a crash in between
+        with contextlib.suppress(OSError):  # it was moved already if the process crashed after that
             logs.rename(target / "logs")
         self._prune()
 

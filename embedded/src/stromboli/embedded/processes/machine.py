@@ -18,7 +18,8 @@ from stromboli.shared.formats import units
 RUNNER = "process"
 PODS_OF_A_NODE = "110"
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-"""Variables of the node's environment that an image would set. No others reach pods."""
+"""Variables that pods inherit from the node's environment; an image would set them. No others are
+passed."""
 
 
 class UnsupportedMachineError(Exception):
@@ -38,7 +39,8 @@ async def view() -> tuple[str, str]:
     """Return the best available view for containers, and why no better one is available (empty if
     best).
 
-    The views are tried: too many settings decide whether namespaces are allowed.
+    Each view is tested with a process, because many settings determine whether namespaces are
+    allowed.
     """
     reason = ""
     for kind in ("root", "user") if os.getuid() == 0 else ("user",):
@@ -49,7 +51,7 @@ async def view() -> tuple[str, str]:
 
 
 def describe_isolation(view: str, reason: str) -> list[str]:
-    """Return the limits of process nodes that a user must know; empty without such nodes."""
+    """Return lines about the limits of process nodes for users; empty without such nodes."""
     if not view:
         return []
     lines = [
@@ -106,7 +108,7 @@ DISK = "ephemeral-storage"
 
 
 def resources() -> units.Amounts:
-    """CPU, memory and disk of the whole machine."""
+    """Return CPU, memory and disk of the whole machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": 1000 * (os.cpu_count() or 1),

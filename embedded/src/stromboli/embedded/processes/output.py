@@ -54,7 +54,7 @@ class Output:
             while found := await asyncio.to_thread(self._read, position):
                 start, chunk = found
                 if start > position:
-                    lost = f"[{start - position} bytes before this are no longer kept]\n".encode()
+                    lost = f"[{start - position} earlier bytes are no longer kept]\n".encode()
                     yield lost if lines is None else lines.select(start, lost)
                 position = start + len(chunk)
                 yield chunk if lines is None else lines.select(start, chunk)

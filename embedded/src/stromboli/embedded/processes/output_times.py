@@ -18,7 +18,7 @@ TIME_BYTES = segments.TIME.size
 
 
 class TimedLines:
-    """Selects and marks the lines of consecutive chunks."""
+    """Selects the lines of consecutive chunks by time, and prefixes them with their time."""
 
     def __init__(self, folder: Path, *, with_time: bool, since: datetime | None) -> None:
         self._folder = folder
@@ -54,8 +54,8 @@ class TimedLines:
         return self._times[found] if found >= 0 else self._last_write_ns()
 
     def _load(self, position: int) -> None:
-        """Read the entries that are new since the last chunk. A chunk is of one segment, and the
-        entries about it are written before it."""
+        """Read the index entries added since the last chunk. A chunk is part of one segment, and
+        its entries are written before its bytes."""
         names = (path.name for path in self._folder.iterdir())
         starts = (int(name) for name in names if name.isdecimal())
         segment = max((start for start in starts if start <= position), default=0)
@@ -79,7 +79,8 @@ class TimedLines:
 
 
 def _micros(at_ns: int) -> int:
-    """Return the nearest microsecond, as decoders do: the time of a line selects that line."""
+    """Round to a microsecond, as decoders of times do, so that ``since`` with the time of a line
+    selects that line."""
     return (at_ns + 500) // 1000
 
 

@@ -83,7 +83,7 @@ async def _http_get(
 
 
 def _unverified_tls() -> ssl.SSLContext:
-    """Return a TLS context that verifies nothing, as a kubelet does."""
+    """Return a TLS context that does not verify certificates, as a kubelet's."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

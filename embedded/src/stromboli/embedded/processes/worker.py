@@ -39,7 +39,7 @@ from stromboli.shared.runtime import runtime, telemetry
 TAIL_BYTES, TAIL_LINES = 2048, 80
 """Limits of the output in a termination message, if the pod requests it."""
 LEAST_AFTER_HOOK_S = 2.0
-"""Minimum time that a container has left after its preStop hook."""
+"""Minimum seconds between a preStop hook and SIGKILL."""
 COMPONENT = "stromboli-process-node"
 
 
@@ -155,7 +155,7 @@ class PodWorker:
         return self._outputs.get(query.container, kept)
 
     def process(self, container: str) -> launcher_client.ContainerProcess:
-        """A running container. Raises InvalidError if it does not run."""
+        """Return the process of a running container. Raises InvalidError if it does not run."""
         found = self._launched.get(container)
         if found is None:
             what = f"run a command in Pod {self.pod.metadata.key}"
@@ -231,7 +231,7 @@ class PodWorker:
             message = await asyncio.to_thread(output.tail, TAIL_BYTES, TAIL_LINES)
         if outcome.is_out_of_memory:
             limit = (container.resources.limits or {}).get("memory")
-            message = message or f"used more than its limit of {limit}"
+            message = message or f"the container used more memory than its limit of {limit}"
             await self._say("OOMKilled", f"{name}: {message}")
             return lifecycle.Ended(name, outcome.exit_code, "OOMKilled", message)
         if outcome.lost_bytes:
@@ -326,10 +326,11 @@ class PodWorker:
                 found[kind_name, name] = probes.decode_data(raw, is_secret=kind is kinds.SECRETS)
         return found
 
-    # --- telling ---------------------------------------------------------------------------
+    # --- status and Events -----------------------------------------------------------------
 
     async def _tell(self) -> None:
-        """Write a changed status; a replaced pod is left alone."""
+        """Write the status if it has changed. A pod that was replaced by another of its name is not
+        written."""
         before = list(self._conditions.values())
         now = self._around.clock()
         found = status.pod_status(self._life, self.address, self._unheeded, before, now)

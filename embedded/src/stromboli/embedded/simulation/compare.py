@@ -20,7 +20,7 @@ MOST_SEEDS = 1000
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """Values of ``--output``."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The printed result."""
+    """The result of a comparison, as ``--output json`` prints it."""
 
     seeds: int
     configurations: list[comparison.Compared]
@@ -56,7 +56,7 @@ def compare(
         ),
     ] = 1,
     until: Annotated[
-        float | None, typer.Option(min=0, metavar="T", help="Stop at this many virtual seconds.")
+        float | None, typer.Option(min=0, metavar="T", help="Stop after this many virtual seconds.")
     ] = None,
     on_evict: run.OnEvictOption = run.OnEvict.RESTART,
     failures: run.FailuresOption = None,

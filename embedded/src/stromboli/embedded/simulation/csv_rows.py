@@ -9,21 +9,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 MOST_PROBLEMS = 50
-"""Problems that are shown; a file with a wrong separator has one in every line."""
+"""Maximum problems that are shown; a file with a wrong separator has one in every line."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _LARGEST = 10**9
-"""Of any number in a file: cores, GiB, seconds (31 years) or GPUs."""
+"""The largest number allowed in a file: cores, GiB, seconds (31 years) or GPUs."""
 
 
 class Problems:
-    """The problems of all files."""
+    """Collects the problems of all files."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.count = 0
 
     def add(self, place: str, problem: str) -> None:
-        """Note a problem: what is wrong, and what would be right."""
+        """Record a problem: the fault, and the correct form."""
         self.count += 1
         if self.count <= MOST_PROBLEMS:
             self.lines.append(f"{place}: {problem}")
@@ -46,7 +46,7 @@ class Row:
         self.line = line
 
     def has(self, column: str) -> bool:
-        """Whether the field is there and not empty."""
+        """Whether the field exists and is not empty."""
         return bool(self._fields.get(column))
 
     def text(self, column: str, default: str = "") -> str:
@@ -111,7 +111,7 @@ class Row:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
     def fail(self, column: str, problem: str) -> None:
-        """Note a problem of a field."""
+        """Record a problem of a field."""
         self._problems.add(f"{self._path}:{self.line}: column {column}", problem)
 
 
@@ -124,7 +124,7 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of a file with a header; empty lines are left out.
 
-    Unknown and missing columns are problems; a missing one ends the file.
+    Unknown and missing columns are problems; if one is missing, no row is read.
     """
     reader = csv.reader(lines, strict=True)
     try:

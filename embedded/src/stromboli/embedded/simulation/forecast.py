@@ -29,7 +29,7 @@ _TEXTS: dict[StartAnswer, str] = {
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """Values of ``--output``."""
 
     TABLE = "table"
     CSV = "csv"
@@ -70,7 +70,10 @@ def forecast(
         ),
     ] = None,
     draws: Annotated[
-        int, typer.Option(min=1, max=1000, help="Simulations with different run times.")
+        int,
+        typer.Option(
+            min=1, max=1000, help="Number of simulations, each with other drawn run times."
+        ),
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
     shown: Annotated[
@@ -79,9 +82,9 @@ def forecast(
 ) -> None:
     """Show when the pending jobs of a cluster are expected to start.
 
-    The real scheduler runs forward from the present state until all pending jobs have started, at
-    most 7 days. Several draws of run times give a range: 80 % of them are between P10 and P90. A
-    job may also be blocked by its queue's quota, or can never fit.
+    Simulates the scheduler from the present state until all pending jobs have started, at most 7
+    days ahead. Several draws of run times give a range: 80 % of them are between P10 and P90. A job
+    may also be blocked by its queue's quota, or can never fit.
     """
     present = manifest_objects.cluster(objects, sys.stdin, now or datetime.now(UTC))
     learned = run_times.RunTimeEstimator()

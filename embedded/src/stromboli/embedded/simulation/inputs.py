@@ -31,18 +31,19 @@ JOB_COLUMNS = (
     "priority",
     "preemptable",
     "node_selector",
+    "synchronous",
 )
 FAILURE_COLUMNS = ("node", "down_s", "up_s")
 PHILLY_JOBS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
 PHILLY_NODES = ("vc", "node num")
 PHILLY_GPUS = 8
-"""GPUs of a node, and so the most that one task can have."""
+"""GPUs of a node of the Philly trace, and therefore the maximum of one task."""
 _GIB = 2**30
 _NAMES = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What the files contain. ``jobs``: in the order of their submission."""
+    """The content of the files. ``jobs``: in the order of their submission."""
 
     nodes: tuple[workload.NodeGroup, ...]
     jobs: tuple[workload.Job, ...]
@@ -72,7 +73,7 @@ def read(
         with _opened(failures) as lines:
             found_failures = tuple(_failures(lines, str(failures), problems, names))
     if not problems.count and not groups:
-        problems.add(str(nodes), "no node in it; write at least one line below the header")
+        problems.add(str(nodes), "the file has no node; write at least one line below the header")
     if problems.count:
         raise CommandError(
             "the simulation's files",
@@ -196,6 +197,7 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
                 row.signed("priority", 0),
                 row.flag("preemptable"),
                 ";".join(f"{name}={value}" for name, value in labels.items()),
+                row.flag("synchronous") or False,
             ),
         )
 
@@ -203,7 +205,8 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
 def _philly_jobs(
     rows: Iterable[csv_rows.Row],
 ) -> Iterator[tuple[csv_rows.Row, workload.Job]]:
-    """Jobs of so many GPUs: gangs of equal tasks with at most the GPUs of a node each."""
+    """Jobs of the Philly trace, which has only a number of GPUs: gangs of equal tasks, each with at
+    most the GPUs of a node."""
     read_rows = [(row, row.date("timestamp")) for row in rows]
     first = min((at for _, at in read_rows), default=0.0)
     for number, (row, at) in enumerate(read_rows, 1):

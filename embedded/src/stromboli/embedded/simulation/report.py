@@ -8,9 +8,9 @@ from stromboli.embedded.simulation import svg
 from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
 
 MOST_BARS = 200
-"""Jobs of the Gantt chart: those that waited longest."""
+"""Maximum jobs in the Gantt chart: those that waited longest."""
 MOST_QUEUES = 9
-"""Queues with a line of their own; the others are one line."""
+"""Maximum queues with a separate line; the others are summed up in one line."""
 OTHERS = "other queues"
 _STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em;
@@ -41,7 +41,7 @@ class LongestWaits:
         self._kept: list[tuple[int, int, job_runs.JobRun]] = []
 
     def add(self, run: job_runs.JobRun) -> None:
-        """Note a finished job."""
+        """Add a finished job."""
         item = (run.first_start_us - run.job.submit_us, -run.number, run)
         if len(self._kept) < MOST_BARS:
             heapq.heappush(self._kept, item)
@@ -57,7 +57,7 @@ class LongestWaits:
 def document(
     simulated: kernel.Simulation, summary: results.Summary, waits: LongestWaits, title: str
 ) -> str:
-    """The report as HTML."""
+    """The report of a simulation as one HTML document."""
     measured, end_us = simulated.measured, max(1, simulated.now_us)
     end_s = end_us / workload.SECOND_US
     main = "GPUs" if measured.total_integrals[2] else "CPU"

@@ -21,11 +21,11 @@ from stromboli.scheduler import discovery
 from stromboli.scheduler.core.config import configuration
 
 MOST_SHOWN = 20
-"""Unfinished jobs that the table shows."""
+"""Maximum unfinished jobs that the table shows."""
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """Values of ``--output``."""
 
     TABLE = "table"
     CSV = "csv"
@@ -33,7 +33,7 @@ class Format(StrEnum):
 
 
 class OnEvict(StrEnum):
-    """What ``--on-evict`` takes."""
+    """Values of ``--on-evict``."""
 
     RESTART = "restart"
     KEEP = "keep"
@@ -87,13 +87,13 @@ def run(
             metavar="FILE",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Replaces random numbers of plugins.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the plugins' random numbers.")] = 0,
     until: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="T",
-            help="Stop at this many virtual seconds. [default: when no event is left]",
+            help="Stop after this many virtual seconds. [default: when no event is left]",
         ),
     ] = None,
     on_evict: OnEvictOption = OnEvict.RESTART,
@@ -113,9 +113,9 @@ def run(
 ) -> None:
     """Simulate a workload with the real scheduler, in virtual time.
 
-    The scheduler's own cache and sessions decide; jobs live by the controller's rules. The table
-    shows a summary, csv one line per job. With json, the last line of stdout is one JSON object.
-    Jobs that do not finish are listed with the scheduler's reason.
+    Decisions are made by the scheduler's cache and sessions; jobs follow the controller's life
+    cycle. The table shows a summary, csv one line per job. With json, the last line of stdout is
+    one JSON object. Jobs that do not finish are listed with the scheduler's reason.
     """
     given = inputs.read(nodes, jobs, queues, failures)
     options = workload.Options(
@@ -166,7 +166,8 @@ def simulate(
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: the workload never goes, and most objects of sessions have no cycles.
+    """Run the garbage collector rarely while inside: the workload is kept to the end, and most
+    objects of sessions have no cycles.
 
     Collections of all generations took a third of the time. With these thresholds one happens once
     in 500 million objects.
@@ -188,7 +189,7 @@ def used_configuration(file: Path | None) -> configuration.Configuration:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a report. Raises CommandError."""
+    """Write a report to a file. Raises CommandError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,7 +1,7 @@
 """``StromCluster``: a Dask cluster whose workers are jobs.
 
 The scheduler runs in the program; each worker is a job of one pod, so that Dask chooses which
-worker to close. Who is a worker and which jobs exist are two views that may disagree:
+worker to close. The workers of the scheduler and the jobs on the server may differ:
 
 - A worker that leaves the scheduler is not replaced by Dask: its job restarts the pod, which waits
   in the queue if there is no room.
@@ -42,11 +42,11 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
 
     ``name``: jobs are called ``<name>-<number>``; a cluster with the name of an earlier one deletes
     the workers that are left of it. ``host``: the address of this program at which pods reach the
-    scheduler; the default is this machine's address towards the server. ``client``: by default
-    ``AsyncClient()``; it is closed with the cluster. ``scheduler_options`` are for Dask's
-    ``Scheduler``, further keywords for ``SpecCluster``. Raises ClientError when a worker's job is
-    refused. While the cluster waits for its first worker, the logger ``stromboli.dask`` reports
-    why.
+    scheduler; the default is the address from which this machine connects to the server.
+    ``client``: by default ``AsyncClient()``; it is closed with the cluster. ``scheduler_options``
+    are for Dask's ``Scheduler``, further keywords for ``SpecCluster``. Raises ClientError when a
+    worker's job is refused. While the cluster waits for its first worker, the logger
+    ``stromboli.dask`` reports why.
     """
 
     worker_spec: dict[str, Any]
@@ -159,7 +159,7 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
     # --- jobs
 
     async def _delete_earlier_workers(self) -> None:
-        """Delete the jobs of an earlier cluster of this name and continue behind their numbers."""
+        """Delete the jobs of an earlier cluster of this name, and number new ones after them."""
         if not self._is_named:
             return
         async with contextlib.aclosing(self._client.jobs(self.options.namespace)) as jobs:
@@ -184,11 +184,12 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
             await asyncio.sleep(CHECK_EVERY_S)
             try:
                 await self._check_workers()
-            except errors.ClientError as error:  # repeated by the next check
+            except errors.ClientError as error:  # the next check retries
                 _log.warning("cluster %s: %s", self._prefix, error)
 
     async def _check_workers(self) -> None:
-        """One request for each worker that the scheduler misses. Raises ClientError."""
+        """Read the job of each worker that the scheduler does not have: one request each. Raises
+        ClientError."""
         joined = self._joined()
         missing = [each for each in self.workers.items() if each[0] not in joined]
         for name, worker in missing:
@@ -225,6 +226,6 @@ class StromCluster(SpecCluster):  # type: ignore[misc]  # Dask is not in this en
 
 
 def _host(server: str) -> str:
-    """The address of this machine towards the server."""
+    """The address of this machine from which connections to the server are made."""
     host = urlsplit(server).hostname or _LOOPBACK
     return _LOOPBACK if host in _LOCAL else str(get_ip(host))

@@ -20,11 +20,12 @@ CLUSTER_LABEL = "stromboli.sh/dask-cluster"
 ENDED_TTL_S = 600
 """Time after which an ended job is deleted if the cluster does not delete it."""
 MAX_RETRY = 10_000
-"""Dask bounds the failures of each task (``distributed.scheduler.allowed-failures``)."""
+"""``maxRetry`` of the job: Dask bounds the failures of each task
+(``distributed.scheduler.allowed-failures``)."""
 RESTARTS_WITHOUT_WORKER = 3
 """Restarts of a pod that never became a worker, after which its job counts as failed."""
 _WAITING = frozenset(phases.PHASES) - phases.ENDS | {"Aborted"}
-"""Phases from which a worker may still come; a suspended job can be resumed."""
+"""Phases of a job whose pod may still become a worker; a suspended job can be resumed."""
 
 _log = logging.getLogger("stromboli.dask")
 
@@ -35,9 +36,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``image``: has the program's versions of Python and Dask; empty on process nodes, which run this
     interpreter in this directory. ``threads``: of the worker, and the CPUs that it requests.
     ``memory``: its request and its limit in Dask, such as ``"4 GiB"``. ``requests``: further
-    requests, or others than these. ``time_limit``: the job is terminated then, and a new worker
-    replaces it. ``arguments`` are added to the command ``dask worker``. ``orphaned_after_s``:
-    seconds after which a worker without a scheduler ends.
+    requests; they override CPU and memory. ``time_limit``: the job is terminated then, and a new
+    worker replaces it. ``arguments`` are added to the command ``dask worker``.
+    ``orphaned_after_s``: seconds after which a worker without a scheduler ends.
     """
 
     image: str = ""
@@ -73,7 +74,9 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
         requests={"cpu": str(options.threads), "memory": memory, **options.requests},
         gpus=options.gpus,
         env=options.env,
-        working_dir="" if options.image else os.getcwd(),  # modules beside the program
+        working_dir=""
+        if options.image
+        else os.getcwd(),  # so that modules beside the program can be imported
         time_limit=options.time_limit,
         queue=options.queue,
         priority_class=options.priority_class,
@@ -92,7 +95,8 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
 
 
 class WorkerJob(ProcessInterface):  # type: ignore[misc]  # Dask is not in this environment
-    """A worker of a ``SpecCluster``. ``has_joined``: it was a worker of the scheduler once."""
+    """A worker of a ``SpecCluster``. ``has_joined``: whether it has ever registered with the
+    scheduler."""
 
     def __init__(
         self,
@@ -127,11 +131,12 @@ class WorkerJob(ProcessInterface):  # type: ignore[misc]  # Dask is not in this 
         except errors.NotFoundError:
             pass
         except errors.ClientError as error:
-            _log.warning("%s: its job remains: %s", self.what, error)
+            _log.warning("%s: its job could not be deleted: %s", self.what, error)
         await super().close()
 
     async def end(self) -> str:
-        """Why no worker comes from this job any more, empty while one may. Raises ClientError."""
+        """Why the job's pod will not become a worker any more; empty while it may. Raises
+        ClientError."""
         try:
             found = await self._client.job(self._name, self._namespace)
         except errors.NotFoundError:

@@ -159,8 +159,8 @@ def _certificate(
         return None
     if "/" not in settings.certificate_secret or not settings.certificate_names:
         sys.exit(
-            "STROM_ADMISSION_CERTIFICATE_SECRET: write it as namespace/name, and in "
-            "STROM_ADMISSION_CERTIFICATE_NAMES the hosts by which the API server calls us"
+            "STROM_ADMISSION_CERTIFICATE_SECRET must have the form namespace/name; set "
+            "STROM_ADMISSION_CERTIFICATE_NAMES to the host names by which the API server calls us"
         )
     return certificates.SelfSignedCertificate(
         cluster,

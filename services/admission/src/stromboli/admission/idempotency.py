@@ -34,7 +34,7 @@ HEADER = "Idempotency-Key"
 
 
 class Answer(NamedTuple):
-    """A good answer: the status, JSON, and warnings for the client."""
+    """A successful response: HTTP status, JSON body, and warnings for the client."""
 
     status: int
     body: bytes
@@ -62,7 +62,8 @@ class IdempotencyCache:
             self._keep(record.key, message)
 
     def open(self, writer: bus_port.Writer) -> None:
-        """The topic has been read: from now on keys are known, and responses can be recorded."""
+        """Start to answer requests with keys: all earlier responses have been read, and ``writer``
+        can record new ones."""
         self._opened().set_result(writer)
 
     async def answer(self, key: str, request: str, work: Callable[[], Awaitable[Answer]]) -> Answer:

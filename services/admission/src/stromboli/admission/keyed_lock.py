@@ -24,7 +24,7 @@ class KeyedLock(Generic[K]):
 
     @contextlib.asynccontextmanager
     async def of(self, key: K) -> AsyncIterator[None]:
-        """Hold the key while inside."""
+        """Hold the lock of ``key`` while inside; waits for earlier callers with the same key."""
         lock, count = self._locks.get(key) or (asyncio.Lock(), 0)
         self._locks[key] = lock, count + 1
         try:

@@ -19,7 +19,7 @@ from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 
 MAX_DETAIL_LENGTH = 8 * 1024
-"""Characters: a job with a thousand violations still fits on one screen."""
+"""Maximum characters: a job with a thousand violations still fits on one screen."""
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
 """The text of the KeyError that Litestar passes on for a missing body."""
@@ -34,8 +34,8 @@ class TooManyRequestsError(Exception):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. ``violations``: every error in the request, each with its path; at most the first
-    thousand.
+    """A problem details object (RFC 9457). ``violations``: every error in the request, each with
+    its path; at most the first thousand.
     """
 
     title: str
@@ -138,13 +138,13 @@ def _invalid_parameter(detail: dict[str, Any], handler: object) -> Violation:
     framework quotes an internal name.
     """
     if detail.get("message") == _NO_BODY:
-        return Violation(path="data", reason="there is no body", expected="a JSON object")
+        return Violation(path="data", reason="the request has no body", expected="a JSON object")
     path = query_parameters.wire_name(handler, str(detail.get("key", "")))
     return Violation(path=path, reason=str(detail.get("message", "")))
 
 
 def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """The response for errors that decoders raise for invalid JSON in addition to their own."""
+    """The response for exceptions other than msgspec's that decoding an invalid body raises."""
     is_deep = isinstance(error, RecursionError)
     why = "it is nested too deeply" if is_deep else "it is not UTF-8"
     return _answer(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {why}")

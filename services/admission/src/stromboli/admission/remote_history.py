@@ -19,7 +19,7 @@ WHAT = "history"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The body of an error."""
+    """The JSON body of an error response of the history service."""
 
     what: str = WHAT
     reason: str = "no reason"

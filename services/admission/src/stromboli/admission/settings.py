@@ -48,7 +48,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     submission_max_age_s: float = 900.0
     """Maximum age of a submission: older ones are rejected, because their author has probably given
-    up. A token is valid for ten minutes at least.
+    up. A token is valid for at least ten minutes.
     """
     service_accounts: tuple[str, ...] = ()
     """User names of Stromboli's own services, as ``system:serviceaccount:stromboli:controller``.
@@ -68,7 +68,8 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_live_jobs_per_user: int = 0
     """Jobs of one submitter that may exist without having ended; 0: no limit. Enforced for REST,
     Kafka and webhooks, counted from ``cluster.jobs``. In a burst each replica may admit as many as
-    the limit leaves free, since it learns about a second later of what another one admitted."""
+    the limit leaves free, since the admissions of another replica are visible only about a second
+    later."""
     max_live_jobs_per_queue: int = 0
     """The same for one queue."""
     sync_max_age_s: float = 60.0
@@ -82,7 +83,7 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     kubernetes: KubernetesSettings = KubernetesSettings()
     lease: LeaseSettings = LeaseSettings()
     instance: str = "admission"
-    """Names this process in its epoch record."""
+    """Identifies this process in its epoch record."""
     accounts: bool = False
     """Whether REST authenticates clients and checks their rights by the API server (TokenReview,
     SubjectAccessReview). Without, REST listens on loopback only and requires a token that it
@@ -141,11 +142,11 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     webhook_client_ca_file: str = ""
     """PEM file of the authority that signed the client certificate of API servers (configured there
     by the ``kubeConfigFile`` of ``WebhookAdmissionConfiguration``). With it webhooks answer only
-    clients with such a certificate; without it any client of the port, which learns how admission
-    reviews an object, and can change nothing.
+    clients with such a certificate; without it they answer any client that reaches the port; such a
+    client sees how admission reviews an object, but cannot change anything.
     """
     history_url: str = ""
-    """Where the history answers queries, as ``http://stromboli-history:8485``; empty: REST has no
+    """URL of the history's queries, such as ``http://stromboli-history:8485``; empty: REST has no
     history."""
     history_token_file: str = ""
     """File with the token that the history requires, see ``STROM_HISTORY_QUERIES_TOKEN_FILE``."""

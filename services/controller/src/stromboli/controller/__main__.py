@@ -1,4 +1,4 @@
-"""``python -m stromboli.controller``: runs the service as its own process."""
+"""``python -m stromboli.controller``: runs the controller as a separate process."""
 
 import contextlib
 

@@ -1,7 +1,8 @@
 """Reads the cluster's admission configuration, which decides whether pods are created with nodes.
 
-It lists instead of watching: a change is rare, and one that is noticed late is found by comparing
-each created pod with its plan. Six small requests each ``EVERY_S``, only with ``bound_pods``.
+It lists instead of watching: changes are rare, and a change that is read late is still detected,
+because each created pod is compared with its plan. Cost: six small requests per ``EVERY_S``, only
+with the setting ``bound_pods``.
 """
 
 import asyncio
@@ -18,20 +19,20 @@ from stromboli.shared.cluster import port
 from stromboli.shared.jobspec.policies import pod_annotations
 
 EVERY_S = 10.0
-"""Interval of the reads."""
+"""Seconds between two reads."""
 WITHIN_S = 10.0
-"""Deadline of one read."""
+"""Deadline of one read, in seconds."""
 MUTATING_POLICIES = tuple(
     msgspec.structs.replace(kinds.MUTATING_POLICIES, version=version)
     for version in ("v1", "v1beta1", "v1alpha1")
 )
-"""Which of these versions a server has depends on its release."""
+"""The versions of the kind; which of them are served depends on the release of the API server."""
 _log = structlog.get_logger(__name__)
 
 
 class AdmissionReader:
-    """Keeps ``plans.admission`` current. A configuration that cannot be read is unknown: no pod is
-    created with its node."""
+    """Keeps ``plans.admission`` current. While the configuration cannot be read, no pod is created
+    with its node."""
 
     def __init__(
         self, plans: JobPlans, cluster: port.Cluster, deterministic: tuple[str, ...]
@@ -42,20 +43,20 @@ class AdmissionReader:
         self._reported: str | None = None
 
     async def follow(self) -> None:
-        """Read it again at each interval; runs until cancelled."""
+        """Read the configuration every ``EVERY_S`` until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.read()
 
     async def read(self) -> None:
-        """Read it once."""
+        """Read and evaluate the configuration once. Errors are logged, not raised."""
         try:
             async with asyncio.timeout(WITHIN_S):
                 listed = await self._list()
             found = admission_configuration.evaluate(listed, self._deterministic)
         except (errors.ExternalError, TimeoutError, msgspec.DecodeError) as error:
             self._apply(None, f"the admission configuration cannot be read: {error}")
-        except Exception as error:  # the controller proceeds with pending pods
+        except Exception as error:  # without it, pods are created pending
             isolation.report(error, "admission configuration")
             self._apply(None, "the admission configuration cannot be evaluated")
         else:
@@ -85,7 +86,7 @@ class AdmissionReader:
         )
 
     async def _served(self, kind: port.AnyKind) -> tuple[bytes, ...]:
-        """All objects of a kind; none of one that the server does not have."""
+        """All objects of a kind; empty if the API server does not serve the kind."""
         try:
             return (await self._cluster.list(kind)).items
         except (errors.NotFoundError, errors.UnsupportedError):

@@ -16,18 +16,20 @@ from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import runtime
 
 ROUND_EVERY_S = 30.0
-"""A change waits this long for its record: a pod that changes five times is mostly written once."""
+"""Seconds from a change to the round that writes it: a pod that changes five times is usually
+written once."""
 MAX_DIRTY_CHUNKS = 5_000
-"""With this many dirty chunks a round begins earlier: they take well under a second to write."""
+"""Number of dirty chunks that starts a round early; writing them takes well under a second."""
 LOOK_S = 1.0
 CHUNKS_AT_ONCE = 200
-"""Chunks that are encoded and appended together: about 10 ms of the event loop."""
+"""Number of chunks that are encoded and appended together; they block the event loop for about 10
+ms."""
 _log = structlog.get_logger(__name__)
 
 
 class BatchStateWriter:
-    """The only writer of ``batch.state``, for one term. A failure delays no job: the next round
-    writes the same again, and a new leader reads more events."""
+    """The only writer of ``batch.state``, for one term. A failed round delays no job: the next
+    round repeats its writes, and a leader that starts before then reads more events."""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class BatchStateWriter:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End after one more round, so that the next leader reads few events."""
+        """Stop after one more round, so that the next leader has to read few events."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -64,7 +66,7 @@ class BatchStateWriter:
                 wait_s = backoff.next_s()
             except errors.InvariantError:
                 raise
-            except Exception as error:  # what cannot be written must not stop the jobs
+            except Exception as error:  # a failed write must not stop the reconciling of jobs
                 isolation.report(error, "batch.state")
                 wait_s = backoff.next_s()
             else:

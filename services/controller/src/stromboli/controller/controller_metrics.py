@@ -1,6 +1,7 @@
 """Metrics of jobs, flows and queues under Volcano's names; see docs/metrics.md.
 
-Labels name queues and namespaces, never single jobs: ``batch.events`` has those.
+Labels name queues and namespaces, never single jobs; details of single jobs are in
+``batch.events``.
 """
 
 from collections import Counter
@@ -22,12 +23,12 @@ _isolated = telemetry.meter.create_counter(
 
 
 def isolated(kind: str) -> None:
-    """Count a failure by a bug, in handling one object or record of this kind."""
+    """Count an internal error that was isolated to one object or record of this kind."""
     _isolated.add(1, {"kind": kind})
 
 
 class ControllerMetrics:
-    """The instruments of one meter."""
+    """The metrics of the controller, as instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter = telemetry.meter) -> None:
         # No counters: the exporter would add a suffix to their names.
@@ -65,14 +66,15 @@ class ControllerMetrics:
     def created(
         self, cache: controller_cache.ControllerCache, written: meta.Object, now: datetime
     ) -> None:
-        """Count a created object."""
+        """Count an object that the controller created."""
         key = controller_cache.job_of(written) if isinstance(written, core.Pod) else None
         job = None if key is None else cache.job(key)
         if job is not None and job.metadata.creation_timestamp is not None:
             self._to_pod.record(1000 * (now - job.metadata.creation_timestamp).total_seconds())
 
     def changed(self, before: object, written: meta.Object) -> None:
-        """Count a patched object; ``before``: its cached state."""
+        """Count an object that the controller patched; ``before``: its cached state before the
+        patch."""
         if not isinstance(written, flow.JobFlow):
             return
         phase = written.status.state.phase
@@ -81,7 +83,7 @@ class ControllerMetrics:
             self._flows[phase].add(1, {"jobflow_namespace": written.metadata.namespace})
 
     def counted(self, cache: controller_cache.ControllerCache, queue: str) -> None:
-        """Record the counts of a queue."""
+        """Update the metrics of a queue from its counts in the cache."""
         phases = Counter(phase.lower() for phase in cache.queue_usage.phases(queue))
         for phase, gauge in self._groups.items():
             gauge.set(phases[phase], {"queue_name": queue})

@@ -1,7 +1,8 @@
 """Reads what controllers published: ``batch.state``, then the later events of ``batch.events``.
 
-A standby follows both topics, so that it has little left to read when it becomes the leader. A
-state that cannot be used is discarded, and all events are read; see ``core.store.batch_state``.
+A standby reads both topics continuously, so that it has little left to read when it becomes the
+leader. A state that cannot be used is discarded, and all events are read; see
+``core.store.batch_state``.
 """
 
 import asyncio
@@ -20,13 +21,14 @@ from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import runtime
 
 RECORDS_AT_ONCE = 500
-"""Records restored before other tasks run: about 10 ms."""
+"""Number of records that are restored before other tasks run; this takes about 10 ms."""
 _STATE, _EVENTS = topics.BATCH_STATE, topics.BATCH_EVENTS
 _log = structlog.get_logger(__name__)
 
 
 class EventHistoryReader:
-    """Builds the event history of one term, and follows it until this controller is the leader."""
+    """Builds the event history of one term, and keeps it up to date until this controller is the
+    leader."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class EventHistoryReader:
         return {} if self._position is None else self._position.topic_ids
 
     async def read(self, *, to_the_end: bool) -> None:
-        """Read up to the current end, or indefinitely."""
+        """Read the topics: up to the current end if ``to_the_end``, else indefinitely."""
         if self._position is None:
             self._position = await self._restore()
         expected_id = self._position.topic_ids.get(_EVENTS.name)
@@ -61,7 +63,7 @@ class EventHistoryReader:
                 found_id = batch.position.topic_ids.get(_EVENTS.name)
                 if expected_id is not None and found_id != expected_id:
                     _log.warning("state discarded", reason="batch.events was recreated")
-                    self._state.discard()  # the events are read from their start
+                    self._state.discard()  # all events are read
                 expected_id = found_id
                 for record in batch.records:
                     self._apply(record)
@@ -143,7 +145,7 @@ class EventHistoryReader:
         return None
 
     async def _mismatch(self, at: messages.StatePosition | None, read: bus_port.Position) -> str:
-        """Why the state is not one of these topics, or an empty string."""
+        """Why the state does not belong to the topics as they are now, or an empty string."""
         if at is None:
             return "it has no position"
         if at.state_topic_id != read.topic_ids.get(_STATE.name):
@@ -157,7 +159,7 @@ class EventHistoryReader:
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
-            # An event costs a repetition at most; a state record is written again.
+            # At worst an event is repeated; a state record is written again.
             _log.warning("record not readable", topic=record.topic.name, reason=error.reason)
             if record.topic == _STATE:
                 self._state.note_fenced(record.key)

@@ -1,7 +1,8 @@
-"""Isolates a bug that one object triggers: it is logged and counted, and all other objects proceed.
+"""Isolates internal errors that one object triggers: they are logged and counted, and other objects
+proceed.
 
-External errors, cancellation and broken invariants across objects pass through: the first two are
-handled elsewhere, and the last one ends the process.
+External errors, cancellation and broken invariants across objects are not caught: callers handle
+the first two, and a broken invariant ends the process.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,8 @@ _log = structlog.get_logger(__name__)
 
 
 class StoppingError(Exception):
-    """The process ends, or the connection was lost: the decision is delivered again."""
+    """Raised when the process ends or the connection was lost: the decision will be delivered
+    again."""
 
 
 _PASSED = (errors.ExternalError, errors.InvariantError, StoppingError)
@@ -26,12 +28,13 @@ _PASSED = (errors.ExternalError, errors.InvariantError, StoppingError)
 async def run(
     call: Callable[[], Awaitable[T]], instead: Callable[[Exception], T], kind: str, **about: Any
 ) -> T:
-    """The result of the call, or ``instead`` if it raised a bug."""
+    """The result of the call; if it raised an internal error, report that and return
+    ``instead(error)``."""
     try:
         return await call()
     except _PASSED:
         raise
-    except Exception as error:  # this is what the function is for
+    except Exception as error:  # isolates any internal error
         if isinstance(error, ExceptionGroup) and error.subgroup(_PASSED) is not None:
             raise
         report(error, kind, **about)

@@ -9,7 +9,7 @@ from pathlib import Path
 from stromboli.controller.core import lifecycle
 
 PLACE = Path(__file__).parents[5] / "docs" / "job-lifecycle.md"
-"""The generated page of this repository."""
+"""Path of the generated page."""
 _HEAD = """# The life of a job
 
 Drawn from the table in `services/controller/src/stromboli/controller/core/lifecycle.py` by
@@ -32,7 +32,7 @@ _ROWS = """```
 
 
 def page() -> str:
-    """The whole page."""
+    """The content of the page."""
     stopping = sorted(lifecycle.STOPPING - lifecycle.FINISHED)
     head = _HEAD.format(
         finished=", ".join(sorted(lifecycle.FINISHED)), stopping=", ".join(stopping)
@@ -57,13 +57,13 @@ def _rows() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or check it; the exit status."""
+    """Write the page, or check it with ``--check``. Returns the exit status."""
     wanted = page()
     if arguments == ["--check"]:
         if PLACE.is_file() and PLACE.read_text() == wanted:
             return 0
         sys.stderr.write(
-            f"{PLACE} is not what the table says: "
+            f"{PLACE} differs from the table: "
             "run python -m stromboli.controller.lifecycle_diagram\n"
         )
         return 1

@@ -20,9 +20,9 @@ from stromboli.shared.cluster import port, watches
 from stromboli.shared.runtime import runtime
 
 PAGE = 200
-"""Objects of one page: some megabytes at most."""
+"""Number of objects in a page of the list; a page has some megabytes at most."""
 LOOK_S = 1.0
-"""Interval of the check whether there are pods with owners of a kind."""
+"""Interval at which to check whether there are pods with owners of a kind."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,8 @@ class OwnerWatch:
             page = await self._cluster.page(kind, limit=PAGE, after=page.next)
 
     async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
-        """Watch until the server ends it. Returns the resourceVersion to continue from."""
+        """Watch the kind until the server ends the watch. Returns the resourceVersion to continue
+        from."""
         async with watches.closing(self._cluster.watch(kind, version), backoff) as events:
             async for event in events:
                 backoff.reset()
@@ -85,7 +86,7 @@ class OwnerWatch:
         return version
 
     def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:
-        """Apply an owner. Returns its resourceVersion. A bookmark has no owner."""
+        """Apply an owner, or a bookmark, which contains none. Returns the resourceVersion."""
         try:
             found = kinds.metadata_of(raw)
         except msgspec.DecodeError as error:

@@ -1,7 +1,7 @@
 """The controller's shell: materializes the log, reconciles changed keys, executes decisions.
 
-Core and cache run on the event loop: a reconcile takes well under a millisecond, and the rest is
-waiting for the API server.
+Core and cache run on the event loop: a reconcile takes well under a millisecond; the remaining time
+is spent waiting for the API server.
 """
 
 import asyncio
@@ -39,29 +39,30 @@ from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.runtime import runtime, telemetry
 
 TICK_S = 1.0
-"""Interval of the check of the monitor's newest sync marker."""
+"""Seconds between two checks of the monitor's newest sync marker."""
 SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
-"""Longest delay of a timer, in case the wall clock is adjusted."""
+"""Longest delay of a timer in seconds, in case the wall clock is adjusted."""
 CALM_S = 0.25
 CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
-"""Kinds of keys that are reconciled this long after a change: objects for users are written
-together, and do not compete with the writes that bind pods."""
+"""Kinds of keys -> delay of their reconcile after a change. So status objects for users are written
+once for several changes, and do not compete with the writes that bind pods."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""Counts of queues, jobs and PodGroups change with every pod: one write a second is enough. Nodes
-join many at a time, and one reconcile of the topology covers them all."""
+"""Counts of queues, jobs and PodGroups change with every pod, and one write per second is enough.
+Many nodes join at a time, and one reconcile of the topology covers all of them."""
 POD_NEWS_EVERY_S = 0.1
-"""Minimum time between reconciles of a job by changes of its pods: those of a gang change in quick
-succession."""
+"""Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
+a gang change in quick succession."""
 NETWORK_LOOK_S = 5.0
-"""Interval of reads of the topology file: it changes when a machine room does."""
+"""Interval between reads of the topology file, which changes rarely."""
 LONG_PLAN_S = 0.1
-"""A key whose plan took longer than this waits as long before its next one, so that the event loop
-serves others at least half of the time. So long takes a walk over tens of thousands of pods, when
-the job itself changed (``job_pods``); any other plan costs O(changes)."""
+"""A key whose plan took longer than this pauses for as long as the plan took, so that the event
+loop serves other tasks at least half of the time. Only a walk over tens of thousands of pods takes
+that long, after a change of the job itself (``job_pods``); any other plan costs O(changes)."""
 MOST_PARKED = 1000
-"""Undecodable records that a standby keeps, to append them to ``dead.letters`` as the leader."""
+"""Maximum number of undecodable records that a standby keeps, to append them to ``dead.letters``
+when it becomes the leader."""
 _log = structlog.get_logger(__name__)
 
 
@@ -75,8 +76,9 @@ async def serve(
 ) -> None:
     """Reconcile jobs and execute decisions until cancelled. ``lease``: None for a single replica.
 
-    On cancellation, work in flight is finished within ``settings.stop_within_s``; what is cut off
-    is safe to repeat. When the lease is lost nothing is finished: another leader may act already.
+    On cancellation, work in flight gets ``settings.stop_within_s`` to finish; work that is cut off
+    is safe to repeat. If the lease is lost, no work is finished, since another leader may already
+    act.
     """
 
     async def term(lead: leader_election.Leadership) -> None:
@@ -91,7 +93,7 @@ async def serve(
             running.cancel()
             await asyncio.wait([running])
             if not running.cancelled():
-                running.result()  # an error on the way out is an error
+                running.result()  # raise an error of the shutdown
             raise
 
     await leader_election.serve_in_terms(
@@ -149,7 +151,7 @@ class Controller:
         self._stopping.set()
 
     async def run(self, lead: leader_election.Leadership) -> None:
-        """Read to the barrier, then act as the leader until stopped."""
+        """Materialize the log up to its end, then act as the leader until stopped."""
         self._health.set("start", "materializing the log")
         async with asyncio.TaskGroup() as tasks:
             reading = [
@@ -199,7 +201,8 @@ class Controller:
         await self._may_act.wait()
 
     async def _open(self) -> None:
-        """Open the writer, which fences the previous leader, and read what it wrote."""
+        """Open the writer, which fences the previous leader, and read all that the previous leader
+        wrote."""
         self._health.set("start", "opening the log")
         settings = self._settings
         writer = await runtime.retry_until_available(
@@ -276,7 +279,7 @@ class Controller:
             await self._park()
 
     async def _park(self) -> None:
-        """Append undecodable records to ``dead.letters``; a standby keeps them until it is the
+        """Append undecodable records to ``dead.letters``. A standby keeps them until it is the
         leader."""
         writer = self._writer
         while writer is not None and self._parked:
@@ -295,9 +298,9 @@ class Controller:
             try:
                 found = self._network_file.look()
             except topology_file.FileError as error:
-                _log.error("network file not used", reason=str(error))
-            except Exception as error:  # users edit the file
-                isolation.report(error, "network file")
+                _log.error("topology file not used", reason=str(error))
+            except Exception as error:  # users edit the file, so any content is possible
+                isolation.report(error, "topology file")
             else:
                 if found is not None:
                     self._cache.discovery = found
@@ -327,8 +330,8 @@ class Controller:
     # Acting
 
     async def _step(self, item: controller_cache.ReconcileKey, cause: str) -> None:
-        """Plan one key and execute the plan. Raises ExternalError; any other error is reported by
-        ``_isolate``, and the key is retried with back-off."""
+        """Plan one key and execute the plan. Raises ExternalError. Any other exception is reported
+        by ``_isolate``, and the key is retried with back-off."""
         reason = self._cache.unknown_reason(item.key) if item.kind == "job" else ""
         if reason:
             _log.warning("job frozen", job=item.key, reason=reason)
@@ -344,7 +347,7 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s)
-        # As of the plan's time: what became due since is not in the plan.
+        # Computed for the plan's time, since the plan lacks what became due later.
         at = reconcilers.due(self._cache, item, now)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
@@ -355,7 +358,7 @@ class Controller:
     def _postponed(
         self, item: controller_cache.ReconcileKey, plan: commands.Plan, at: float
     ) -> commands.Plan:
-        """The plan, without a write of only counts that was first planned less than
+        """The plan without its writes of counts, if these were first planned less than
         ``COUNTS_CALM_S`` ago."""
         rest = commands.without_counts(plan)
         if rest == plan:
@@ -399,7 +402,8 @@ class Controller:
             raise
 
     async def _isolate(self, item: controller_cache.ReconcileKey, error: Exception) -> None:
-        """Report a key whose step failed by a bug: in the log, as a metric and on the object."""
+        """Report a key whose step failed with an internal error: in the log, as a metric and by an
+        Event."""
         isolation.report(error, item.kind, key=item.key)
         try:
             stage = failures.reconcile_failed(self._cache, item, error, self._clock())
@@ -407,7 +411,7 @@ class Controller:
         except errors.InvariantError:
             raise
         except Exception as failed:
-            # The retry reports it again.
+            # The failed retry will report it again.
             _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
 
     def _trace(self, item: controller_cache.ReconcileKey) -> str:

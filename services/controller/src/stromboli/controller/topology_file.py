@@ -1,7 +1,7 @@
 """The operator's configuration file of HyperNode sources, which is reloaded while the service runs.
 
-Contents are compared, since a mounted ConfigMap is replaced by a symbolic link. A file that cannot
-be used is reported once, and the previous configuration stays in effect.
+Contents are compared instead of file times, since a mounted ConfigMap is updated by replacing a
+symbolic link. An invalid file is reported once, and the previous configuration stays in effect.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ KEY = "networkTopologyDiscovery"
 
 
 class FileError(ValueError):
-    """The file, or one that it names, cannot be used: which, why, and how to fix it."""
+    """The file, or a file that it names, cannot be used. The message names the file, the error, and
+    how to fix it."""
 
 
 class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +26,7 @@ class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopologyFile:
-    """The file, and those that it names."""
+    """Reads the file and the files that it names."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
@@ -63,7 +64,7 @@ class TopologyFile:
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """The text and the error, one of them empty."""
+    """The text of the file and the error of reading it; one of them is empty."""
     try:
         return path.read_text(encoding="utf-8"), ""
     except (OSError, UnicodeDecodeError) as error:
@@ -77,7 +78,7 @@ def _entries(text: str) -> list[topology_sources.SourceEntry]:
     except documents.DocumentError as error:
         raise ValueError(f"line {error.line}: {error.problem}; {error.next_step}") from None
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise ValueError(f"write one document with {KEY}")
+        raise ValueError(f"the file must be one YAML document with {KEY}")
     try:
         entries = msgspec.convert(found[0].get(KEY) or [], list[topology_sources.SourceEntry])
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""A work queue: one step at a time for each key, many keys concurrently, in the order of
+"""A work queue: runs one step at a time for each key, and many keys concurrently, in the order of
 addition."""
 
 import asyncio
@@ -11,19 +11,20 @@ from stromboli.shared.runtime import runtime
 Step = Callable[[ReconcileKey, str], Awaitable[None]]
 """Reconciles a key, given the id of its latest record. Raises ExternalError: retry."""
 Isolate = Callable[[ReconcileKey, Exception], Awaitable[None]]
-"""Reports a key whose step failed by a bug."""
+"""Reports a key whose step failed with an internal error."""
 
 REFUSED_FIRST_S = 0.5
 REFUSED_PAUSE_S = 60.0
-"""Back-off after a rejection grows from the first value to this one: a quota is raised within
-minutes, and a hundred jobs that wait for it must not flood the API server."""
+"""Longest back-off after a rejection, in seconds. A quota is usually raised within minutes, and a
+hundred jobs that wait for it must not flood the API server."""
 FAILED_FIRST_S = 1.0
 FAILED_PAUSE_S = 300.0
-"""Back-off after a step that failed by a bug doubles from the first value to this one."""
+"""Longest back-off after a step that failed with an internal error, in seconds; it doubles from the
+first value."""
 FAILED_SPACE_S = 5.0
-"""Minimum time between retries of such a key, however often it changes."""
+"""Minimum time between retries of a failed key, however often it changes."""
 LONGEST_SPACE_S = 1.0
-"""How long the start of a key's last step is kept."""
+"""How long the start time of a key's last step is remembered, in seconds."""
 
 
 class WorkQueue:
@@ -31,9 +32,9 @@ class WorkQueue:
     it.
 
     A step that fails by a transient error is retried with back-off up to
-    ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other error is
-    a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off up
-    to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.
+    ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other exception
+    is a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off
+    up to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.
     """
 
     def __init__(self, step: Step, isolate: Isolate, limit: int) -> None:
@@ -46,16 +47,17 @@ class WorkQueue:
         self._backoffs: dict[ReconcileKey, runtime.Backoff] = {}
         self._refused: dict[ReconcileKey, float] = {}
         self._failed: dict[ReconcileKey, tuple[float, float]] = {}
-        """Keys whose last step failed by a bug: the next back-off, and the time before which no
-        retry begins."""
+        """Keys whose last step failed with an internal error -> the next back-off and the earliest
+        time of the retry."""
         self._timers: dict[ReconcileKey, tuple[float, asyncio.Handle]] = {}
-        """With the event loop's time of each timer, which uvloop's handles do not expose."""
+        """Pending timers, each with its time on the event loop's clock, which uvloop's handles do
+        not expose."""
         self._later: dict[ReconcileKey, str] = {}
         self._begun: dict[ReconcileKey, float] = {}
         self._moved = asyncio.Event()
         self._stopping = False
         self.is_open = False
-        """Whether steps may begin."""
+        """Whether new steps may begin."""
 
     def add_key(self, item: ReconcileKey, cause: str = "") -> None:
         """Add a key."""
@@ -82,8 +84,8 @@ class WorkQueue:
         self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
-        """Add a key with a minimum time between its steps: changes in quick succession are handled
-        together, and a single one immediately."""
+        """Add a key with a minimum time between its steps: a single change is handled immediately,
+        changes in quick succession together."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)

@@ -32,7 +32,8 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 def read_token(settings: Settings) -> str:
-    """The token of queries. Exits if there is none beyond loopback."""
+    """The bearer token that queries require. Exits if the service listens beyond loopback without
+    one."""
     if not settings.queries_token_file:
         if settings.queries_host not in loopback_token.HOSTS:
             sys.exit(

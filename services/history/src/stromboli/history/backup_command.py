@@ -1,4 +1,5 @@
-"""``python -m stromboli.history.backup_command backup|restore FILE``: the store as one file.
+"""``python -m stromboli.history.backup_command backup|restore FILE``: saves the store to one file,
+or restores it.
 
 The database is the one of the service's settings (``STROM_HISTORY_DATABASE``).
 """

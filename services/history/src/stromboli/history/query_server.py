@@ -1,4 +1,4 @@
-"""The queries over HTTP, for admission alone, which checks the rights of users.
+"""The HTTP server for queries. Admission is its only client, and checks the rights of users.
 
 ``POST /queries/attempts``, ``jobs``, ``evictions`` and ``usage`` take a query as JSON and answer
 with what ``accounting.History`` returns. The bearer token is a secret that both services share.
@@ -25,7 +25,9 @@ def app(history: accounting.History, token: str) -> Litestar:
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         shown = connection.headers.get("authorization", "").removeprefix("Bearer ")
         if token and not hmac.compare_digest(shown.encode(), token.encode()):
-            raise NotAuthorizedException("this is not the token of this history")
+            raise NotAuthorizedException(
+                "the bearer token is not the token of this history service"
+            )
 
     @post("/queries/attempts", status_code=200)
     async def attempts(data: JSONBody[accounting.AttemptQuery]) -> accounting.AttemptPage:

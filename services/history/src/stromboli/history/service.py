@@ -8,7 +8,7 @@
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
 It only reads the log, so its absence stops no other service. Several replicas may run on one
-PostgreSQL: of two that apply the same batch, the later one fails and continues behind it.
+PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
 """
 
 import asyncio
@@ -23,7 +23,15 @@ from stromboli.history.core import folding
 from stromboli.history.core.rows import micros
 from stromboli.history.notifications import notices, sender, targets
 from stromboli.history.settings import HistorySettings
-from stromboli.history.store import database, job_queries, queries, retention, writer
+from stromboli.history.store import (
+    daily_usage,
+    database,
+    job_queries,
+    queries,
+    retention,
+    usage,
+    writer,
+)
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import accounting
 from stromboli.shared.bus import materialization, port
@@ -31,10 +39,13 @@ from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime, telemetry
 
 MIGRATED_WITHIN_S = 2.0
-"""How long a query waits for the tables, which the start creates."""
+"""How long a query waits for the tables, which the service creates at its start."""
 UP_TO_DATE_WITHIN_S = 2.0
 """How long a query waits for the end of the log; after it, the answer is marked incomplete."""
 RETENTION_EVERY_S = 3600.0
+SUMMED_EVERY_S = 60.0
+SUMMED_AFTER = timedelta(minutes=10)
+"""Attempts are added to the sums of days so long after their end: late events come earlier."""
 Report = Callable[[str, str | None], None]
 T = TypeVar("T")
 
@@ -47,9 +58,9 @@ _unreadable = telemetry.meter.create_counter(
 
 
 class HistoryService:
-    """The store of one process. ``report`` receives problems by fact: ``Health.set``, or
-    ``Health.warn`` where the process has other work that does not depend on the history. ``warn``:
-    ``Health.warn``."""
+    """Keeps the store up to date and answers queries. ``report`` receives problems by fact:
+    ``Health.set``, or ``Health.warn`` where the process has other work that does not depend on the
+    history. ``warn``: ``Health.warn``."""
 
     def __init__(
         self,
@@ -85,6 +96,7 @@ class HistoryService:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._forget_expired())
+                tasks.create_task(self._sum_up())
                 if self._notifications is not None:
                     sending = sender.Sender(self._database, self._notifications, self._clock)
                     tasks.create_task(sending.run())
@@ -112,7 +124,7 @@ class HistoryService:
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
-        report = await queries.usage(self._database, query, self._clock())
+        report = await usage.report(self._database, query, self._clock())
         return msgspec.structs.replace(report, complete=is_complete)
 
     async def _read(self) -> None:
@@ -122,7 +134,9 @@ class HistoryService:
             try:
                 await self._read_from(applying, start)
             except writer.ReplacedError:
-                telemetry.log.info("another replica wrote the batch", next="continue behind it")
+                telemetry.log.info(
+                    "another replica wrote the batch", next="continue after that batch"
+                )
 
     def _notices(self, message: msgspec.Struct) -> Iterable[notices.Notice]:
         if self._notifications is None:
@@ -136,7 +150,7 @@ class HistoryService:
             self._report,
             "log",
             start,
-            # Rows of a deleted topic stay: what happened has happened.
+            # Rows of a deleted topic stay: they record events that happened.
             on_recreated=lambda _: None,
         )
         written = start
@@ -179,19 +193,19 @@ class HistoryService:
         self._advanced = asyncio.Event()
 
     async def _pause(self) -> None:
-        """Let records gather, unless a query waits for them."""
+        """Pause, so that the next batch is larger, unless a query waits for records."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.batch_pause_s):
                 await self._hurry.wait()
 
     async def _is_up_to_date(self) -> bool:
-        """Wait until the current end of the events is in the store; whether it is. Raises
-        UnavailableError while there are no tables."""
+        """Wait until everything up to the current end of the events is in the store; returns
+        whether it is. Raises UnavailableError while there are no tables."""
         try:
             async with asyncio.timeout(MIGRATED_WITHIN_S):
                 await self._migrated.wait()
         except TimeoutError:
-            raise errors.UnavailableError("history", "it is starting") from None
+            raise errors.UnavailableError("history", "the history service is starting") from None
         self._hurry.set()
         last_read, topic = self._last_read, self._events_topics
         try:
@@ -217,6 +231,7 @@ class HistoryService:
             "phases": settings.phases_days,
             "evictions": settings.evictions_days,
             "notices": settings.notices_days,
+            "daily_usage": settings.usage_days,
         }
         while True:
             for table, days in kept_days.items():
@@ -225,6 +240,14 @@ class HistoryService:
                 while days and deleted == retention.ROWS_PER_DELETE:
                     deleted = await self._delete_some(table, before)
             await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _sum_up(self) -> None:
+        """Add ended attempts to the sums of days, step by step."""
+        while True:
+            before = micros(self._clock() - SUMMED_AFTER)
+            added = await self._available(lambda: daily_usage.add_some(self._database, before))  # noqa: B023 - called at once
+            if not added:
+                await asyncio.sleep(SUMMED_EVERY_S)
 
     async def _delete_some(self, table: str, before: int) -> int:
         return await self._available(
@@ -247,7 +270,8 @@ class HistoryService:
 
 def _is_of_another_topic(last_read: envelope.Record | None, newest: envelope.Record | None) -> bool:
     """Whether the topic was created again since a record was read: the newest record, looked up
-    later, is before it or another one in its place. The offsets of the two do not compare then."""
+    later, has a lower offset, or the same offset and other content. Offsets of the two topics
+    cannot be compared."""
     if last_read is None or newest is None:
         return False
     is_other = newest.offset == last_read.offset and newest.id != last_read.id

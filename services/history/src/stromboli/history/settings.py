@@ -9,7 +9,7 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the history, in embedded mode or as a process."""
 
     instance: str = "history"
-    """Names this process to PostgreSQL (``application_name``): the pod's name."""
+    """Identifies this process in PostgreSQL (``application_name``): the pod's name."""
     database: str = "sqlite:///history.db"
     """The store: ``sqlite:///FILE`` for one replica, ``postgresql://USER@HOST/DATABASE`` for
     production."""
@@ -23,6 +23,9 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that phases of jobs are kept; 0 keeps them forever."""
     evictions_days: float = 365.0
     """Days that evictions are kept; 0 keeps them forever."""
+    usage_days: float = 1825.0
+    """Days that the sums of usage by day are kept; 0 keeps them forever. They remain when their
+    attempts are deleted."""
     notices_days: float = 30.0
     """Days that sent and failed notifications are kept; 0 keeps them forever."""
     notifications_file: str = ""

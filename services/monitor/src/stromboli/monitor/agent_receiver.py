@@ -188,7 +188,7 @@ class AgentReceiver:
 
 
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The HTTP routes for node agents."""
 
     @put(
         "/v1/nodes/{node:str}/topology",
@@ -209,7 +209,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
 
 
 def app(agents: AgentReceiver) -> Litestar:
-    """An application of these routes."""
+    """The Litestar application for node agents."""
     return Litestar(
         routes(agents),
         openapi_config=None,

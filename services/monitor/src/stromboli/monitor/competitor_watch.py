@@ -36,7 +36,7 @@ class CompetitorWatch:
         self._said: messages.CompetitorsObserved | None = None
 
     async def run(self, every_s: float) -> None:
-        """Check indefinitely."""
+        """Check the leases every ``every_s`` seconds until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             await self.look()

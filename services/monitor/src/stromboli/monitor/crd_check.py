@@ -29,7 +29,7 @@ async def check_definitions(cluster: port.Cluster, health: runtime.Health) -> No
         except (errors.NotFoundError, errors.UnsupportedError):
             continue
         except errors.PermanentError as error:
-            lines.append(f"{name} may not be read: {error.reason}")
+            lines.append(f"{name}: permission to read it is missing: {error.reason}")
             continue
         try:
             lacks = definition_diff.missing_parts(ours, msgspec.json.decode(raw))

@@ -24,7 +24,7 @@ from stromboli.shared.runtime import runtime
 IMAGE_EVERY = timedelta(days=1)
 """With a retention of two weeks the history then reaches back at least thirteen days."""
 PAUSE_S = 1.0
-"""Between reads: the history is not urgent, and records that arrived meanwhile are written
+"""Seconds between reads: the history is not urgent, and records that arrived meanwhile are written
 together. With 0.25 s, a third of the monitor's produce requests under load were the history's.
 """
 KEPT = "$kept"

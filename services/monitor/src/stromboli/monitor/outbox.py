@@ -27,7 +27,7 @@ MAX_QUEUED = 5000
 TICK_MS = 50
 TICK_S = TICK_MS / 1000
 FEW, FEW_PER_S = 20, 200.0
-"""Drafts at once, and drafts per second afterwards, that do not count as a burst: the pods of one
+"""Initial drafts, and drafts per second afterwards, that do not count as a burst: the pods of one
 job.
 """
 
@@ -45,8 +45,8 @@ _log = structlog.get_logger(__name__)
 
 
 def to_next_tick_s(now: float) -> float:
-    """Seconds to the next tick, at least a millisecond: a smaller rest would be a tick of its
-    own.
+    """Seconds until the next tick, at least a millisecond: a shorter wait would add a second tick
+    at almost the same time.
     """
     return (TICK_MS - round(now * 1000) % TICK_MS) / 1000
 
@@ -61,7 +61,8 @@ class BurstDetector:
         self._at = 0.0
 
     def is_burst(self, count: int, now: float) -> bool:
-        """Whether these drafts are part of a burst. ``now``: a monotonic clock."""
+        """Whether these drafts are part of a burst. ``now``: the time of a monotonic clock, in
+        seconds."""
         left = min(self._left + (now - self._at) * FEW_PER_S, FEW) - count
         self._left, self._at = max(left, -TICK_S * FEW_PER_S), now
         return left < 0
@@ -88,7 +89,7 @@ class Outbox:
             self._filled.set()
 
     async def room(self) -> None:
-        """Return when there is room for more."""
+        """Return when the queue has room for more drafts."""
         if len(self._waiting) >= MAX_QUEUED:
             await self._until(lambda: len(self._waiting) < MAX_QUEUED)
 

@@ -15,7 +15,7 @@ from stromboli.shared.runtime import runtime
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
 PAUSE_S = 0.1
-"""Between reads of our own records: they are rarely urgent."""
+"""Seconds between reads of our own records, which are rarely urgent."""
 
 _log = structlog.get_logger(__name__)
 
@@ -125,7 +125,7 @@ class OwnTopicsReader:
 
     def _look_at(self, record: envelope.Record, *, is_accepted: bool) -> None:
         if is_accepted:
-            self._check(record)  # a record that is dropped replaces no writer, whatever its epoch
+            self._check(record)  # a dropped record does not replace a writer, whatever its epoch
         is_ours = is_accepted and record.epoch == self._epoch
         if not is_ours and record.topic != topics.SYNC:
             _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
@@ -138,7 +138,7 @@ class OwnTopicsReader:
     def _fold_sync(self, record: envelope.Record) -> None:
         state = self._by_plural.get(record.key)
         if state is None:
-            return  # of an unknown kind, or not a kind
+            return  # the key of an unknown kind, or of another sync record
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:

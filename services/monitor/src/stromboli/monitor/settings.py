@@ -11,11 +11,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the monitor, in embedded mode or as a process."""
 
     instance: str = "monitor"
-    """Names this process in its epoch record: the pod's name."""
+    """Identifies this process in its epoch record: the pod's name."""
     agents_account: str = "stromboli/stromboli-agent"
     """The service account of node agents, as namespace/name: no other account may report."""
     agents_audience: str = "stromboli-monitor"
-    """The audience of agents' tokens, which makes them useless elsewhere."""
+    """The audience of agents' tokens; other services do not accept tokens for it."""
     agents_silence_s: float = 90.0
     """Seconds without a heartbeat after which an agent's report is stale: four heartbeats."""
     competitor_leases: tuple[str, ...] = (

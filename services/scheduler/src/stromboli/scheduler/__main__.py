@@ -25,7 +25,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 async def _freeze_when_ready(health: runtime.Health) -> None:
-    """Disable garbage collection until the log is read, then exclude all objects read so far.
+    """Disable garbage collection while the log is read, then exempt the objects read from it.
 
     110,000 pods are read in 1.2 s instead of 3.5 s, and later collections do not stop the process
     for 0.4 s.

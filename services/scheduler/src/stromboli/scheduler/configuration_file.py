@@ -1,7 +1,8 @@
 """The configuration file: read and validated as a whole, and polled while the service runs.
 
-A file with errors changes nothing. Contents are compared, not times: a mounted ConfigMap is
-replaced by a symbolic link, so its modification time is not reliable.
+A file with errors is not applied: the configuration in use stays. Changes are detected by content,
+since the modification time of a mounted ConfigMap, which is replaced by a symbolic link, is not
+reliable.
 """
 
 from pathlib import Path
@@ -45,7 +46,7 @@ def parse(text: str, name: str, registry: plugins.Registry) -> LoadedConfigurati
     if len(found) != 1:
         count = f"{len(found)} documents" if found else "nothing"
         raise ConfigurationFileError(
-            [f"{name}: it holds {count}; write one document with actions and tiers"]
+            [f"{name}: it contains {count}; write one document with actions and tiers"]
         )
     ((document, tree),) = found
 
@@ -87,6 +88,6 @@ class ConfigurationFile:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise ConfigurationFileError(
-                [f"{self.path}: byte {error.start} is not UTF-8; write it as text"]
+                [f"{self.path}: byte {error.start} is not UTF-8; save the file as UTF-8"]
             ) from None
         return parse(text, str(self.path), self._registry)

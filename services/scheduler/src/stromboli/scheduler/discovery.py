@@ -19,8 +19,8 @@ def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Regis
     """The plugins of this environment: built-in ones and those of other distributions.
 
     A plugin is imported when a configuration names it; an import error is an error of that
-    configuration. Raises DiscoveryError if two plugins have one name, because the order of
-    installation would decide between them.
+    configuration. Raises DiscoveryError if two plugins have the same name, because the choice would
+    depend on the order of installation.
     """
     entries = metadata.entry_points(group=ENTRY_POINTS) if found is None else found
     by_name: dict[str, list[metadata.EntryPoint]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """The work of the core thread: apply records to the cache, then run a session if one is due.
 
-The service calls ``step`` in its one core thread and does not touch the engine meanwhile.
+The service calls ``step`` in its one core thread and does not access the engine during the call.
 """
 
 import math
@@ -71,8 +71,8 @@ class StepResult(msgspec.Struct, frozen=True):
     """The result of a step.
 
     ``facts``: name -> problem that makes the service not ready, or None; ``warnings``: the same for
-    problems that stop nothing. ``is_due``: a session is due and did not run in this step.
-    ``next_step_s``: seconds until the next step, even without records.
+    problems that do not affect readiness. ``is_due``: a session is due and did not run in this
+    step. ``next_step_s``: seconds until the next step, even without records.
     """
 
     undecodable: tuple[UndecodableRecord, ...]
@@ -215,7 +215,7 @@ class Engine:
         )
 
     def _reset_timers(self) -> None:
-        """Drop times of a clock that was set back, which may not be reached for hours."""
+        """Reset timers if the clock was set back: their times may not be reached for hours."""
         self._compact_at = self._decided_at = _EPOCH_START
         self._wake_at = self._gauges_updated_at = self._waiting_observed_at = None
         self.cache.request_session(self._own_event_id)
@@ -231,7 +231,7 @@ class Engine:
         overdue_at = self.cache.assumed.overdue_at if self._may_publish else None
         return (min(until, self._wake_at or until, overdue_at or until) - now).total_seconds()
 
-    # Folding
+    # Applying records
 
     def _materialize(self, batch: port.Batch, now: datetime) -> Iterator[UndecodableRecord]:
         newest = self.cache.newest_creation
@@ -241,9 +241,10 @@ class Engine:
                 yield UndecodableRecord(record, reason)
         for record in batch.fenced:
             if record.topic == topics.EXPLANATIONS:
-                self.cache.apply(record)  # it hides our record: the topic now contains its content
+                # It replaces this scheduler's record in the compacted topic.
+                self.cache.apply(record)
                 if self.cache.world.job(record.key) is not None:
-                    self.cache.world.changed.add(record.key)  # also if it was left aside
+                    self.cache.world.changed.add(record.key)  # even if sessions skip the gang
                 self.cache.request_session(record.id)
         created = self.cache.newest_creation
         is_live = batch.caught_up and self._is_current
@@ -263,7 +264,7 @@ class Engine:
             self._look_for_successor(record)
             return ""
         if record.topic == topics.EXPLANATIONS and record.epoch == self._epoch:
-            return ""  # our own records were noted when they were published
+            return ""  # this scheduler's own records were noted when they were published
         return self.cache.apply(record)
 
     def _look_for_successor(self, record: envelope.Record) -> None:
@@ -276,7 +277,7 @@ class Engine:
             message = None
         name = message.instance if isinstance(message, log.Opened) else "another scheduler"
         self._opened_last = epoch
-        self._successor = f"{name} decides since {record.offset}"
+        self._successor = f"{name} leads since offset {record.offset} of {record.topic.name}"
 
     def _health_problems(self, at_s: float) -> dict[str, str | None]:
         max_age_s = self._sync_max_age.total_seconds()
@@ -299,7 +300,7 @@ class Engine:
     def _may_publish(self) -> bool:
         return self._may_decide and self._is_current
 
-    # Deciding
+    # Sessions
 
     def _decide(self, now: datetime) -> Publication:
         self._log_unknown_objects()
@@ -350,11 +351,13 @@ class Engine:
     def _with_republications(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication, with the decisions that are to be republished in front."""
+        """The publication, preceded by the decisions to republish."""
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
-        telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
+        telemetry.log.warning(
+            "decisions republished", decisions=[each.decision for each in overdue][:10]
+        )
         _republished.add(len(overdue))
         drafts = tuple(
             envelope.Draft(
@@ -371,7 +374,7 @@ class Engine:
         return Publication((*drafts, *publication.decisions), publication.explanations)
 
     def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
-        """Export the gauges of the session. Without gauges, return when they are due."""
+        """Export the gauges of the session. If it has none, return when they are due."""
         if decided.gauges is None:
             return (
                 None
@@ -386,16 +389,18 @@ class Engine:
         """Log and count each object that was isolated: each one is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
-            telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
+            telemetry.log.error(
+                "object isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error
+            )
             _isolated.add(1, {"kind": kind})
         self.cache.quarantine.news.clear()
 
     def _log_complaints(self, complaints: tuple[str, ...]) -> None:
-        """Log complaints when they are new, not in every session."""
+        """Log complaints that are new since the last session."""
         news = sorted(set(complaints) - self._logged_complaints)
         self._logged_complaints = set(complaints)
         if news:
-            telemetry.log.warning("complaints", of=news)
+            telemetry.log.warning("problems found by a session", problems=news)
 
     def _log_plugin_failures(self, failures: dict[str, str]) -> None:
         for name in failures.keys() ^ self._failures.keys():
@@ -407,7 +412,9 @@ class Engine:
         unknown = (self.cache.world.nodes.excluded, self.cache.unplaced_unknown_pods())
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
-            telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
+            telemetry.log.warning(
+                "nodes excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1]
+            )
 
     def _decisions(
         self, decided: schedule.SessionResult, now: datetime

@@ -1,7 +1,7 @@
 """HTTP client for scheduler extenders.
 
 The core thread calls it and waits, so it uses no event loop. The requests of one batch are sent
-concurrently. A stop of the service does not wait for answers.
+concurrently. A service that stops does not wait for responses.
 """
 
 import threading
@@ -16,7 +16,7 @@ from stromboli.scheduler.core.framework import external_calls
 from stromboli.shared.runtime import telemetry
 
 MAX_CONCURRENT = 16
-"""Concurrent requests to extenders, which are small processes."""
+"""Limit of concurrent requests, because extenders are small processes."""
 MAX_RESPONSE_BYTES = 10 * 2**20
 """Largest response, as in Volcano."""
 
@@ -47,7 +47,7 @@ class ExtenderClient:
     def __call__(
         self, questions: Sequence[external_calls.ExternalRequest]
     ) -> Sequence[external_calls.ExternalResponse]:
-        """Return a response for each request. After an error, requests that wait are not sent."""
+        """Return a response for each request. After an error, queued requests are not sent."""
         is_over = threading.Event()
 
         def send(question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
@@ -77,21 +77,21 @@ class ExtenderClient:
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     return external_calls.ExternalResponse(
-                        error=f"it answers {response.status_code}"
+                        error=f"it responded with status {response.status_code}"
                     )
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
                     if len(body) > MAX_RESPONSE_BYTES:
                         return external_calls.ExternalResponse(
-                            error=f"its answer has more than {MAX_RESPONSE_BYTES} bytes"
+                            error=f"its response has more than {MAX_RESPONSE_BYTES} bytes"
                         )
                 return external_calls.ExternalResponse(body=body.decode())
         except httpx.TimeoutException:
             return external_calls.ExternalResponse(
-                error=f"no answer within {question.timeout_s:g} s"
+                error=f"no response within {question.timeout_s:g} s"
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return external_calls.ExternalResponse(error=str(error) or type(error).__name__)
         except UnicodeDecodeError:
-            return external_calls.ExternalResponse(error="its answer is not UTF-8")
+            return external_calls.ExternalResponse(error="its response is not UTF-8")

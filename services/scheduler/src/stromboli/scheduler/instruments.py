@@ -1,6 +1,7 @@
 """Metrics of sessions, with the names that Volcano's dashboards use (docs/metrics.md).
 
-Gauges are those of the newest session that exported them: a series ends with its queue or job.
+Gauges have the values of the newest session that exported them; the series of a deleted queue or
+job ends.
 """
 
 import functools
@@ -106,7 +107,7 @@ class Instruments:
             by_name[gauge.name].append(gauge)
         for name in by_name.keys() - self._gauges.keys():
             self._meter.create_observable_gauge(f"{PREFIX}{name}", [self._observer(name)])
-        # A gauge without values stays, without a series: it cannot be created twice.
+        # A gauge without values is kept, without a series: it cannot be created twice.
         self._gauges = {name: [] for name in self._gauges} | dict(by_name)
 
     def _observer(
@@ -123,13 +124,13 @@ class Instruments:
 
 @functools.cache
 def of_process() -> Instruments:
-    """The instruments of this process. A service that starts again in it continues them: the meter
-    keeps every instrument, and would export the gauges of each start."""
+    """The instruments of this process. A service that restarts within the process reuses them,
+    because the meter keeps every instrument and would export gauges of each start."""
     return Instruments()
 
 
 class _Timer(AbstractContextManager[None]):
-    """Records milliseconds, also if the body raises."""
+    """Records the duration in milliseconds, even if the body raises."""
 
     def __init__(
         self, into: metrics.Histogram, clock: Callable[[], float], labels: dict[str, str]

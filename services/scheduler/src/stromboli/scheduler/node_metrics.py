@@ -19,14 +19,14 @@ from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime, telemetry
 
 TIMEOUT_S = 10.0
-"""Deadline of one query, seconds. Prometheus computes averages over all nodes for it."""
+"""Deadline of one query, seconds. Prometheus computes averages over all nodes in a query."""
 QUERIES: Mapping[str, str] = {
     "cpu": "avg_over_time((100 - avg by (instance) "
     f'(rate(node_cpu_seconds_total{{mode="idle"}}[5m])) * 100)[{usage.PERIOD}:30s])',
     "memory": "100 * avg_over_time((1 - avg by (instance) (node_memory_MemAvailable_bytes) "
     f"/ avg by (instance) (node_memory_MemTotal_bytes))[{usage.PERIOD}:30s])",
 }
-"""Percent of each node, from the series of node_exporter."""
+"""PromQL queries for the usage of each node in percent, from the series of node_exporter."""
 
 _failed = telemetry.meter.create_counter(
     "stromboli.scheduler.measurements.failed",
@@ -55,7 +55,7 @@ class _Response(msgspec.Struct):
 
 
 class Prometheus:
-    """A client of one Prometheus. An async context manager."""
+    """A client of one Prometheus server. An async context manager."""
 
     def __init__(self, source: configuration.Metrics) -> None:
         # Without the address, which raises here when it is no URL.
@@ -69,14 +69,14 @@ class Prometheus:
         await self._http.aclose()
 
     async def measure(self, now: datetime) -> cluster_objects.MeasuredUsage:
-        """Query the use of all nodes, by the label ``instance`` without its port.
+        """Query the usage of all nodes, by the label ``instance`` without its port.
 
-        Raises MeasuringError.
+        Raises MetricsError.
         """
         values_by_metric = {name: await self._query(query) for name, query in QUERIES.items()}
         names = sorted(values_by_metric["cpu"].keys() & values_by_metric["memory"].keys())
         if not names:
-            raise MetricsError("it has no series of node_exporter for any node")
+            raise MetricsError("it has no node_exporter series for any node")
         return cluster_objects.MeasuredUsage(
             now,
             {
@@ -103,7 +103,7 @@ class Prometheus:
         if found.status != "success" or found.data is None:
             raise MetricsError(f"{response.status_code}: {found.error or 'no success'}")
         if found.data.result_type != "vector":
-            raise MetricsError(f"it answers with a {found.data.result_type}, not a vector")
+            raise MetricsError(f"it returned a {found.data.result_type}, not a vector")
         try:
             values = {
                 sample.metric.get("instance", "").partition(":")[0]: float(sample.value[1])
@@ -156,7 +156,8 @@ class MetricsPoller:
         except MetricsError as error:
             _failed.add(1)
             self._health.warn(
-                "metrics", f"{source.address} returned no node usage: {error}; retried soon"
+                "metrics",
+                f"{source.address} returned no node usage: {error}; retried at the next poll",
             )
         else:
             self._health.warn("metrics", None)

@@ -3,11 +3,11 @@
 It costs the core thread nothing. The watchdog samples the core thread's stack; if it finds the same
 call of a plugin after the deadline, it raises an exception in the core thread
 (``PyThreadState_SetAsyncExc``). The exception takes effect at the next Python instruction. A call
-that hangs in C code cannot be stopped: it is logged, and an operator has to act.
+that hangs in C code cannot be stopped: it is logged, and an operator has to restart the service.
 
-The exception must not be raised after the attempt that it is meant for. Both sides of this race
-hold one lock: the watchdog interrupts only while the attempt is marked as running, and the attempt
-removes the mark, and an exception that was not raised yet, before it ends.
+The exception must not be raised after the end of the attempt that it targets. Both threads use one
+lock to avoid this race: the watchdog interrupts only while the attempt is marked as running; the
+attempt, before it ends, removes the mark and cancels an exception that has not been raised yet.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class PluginWatchdog:
         self._clock = clock
         self._lock = threading.Lock()
         self._running: int | None = None
-        """The thread whose attempt is running."""
+        """Id of the thread whose attempt is running."""
         self._has_fired = False
         self._begun = threading.Event()
         self._stopped = threading.Event()
@@ -63,11 +63,12 @@ class PluginWatchdog:
             return attempt()
         finally:
             while self._running is not None:
-                with contextlib.suppress(session.PluginHungError):  # it returned just before
+                # The call returned just before the exception.
+                with contextlib.suppress(session.PluginHungError):
                     self._disarm()
 
     def _disarm(self) -> None:
-        """End the watch. An exception that was set before may be raised in here."""
+        """End the watch. An exception that was set before may be raised in this method."""
         with self._lock:
             if self._has_fired:
                 _raise_in_thread(threading.get_ident(), None)
@@ -100,7 +101,7 @@ class PluginWatchdog:
         """The outermost running call of a plugin's function, and the plugin's name."""
         running = self._running
         frame = None if running is None else sys._current_frames().get(running)
-        # The other thread runs meanwhile, so frames may be incomplete or change while they are
+        # The other thread keeps running, so frames may be incomplete or change while they are
         # read. This sample then finds nothing; a call that hangs is found by the next one.
         with contextlib.suppress(Exception):
             return None if frame is None else plugin_call(frame)
@@ -111,7 +112,7 @@ class PluginWatchdog:
             running, now = self._running, self._call()
             if running is None or now is None or now[0] is not frame:
                 return
-            telemetry.log.error("plugin does not answer", plugin=plugin, seconds=self._deadline_s)
+            telemetry.log.error("plugin does not respond", plugin=plugin, seconds=self._deadline_s)
             self._has_fired = True
             _raise_in_thread(running, session.PluginHungError)
 

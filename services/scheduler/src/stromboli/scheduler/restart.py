@@ -1,7 +1,8 @@
 """Finds the offsets from which a starting scheduler reads decisions and outcomes.
 
-The record of the newest session has them. It is near the end of the topic, because every session
-that decides something ends with one; only an interrupted append, or ``opened`` records, follow it.
+The record of the newest session contains them. It is near the end of the topic, because the last
+record of every session with decisions is its session record; only an interrupted append or
+``opened`` records can follow it.
 """
 
 import contextlib
@@ -11,9 +12,9 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import scheduling as messages
 
 _FIRST_WINDOW = 64
-"""Records read from the end at first. In most cases the last one is the session's record."""
+"""Number of records in the first window from the end. Usually the last record is the session's."""
 _WINDOW_GROWTH = 16
-"""Factor by which each next window is larger: few reads, and little is read twice."""
+"""Growth factor of each next window, so that few reads suffice and few records are read twice."""
 
 
 async def start_position(bus: port.Bus) -> port.Position:

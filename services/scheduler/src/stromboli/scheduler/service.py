@@ -29,7 +29,7 @@ from stromboli.scheduler import (
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
-from stromboli.scheduler.core.forecast import present
+from stromboli.scheduler.core.forecast import present, range_calibration
 from stromboli.scheduler.forecasting import forecaster, what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, leader_election
@@ -38,10 +38,10 @@ from stromboli.shared.leader_election import log_lease
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_BUFFERED_BATCHES = 8
-"""Batches read while the core thread is busy: it never waits for the log, and the start on a large
-log does not fill the memory."""
+"""Limit of batches read while the core thread is busy: the core thread need not wait for the log,
+and a start with a large log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
-"""Explanations in one append; a larger append would delay decisions."""
+"""Limit of explanations in one append; a larger append would delay decisions."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
 """Makes the engine run a step."""
 
@@ -124,7 +124,7 @@ async def _run_term(
         extenders.ExtenderClient() as ask,
         plugin_watchdog.PluginWatchdog(
             settings.plugin_deadline_s
-        ) as watched,  # stops what the thread's end waits for
+        ) as watched,  # stops the plugin calls that the end of the thread waits for
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
     ):
         loop = asyncio.get_running_loop()
@@ -143,11 +143,14 @@ async def _run_term(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scheduler.run())
             tasks.create_task(_lead(scheduler, lead, opened, health))
-            for scope in forecaster.scopes(settings):
-                source = scheduler.forecast_source()
-                forecasting = forecaster.Forecaster(scope, settings, source, health)
+            forecasters = [
+                forecaster.Forecaster(scope, settings, scheduler.forecast_source(), health)
+                for scope in forecaster.scopes(settings)
+            ]
+            for forecasting in forecasters:
                 tasks.create_task(forecasting.run())
-            asked = what_ifs.WhatIfs(settings, scheduler.what_if_source(), health)
+            source = scheduler.what_if_source(forecasters)
+            asked = what_ifs.WhatIfs(settings, source, health)
             tasks.create_task(asked.run())
             if file is not None:
                 tasks.create_task(_poll_file(file, scheduler, settings, health))
@@ -164,7 +167,7 @@ async def _lead(
 
 
 class Reconfigurable(Protocol):
-    """Takes configurations."""
+    """An object whose configuration can be replaced."""
 
     async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
         """Use this configuration from the next session on."""
@@ -173,7 +176,7 @@ class Reconfigurable(Protocol):
 async def _load_when_usable(
     file: configuration_file.ConfigurationFile, settings: SchedulerSettings, health: runtime.Health
 ) -> configuration_file.LoadedConfiguration:
-    """Wait until the file can be used: before, no session runs with other rules."""
+    """Wait until the file is valid. No session runs before, not even with the defaults."""
     while True:
         try:
             loaded = await asyncio.to_thread(file.read_if_changed)
@@ -201,11 +204,11 @@ async def _poll_file(
 async def reload_configuration(
     file: configuration_file.ConfigurationFile, decider: Reconfigurable, health: runtime.Health
 ) -> None:
-    """Read the file once. A file with errors leaves the previous configuration in force."""
+    """Read the file once. If it has errors, the previous configuration stays in use."""
     try:
         loaded = await asyncio.to_thread(file.read_if_changed)
     except configuration_file.ConfigurationFileError as error:
-        health.warn("configuration", f"the previous one stays in force:\n{error}")
+        health.warn("configuration", f"the previous one stays in use:\n{error}")
         _refused.add(1)
         return
     if loaded is not None:
@@ -217,7 +220,7 @@ def _report_configuration(
     loaded: configuration_file.LoadedConfiguration, health: runtime.Health
 ) -> None:
     digest = loaded.configuration.digest
-    telemetry.log.info("configured", origin=loaded.origin, digest=digest)
+    telemetry.log.info("configuration loaded", origin=loaded.origin, digest=digest)
     health.warn("configuration", "\n".join(loaded.warnings) or None)
 
 
@@ -266,7 +269,7 @@ class Scheduler:
         await self._inbox.put(EMPTY_BATCH)
 
     def forecast_source(self) -> forecaster.Source:
-        """What forecasts read and write. A standby has no pending gangs to forecast."""
+        """The inputs and outputs of forecasts. A standby has no pending gangs to forecast."""
         loop = asyncio.get_running_loop()
 
         cache = self._engine.cache
@@ -291,8 +294,9 @@ class Scheduler:
             pending, found, publish, lambda: forecaster.read_events(self._bus), self._clock
         )
 
-    def what_if_source(self) -> what_ifs.Source:
-        """What questions about pending jobs read and write."""
+    def what_if_source(self, forecasters: Sequence[forecaster.Forecaster]) -> what_ifs.Source:
+        """The inputs and outputs of questions about pending jobs. ``forecasters``: those whose
+        widening of ranges is used; of the first one, or the initial widening if there is none."""
         forecasts = self.forecast_source()
         return what_ifs.Source(
             lambda: self._writer is not None,
@@ -300,6 +304,7 @@ class Scheduler:
             forecasts.publish,
             forecasts.events,
             lambda: what_ifs.read_questions(self._bus, self._health),
+            lambda: forecasters[0].widening if forecasters else range_calibration.Widening(),
             self._clock,
         )
 
@@ -354,7 +359,7 @@ class Scheduler:
         )
 
     async def _next_batches(self, until: float) -> list[port.Batch]:
-        """All batches that were read, waiting for one until this time of the loop's clock."""
+        """Return all batches that were read; wait for one until this time of the loop's clock."""
         found: list[port.Batch] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
@@ -364,7 +369,8 @@ class Scheduler:
         return found
 
     async def _publish(self, publication: engine.Publication) -> None:
-        """Publish decisions and wait for the log; hand explanations to the other task."""
+        """Publish decisions and wait for the log; queue explanations for the task that publishes
+        them."""
         if publication.decisions:
             appended = await self._append(publication.decisions)
             self._engine.require_offset(appended[-1].offset)
@@ -373,7 +379,7 @@ class Scheduler:
             self._has_pending_explanations.set()
 
     async def _publish_explanations(self) -> None:
-        """Publish the newest explanation of each PodGroup; older ones that wait are dropped."""
+        """Publish the newest explanation of each PodGroup; older queued ones are dropped."""
         while True:
             await self._has_pending_explanations.wait()
             keys = list(self._pending_explanations)[:MAX_DRAFTS_PER_APPEND]
@@ -388,7 +394,10 @@ class Scheduler:
         for found in undecodable:
             record = found.record
             telemetry.log.warning(
-                "parked", topic=record.topic.name, at=record.offset, reason=found.reason
+                "record sent to the dead-letter topic",
+                topic=record.topic.name,
+                offset=record.offset,
+                reason=found.reason,
             )
             drafts.append(runtime.dead_letter(record, "scheduler", found.reason, self._clock()))
         if drafts and self._writer is not None:

@@ -13,21 +13,22 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """Only pods whose schedulerName is one of these are scheduled."""
     seed: int = 0
-    """Seed of all random choices; nothing else is random."""
+    """Seed of all random choices of sessions."""
     instance: str = "scheduler"
     """Name of this process in the record that opens its epoch."""
     max_in_flight_tasks: int = 2000
     """Limit of binds and evictions that are decided and not executed yet: two seconds of work of an
-    API server. The limit is higher if the controller is measured to be faster."""
+    API server. The limit is raised if the measured rate of the controller is higher."""
     sync_max_age_s: float = 60.0
-    """Age of the monitor's newest sync markers above which nothing is decided, seconds."""
+    """Age of the monitor's newest sync markers above which no session runs, seconds."""
     min_session_interval_s: float = 0.005
-    """Least time between the starts of two sessions, seconds. The first change after a pause starts
-    a session immediately; a burst of records starts a few sessions instead of one for each."""
+    """Minimum time between the starts of two sessions, seconds. The first change after a pause
+    starts a session immediately; a burst of records starts a few sessions instead of one per
+    record."""
 
     plugin_deadline_s: float = 5.0
-    """Deadline of one call of a plugin, seconds. A call that exceeds it is stopped, and the plugin
-    is left out for ten minutes. Calls take microseconds, but the machine may be busy."""
+    """Deadline of one call of a plugin, seconds. A call that exceeds it is stopped, and sessions
+    run without the plugin for ten minutes. Calls take microseconds, but the machine may be busy."""
     configuration: str = ""
     """File with actions and tiers in Volcano's format; empty: the built-in default."""
     configuration_check_s: float = 2.0
@@ -35,16 +36,17 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     minute."""
 
     forecast_refresh_s: float = 60.0
-    """Age of the expected starts of the first 500 pending gangs at which they are computed again,
-    seconds; the others every ten minutes. 0 turns forecasts off: no process runs for them."""
+    """Interval at which the expected starts of the first 500 pending gangs are computed, seconds;
+    those of the others every ten minutes. 0 disables forecasts: no forecast process runs."""
     forecast_cpu: float = 0.1
-    """Share of a core that forecasts may use. With less they are older or have fewer draws."""
+    """Share of a core that forecasts may use. With a smaller share, forecasts are older or have
+    fewer draws."""
     forecast_memory_mib: int = 512
-    """Limit of the memory of a forecast process, MiB. A forecast that needs more fails, and nothing
-    else does."""
+    """Memory limit of a forecast process, MiB. A forecast that needs more fails without affecting
+    the scheduler."""
     what_if_cpu: float = 0.5
     """Share of a core that answers to what-if questions may use, after a burst of 6 CPU seconds. No
-    process runs without questions. 0 turns what-if off."""
+    process runs without questions. 0 disables what-if."""
 
     @property
     def policy(self) -> policy.Policy:

@@ -1,4 +1,5 @@
-"""What ran: the queries of the history and their answers, as services and REST exchange them."""
+"""Accounting of past and running jobs: queries to the history and their results, as services and
+REST exchange them."""
 
 from datetime import datetime
 from typing import Any, Protocol
@@ -8,25 +9,26 @@ import msgspec
 from stromboli.shared.decoding import Instant
 
 MOST_ATTEMPTS = 10_000
-"""Attempts of one page: some megabytes."""
+"""Maximum number of attempts in a page, a few megabytes."""
 ATTEMPTS_PER_PAGE = 1000
 MOST_JOBS = 100
-"""Jobs of one page, each with its specification and its phases."""
+"""Maximum number of jobs in a page, each with its specification and its phases."""
 MOST_PHASES = 1000
-"""Phases of one job, the newest ones: a job that is restarted again and again has more."""
+"""Maximum number of phases of one job in a result; of a job with more phases, the newest are
+kept."""
 MOST_EVICTIONS = 10_000
 LABEL = "label:"
 """Prefix of a label's key among the keys by which usage is grouped."""
 GROUPS = ("queue", "user", "namespace", "job", "node", "day")
-"""What usage can be grouped by, beside ``label:KEY``."""
+"""The keys by which usage can be grouped, besides ``label:KEY``."""
 MOST_DAYS = 400
-"""Days of one report that is grouped by day."""
+"""Maximum number of days in a report that is grouped by day."""
 
 
 class AttemptQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which attempts; an empty field selects all. ``since`` and ``until``: attempts that existed
+    """Selects attempts; an empty field selects all. ``since`` and ``until``: attempts that existed
     in this interval. ``device``: the id of a device that was assigned. ``after``: the ``continue``
-    of the page before."""
+    of the previous page."""
 
     namespace: str = ""
     job: str = ""
@@ -44,13 +46,12 @@ class AttemptQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One pod of a task index, with its job and what it used.
+    """One pod of a task index, with its job and its usage.
 
-    ``state``, ``reason`` and ``exit_code`` as in ``batch.events``. Times are None until the state
-    is reached, and where it was not observed; ``allocated_at`` is the time from which its requests
-    count as used. ``requests``: resource -> amount in the units of
-    ``stromboli.shared.formats.units``. The seconds are requests times the time since
-    ``allocated_at``: core-seconds, GiB-seconds and GPU-seconds.
+    ``state``, ``reason`` and ``exit_code`` as in ``batch.events``. Times are None if the state was
+    not reached or not observed; ``allocated_at`` is the time from which its requests count as used.
+    ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``. The seconds
+    are requests times the time since ``allocated_at``: core-seconds, GiB-seconds and GPU-seconds.
     """
 
     namespace: str
@@ -83,7 +84,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Attempts, the last submitted first. ``continue`` is the token of the next page, empty on the
-    last. ``complete``: everything that was published before the request is in it."""
+    last page. ``complete``: the page includes everything that was published before the request."""
 
     attempts: tuple[Attempt, ...]
     continue_: str = msgspec.field(name="continue", default="")
@@ -91,7 +92,8 @@ class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs; an empty field selects all. ``after``: the ``continue`` of the page before."""
+    """Selects jobs; an empty field selects all. ``after``: the ``continue`` of the previous
+    page."""
 
     namespace: str = ""
     name: str = ""
@@ -101,7 +103,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A phase that a job entered after ``retry_count`` restarts. ``before``: the previous one."""
+    """A phase that a job entered after ``retry_count`` restarts. ``before``: the previous phase."""
 
     at: Instant
     phase: str
@@ -112,8 +114,8 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A job that ran, with its last specification (empty if its object was never read; values
-    that the log does not contain are missing) and its phases, the first one first."""
+    """A job in the history, with its last specification and its phases in order. The specification
+    is empty if the job's object was never read, and lacks values that the log does not contain."""
 
     namespace: str
     name: str
@@ -140,9 +142,9 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which evictions: those of pods in this namespace, or of this job, and those that made room
-    for it. ``job`` is a name, ``uid`` that of a job. ``since`` and ``until``: decided in this
-    interval. An empty field selects all."""
+    """Selects evictions of the pods of a namespace or a job, and evictions that made room for them.
+    ``job`` is the job's name, ``uid`` its uid. ``since`` and ``until``: evictions that were decided
+    in this interval. An empty field selects all."""
 
     namespace: str = ""
     job: str = ""
@@ -158,7 +160,7 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ``job`` and ``uid``: the job of the pod. The pod and its job are empty if they are in another
     namespace than the query's. ``by_job`` and ``by_uid``: the job of the PodGroup, empty for a
-    PodGroup of other controllers. ``refused``: why it was not carried out, empty if it was.
+    PodGroup of other controllers. ``refused``: why the eviction was not executed, empty if it was.
     """
 
     decision: str
@@ -185,8 +187,8 @@ class EvictionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage within [``since``, ``until``), grouped by the keys ``by``: some of ``GROUPS``, or
-    ``label:KEY``. An empty filter selects all."""
+    """Selects usage within [``since``, ``until``), grouped by the keys ``by``: of ``GROUPS``, or
+    ``label:KEY``. An empty field selects all."""
 
     since: Instant
     until: Instant
@@ -198,9 +200,10 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a group used: requests times the time that pods had them, in core-seconds, GiB-seconds
-    and GPU-seconds. ``evicted_...``: the part of attempts that were preempted, so that their work
-    was lost. ``idle_...``: the part before the containers ran: reserved and unused."""
+    """The usage of a group: the pods' requests times the time for which they were allocated, in
+    core-seconds, GiB-seconds and GPU-seconds. ``evicted_...``: the part used by attempts that were
+    preempted, whose work was lost. ``idle_...``: the part before the containers ran, when resources
+    were allocated and unused."""
 
     group: dict[str, str]
     attempts: int
@@ -214,7 +217,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The groups, the largest use of CPU first (by day in the order of days)."""
+    """The usage of each group, largest CPU usage first; if grouped by day, in the order of days."""
 
     since: Instant
     until: Instant
@@ -223,7 +226,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class History(Protocol):
-    """Answers queries about everything that ran."""
+    """Answers queries about past and running jobs."""
 
     async def attempts(self, query: AttemptQuery) -> AttemptPage:
         """A page of attempts. Raises InvalidError for a malformed ``after``, UnavailableError."""
@@ -239,5 +242,5 @@ class History(Protocol):
 
 
 def days(since: datetime, until: datetime) -> int:
-    """The number of calendar days (UTC) that an interval touches."""
+    """The number of calendar days (UTC) that overlap an interval."""
     return max(0, (until.date() - since.date()).days + 1)

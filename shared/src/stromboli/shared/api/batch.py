@@ -14,7 +14,7 @@ class PodTemplate(Part, frozen=True, kw_only=True):
 
 
 class LifecyclePolicy(Part, frozen=True, kw_only=True):
-    """Which action follows which event of a task or job.
+    """The action to take on events of a task or job.
 
     ``timeout``: delay before the action. ``max_retries``: limit of actions over the job's life.
     ``backoff``: delay before pods are created again after a restart, doubled after each further
@@ -32,14 +32,14 @@ class LifecyclePolicy(Part, frozen=True, kw_only=True):
 
 
 class DependsOn(Part, frozen=True, kw_only=True):
-    """Tasks that must be ready first."""
+    """The tasks that must be ready before this one starts."""
 
     name: tuple[str, ...] = ()
     iteration: str = ""
 
 
 class NetworkTopology(Part, frozen=True, kw_only=True):
-    """The highest tier that the pods may span, by number or by name, not both."""
+    """The highest topology tier that the pods may span: by number or by name, not both."""
 
     mode: str = "hard"
     highest_tier_allowed: Int64 | None = None
@@ -56,7 +56,8 @@ class PartitionPolicy(Part, frozen=True, kw_only=True):
 
 
 class VolumeSpec(Part, frozen=True, kw_only=True):
-    """A claim that is mounted in every container: an existing one by name, or one to create."""
+    """A volume claim that is mounted in every container: an existing claim by name, or one to
+    create."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -64,14 +65,15 @@ class VolumeSpec(Part, frozen=True, kw_only=True):
 
 
 MOST_PODS = 100_000
-"""Limit of the pods of one job: ten times what the largest clusters run, and still fast to
-enumerate. A typo (two billion) would keep the controller busy indefinitely. A job above it gets no
-pods.
+"""Maximum number of pods of one job: ten times the pods of the largest clusters, and still fast to
+enumerate. Without a limit, a typo (two billion) would keep the controller busy indefinitely. A job
+above it gets no pods.
 """
 
 
 class ArraySpec(Part, frozen=True, kw_only=True):
-    """A job whose only task runs once for each index (``0-999``, ``1,3,5-7``, ``0-100:10``).
+    """Makes a job an array: its only task runs once for each index (``0-999``, ``1,3,5-7``,
+    ``0-100:10``).
 
     The task's ``replicas`` are the number of indexes that run concurrently. ``max_retries``:
     retries of one index.
@@ -130,7 +132,7 @@ class JobState(Part, frozen=True, kw_only=True):
 
 
 class JobCondition(Part, frozen=True, kw_only=True):
-    """A phase that the job entered, with the time."""
+    """A phase that the job entered, and when."""
 
     status: str
     last_transition_time: Instant | None = None
@@ -152,9 +154,9 @@ class RestartedTasks(Part, frozen=True, kw_only=True):
 
 
 class DelayedAction(Part, frozen=True, kw_only=True):
-    """A policy whose timeout has not expired. ``policy``: its index in the policies of its task or
-    of the job (``worker/1``, ``/0``). ``pod`` or ``task``: the subject of the event; both may be
-    empty.
+    """The pending action of a policy whose timeout has not expired. ``policy``: the task, empty for
+    the job itself, and the index in its policies (``worker/1``, ``/0``). ``pod`` or ``task``: the
+    subject of the event; both may be empty.
     """
 
     policy: str

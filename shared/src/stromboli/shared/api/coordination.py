@@ -4,8 +4,8 @@ from stromboli.shared.api.meta import Int32, Object, Part
 
 
 class LeaseSpec(Part, frozen=True, kw_only=True):
-    """The holder and its timing. ``renew_time`` is text: clocks differ between hosts, so only a
-    change of the value is meaningful, never the value itself.
+    """The holder of the lease and its times. ``renew_time`` is text: clocks differ between hosts,
+    so only a change of the value is meaningful, not the value itself.
     """
 
     holder_identity: str | None = None

@@ -6,7 +6,8 @@ from stromboli.shared.api.meta import Int32, Int64, Object, Part
 from stromboli.shared.decoding import Instant
 
 Quantity = str | int | float
-"""YAML and older clients may write the number ``2`` for the text ``"2"``; both decode alike."""
+"""A quantity. YAML and older clients may write the number ``2`` instead of the text ``"2"``; both
+are decoded."""
 
 
 class ResourceRequirements(Part, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ class Affinity(Part, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(Part, frozen=True, kw_only=True):
-    """How evenly pods are spread over the values of a node label."""
+    """A limit on how unevenly pods are spread over the values of a node label."""
 
     max_skew: Int32 = 1
     topology_key: str = ""
@@ -142,7 +143,7 @@ class PersistentVolumeClaimSource(Part, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(Part, frozen=True, kw_only=True):
-    """A claim that belongs to the pod, named ``<pod>-<volume>``."""
+    """A volume with a claim that Kubernetes creates for the pod, named ``<pod>-<volume>``."""
 
 
 class Volume(Part, frozen=True, kw_only=True):
@@ -223,7 +224,7 @@ class Condition(Part, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(Part, frozen=True, kw_only=True):
-    """The claim that was created from a template; without a name none is needed."""
+    """The claim that was created from a template. Without a name, no claim was needed."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -316,7 +317,7 @@ class ScopeSelector(Part, frozen=True, kw_only=True):
 
 
 class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
-    """The limits of a namespace; with scopes, of the pods that match all of them."""
+    """The limits of a namespace or, with scopes, of its pods that match all scopes."""
 
     hard: dict[str, Quantity] | None = None
     scopes: tuple[str, ...] = ()
@@ -324,7 +325,7 @@ class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
 
 
 class ResourceQuotaStatus(Part, frozen=True, kw_only=True):
-    """The limits and the usage, as counted by the API server."""
+    """The limits and the usage, as Kubernetes counts it."""
 
     hard: dict[str, Quantity] | None = None
     used: dict[str, Quantity] | None = None

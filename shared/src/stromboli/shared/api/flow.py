@@ -1,6 +1,6 @@
 """flow.volcano.sh/v1alpha1 JobFlow and JobTemplate, and batch.volcano.sh/v1alpha1 CronJob.
 
-Specs of child jobs are kept as raw JSON, so that fields without a Struct reach the job.
+Specs of child jobs are kept as raw JSON, so that fields that no Struct has reach the job.
 """
 
 import msgspec
@@ -47,14 +47,15 @@ class TcpSocket(Part, frozen=True, kw_only=True):
 
 
 class TaskStatusProbe(Part, frozen=True, kw_only=True):
-    """Succeeds when the task's pods are in a phase."""
+    """Succeeds when the task's pods are in the given phase."""
 
     task_name: str = ""
     phase: str = ""
 
 
 class Probe(Part, frozen=True, kw_only=True):
-    """What a dependency must satisfy before the next job starts, instead of completion."""
+    """The probes that a job must pass before the jobs that depend on it start; without probes it
+    must complete."""
 
     http_get_list: tuple[HttpGet, ...] = ()
     tcp_socket_list: tuple[TcpSocket, ...] = ()
@@ -62,7 +63,7 @@ class Probe(Part, frozen=True, kw_only=True):
 
 
 class FlowDependsOn(Part, frozen=True, kw_only=True):
-    """The dependencies of a flow."""
+    """The jobs of the flow that must complete, or pass a probe, before a job starts."""
 
     targets: tuple[str, ...] = ()
     probe: Probe | None = None
@@ -118,7 +119,8 @@ class FlowCondition(Part, frozen=True, kw_only=True):
 
 
 class FlowState(Part, frozen=True, kw_only=True):
-    """Succeed, Terminating, Failed, Running or Pending; empty before the first reconciliation."""
+    """The phase of the flow: Succeed, Terminating, Failed, Running or Pending; empty before the
+    first reconcile."""
 
     phase: str = ""
 
@@ -152,7 +154,8 @@ class CronJobTemplate(Part, frozen=True, kw_only=True):
 
 
 class CronJobSpec(Part, frozen=True, kw_only=True):
-    """The schedule, and how many finished jobs are kept."""
+    """The schedule, the concurrency policy, the job template, and how many finished jobs are
+    kept."""
 
     schedule: str = ""
     time_zone: str | None = None

@@ -59,7 +59,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
         return "/".join(part for part in (root, self.plural, name, subresource) if part)
 
     def decode(self, raw: bytes | msgspec.Raw) -> T:
-        """The object. Raises msgspec.DecodeError that names the path of what is wrong."""
+        """Decode an object. Raises msgspec.DecodeError, which names the path of the invalid
+        field."""
         decoded: T = decoding.decode(_decoder(self.struct), raw)
         return decoded
 
@@ -274,7 +275,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 OPTIONAL: frozenset[Kind[Any]] = frozenset(
     {DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_SHARDS}
 )
-"""Kinds that an API server may not serve; the cluster then has no objects of the kind."""
+"""Kinds that an API server may not serve, in which case the cluster has no objects of the kind."""
 
 WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as above
     CONFIG_MAPS,

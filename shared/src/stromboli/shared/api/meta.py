@@ -9,8 +9,8 @@ from stromboli.shared.decoding import Instant
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Integers of Kubernetes' types. The schema of a custom resource may allow larger ones; an object
-with one cannot be decoded, as in Go.
+"""Integers of Kubernetes' types. The schema of a custom resource may allow larger integers; an
+object with one cannot be decoded, as in Go.
 """
 
 
@@ -71,6 +71,6 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
 
 
 class Object(Part, frozen=True, kw_only=True):
-    """Any object, of which only the metadata matters."""
+    """Any object; only its metadata is decoded."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -48,7 +48,7 @@ class DeviceClass(Object, frozen=True, kw_only=True):
 
 
 class CapacityRequests(Part, frozen=True, kw_only=True):
-    """Requested amounts of each device's capacity."""
+    """The requested amounts of each device's capacity."""
 
     requests: dict[str, Quantity] | None = None
 
@@ -149,7 +149,8 @@ class ClaimConsumer(Part, frozen=True, kw_only=True):
 
 
 class ResourceClaimStatus(Part, frozen=True, kw_only=True):
-    """Without an allocation the claim is pending. Only consumers in ``reserved_for`` may use it."""
+    """The allocation of a claim and its consumers. Without an allocation the claim is pending. Only
+    consumers in ``reserved_for`` may use it."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()
@@ -176,7 +177,7 @@ class ResourceClaimTemplate(Object, frozen=True, kw_only=True):
 
 
 class DeviceAttribute(Part, frozen=True, kw_only=True):
-    """An attribute of a device; exactly one field is set."""
+    """The value of a device's attribute; exactly one field is set."""
 
     int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")

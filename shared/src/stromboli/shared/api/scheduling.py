@@ -76,7 +76,7 @@ class NodeGroupTerms(Part, frozen=True, kw_only=True):
 
 
 class QueueAffinity(Part, frozen=True, kw_only=True):
-    """Node groups that a queue's pods may use, and those that they avoid."""
+    """Node groups that a queue's pods may use, and node groups that they avoid."""
 
     node_group_affinity: NodeGroupTerms = NodeGroupTerms()
     node_group_anti_affinity: NodeGroupTerms = NodeGroupTerms()

@@ -1,7 +1,7 @@
-"""Reduces manifests to the fields that the scheduler reads, so that decisions can be reproduced
-elsewhere.
+"""Reduces manifests to the fields that the scheduler reads, so that its decisions can be reproduced
+on another machine.
 
-The Structs have no field for environment variables, commands or contents of volumes. Annotations
+The Structs have no fields for environment variables, commands or contents of volumes. Annotations
 may contain anything, such as kubectl's copy of the whole object, so only scheduling annotations are
 kept. Messages of conditions are removed.
 """
@@ -25,7 +25,7 @@ CLAIM_KINDS: tuple[Kind[Any], ...] = (
     kinds.RESOURCE_SLICES,
     kinds.RESOURCE_CLAIMS,
 )
-"""Kinds that determine volumes and devices of pods."""
+"""Kinds that describe the volumes and devices of pods."""
 
 SCHEDULING_KINDS: tuple[Kind[Any], ...] = (
     kinds.NODES,

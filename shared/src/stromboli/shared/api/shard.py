@@ -11,7 +11,7 @@ class NodeShardSpec(Part, frozen=True, kw_only=True):
 
 
 class NodeShardStatus(Part, frozen=True, kw_only=True):
-    """The nodes that the scheduler uses now: another one may use a node only after it is
+    """The nodes that the scheduler uses now. Another scheduler may use a node only after it is
     released.
     """
 

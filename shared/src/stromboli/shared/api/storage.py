@@ -1,4 +1,4 @@
-"""Volumes, claims and storage classes: the fields that placing pods needs."""
+"""Volumes, claims and storage classes: the fields that scheduling needs."""
 
 from stromboli.shared.api.core import LabelSelector, NodeSelector, Quantity, ResourceRequirements
 from stromboli.shared.api.meta import Int64, Object, Part
@@ -41,7 +41,7 @@ class PersistentVolumeSpec(Part, frozen=True, kw_only=True):
 
 
 class PersistentVolumeStatus(Part, frozen=True, kw_only=True):
-    """Available, Bound, Released or Failed; empty counts as Available."""
+    """The volume's phase: Available, Bound, Released or Failed; empty counts as Available."""
 
     phase: str = ""
 
@@ -65,7 +65,7 @@ class PersistentVolumeClaimSpec(Part, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimStatus(Part, frozen=True, kw_only=True):
-    """``Bound`` once claim and volume refer to each other."""
+    """The claim's phase: ``Bound`` once claim and volume refer to each other."""
 
     phase: str = ""
 
@@ -126,8 +126,8 @@ class CSINode(Object, frozen=True, kw_only=True):
 
 
 class CSIDriverSpec(Part, frozen=True, kw_only=True):
-    """``storage_capacity``: the driver publishes capacities per node, which the scheduler must
-    check.
+    """``storage_capacity``: whether the driver publishes capacities per node, which the scheduler
+    must check.
     """
 
     storage_capacity: bool = False

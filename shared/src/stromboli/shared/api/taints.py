@@ -12,8 +12,8 @@ NOT_READY = core.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 
 
 def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool:
-    """Whether the taint does not repel the pod: it is tolerated, or its effect is only a
-    preference.
+    """Whether the taint allows a pod with these tolerations: it is tolerated, or its effect is only
+    a preference.
     """
     return taint.effect not in _REPELLING or any(
         (not toleration.effect or toleration.effect == taint.effect)
@@ -27,7 +27,7 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
 
 
 def rejection(node: core.Node, tolerations: Sequence[core.Toleration]) -> str:
-    """Why the node takes no new pod with these tolerations; empty if it does."""
+    """Why the node accepts no new pod with these tolerations; empty if it does."""
     name = node.metadata.name
     conditions = node.status.conditions
     is_ready = all(each.type != "Ready" or each.status == "True" for each in conditions)

@@ -9,11 +9,10 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One pod of a task index.
 
     ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (deleted
-    without an observed end). ``reason``: why it ends, as in ``batch.events``. Times are None until
-    the state is reached, and where it was not observed; ``created_at`` is then the object's
-    creation time in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``detail``:
-    for whom an evicted pod makes room. ``devices``: resource -> ids of the devices that were
-    assigned.
+    without an observed end). ``reason``: why the pod ended, as in ``batch.events``. Times are None
+    if the state was not reached or not observed; ``created_at`` is then the object's creation time
+    in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``detail``: why and for which
+    job or queue a pod was evicted. ``devices``: resource -> ids of the devices that were assigned.
     """
 
     task: str
@@ -41,8 +40,8 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A job's tasks by name and index, each with its attempts in order, also after the job is
-    deleted.
+    """A job's tasks by name and index, each with its attempts in order. Available even after the
+    job is deleted.
 
     ``complete``: all retained records have been read. ``earlier``: uids of earlier jobs of the same
     name that are still retained, newest first.

@@ -40,8 +40,8 @@ class HyperNodeSpec(Part, frozen=True, kw_only=True):
 
 
 class HyperNodeStatus(Part, frozen=True, kw_only=True):
-    """``node_count``: nodes in it, including those of HyperNodes below it. ``conditions``: Ready,
-    or what is wrong with its members.
+    """``node_count``: the number of nodes in the HyperNode, including those of HyperNodes below it.
+    ``conditions``: Ready or, if members are invalid, which and why.
     """
 
     node_count: Int64 = 0

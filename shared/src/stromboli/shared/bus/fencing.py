@@ -4,12 +4,12 @@ A writer's *epoch* is its fencing token: a number in the id of each of its recor
 readers apply the same rules:
 
 1. A writer appends ``opened`` to its main topic. The record carries ``floor``, one more than the
-   highest epoch on any topic of that writer. The epoch is max(offset, floor). A writer that finds
-   another ``opened`` between its reading of the floor and its own record opens again. So each
-   ``opened`` in use determines its epoch without its predecessors, which retention and compaction
+   highest epoch on any topic of that writer. The epoch is max(offset, floor). If another ``opened``
+   was appended between reading the floor and its own record, the writer opens again. So each
+   ``opened`` in use determines its epoch without the earlier ones, which retention and compaction
    remove.
-2. Hence epochs never decrease, even where a topic was deleted and created again: another topic of
-   the same writer still shows the highest one.
+2. Hence epochs never decrease, even if a topic is deleted and created again: the other topics of
+   the same writer still contain the highest epoch.
 3. When it opens, the writer announces its epoch on each of its other topics (``EpochAnnounced``),
    and again on a topic that was deleted and created again.
 4. Readers drop a record whose epoch is lower than the highest one of its topic (a paused writer
@@ -19,10 +19,10 @@ readers apply the same rules:
 5. Readers reset a topic's epochs only when its topic id has changed: it was deleted and created
    again.
 6. Readers drop a record that names another Kubernetes cluster (``ce_cluster``), whatever its epoch:
-   two clusters that share topics by mistake do not mix, and a foreign ``opened`` replaces no writer
-   of this cluster. Topics of external clients are exempt.
+   so two clusters that share topics by mistake do not affect each other, and ``opened`` of another
+   cluster fences no writer of this cluster. Topics of external clients are exempt.
 
-Admission's replicas write side by side: only rule 6 applies to their topics.
+Admission's replicas write concurrently: only rule 6 applies to their topics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,8 +41,9 @@ _foreign_records = telemetry.meter.create_counter(
 )
 
 TAIL_RECORDS = 32
-"""Records at a topic's end in which an opening writer looks for the highest epoch. A replaced
-writer appends only a few records after its successor's before it notices."""
+"""Number of records at a topic's end in which an opening writer looks for the highest epoch. A
+replaced writer appends only a few records after its successor's before it detects the
+replacement."""
 
 
 class Fence:
@@ -75,7 +76,7 @@ class Fence:
 
     def passes(self, record: envelope.Record) -> bool:
         """Whether the record is accepted. A record without a valid epoch is accepted: it does not
-        decode as a message, so its key becomes *unknown*, which must be noticed."""
+        decode as a message, and readers must mark its key as *unknown*."""
         topic = record.topic
         if is_foreign(record, self._cluster_name):
             _foreign_records.add(1, {"topic": topic.name})

@@ -1,4 +1,5 @@
-"""Materialization that survives failures of the log: every service reads its state through this."""
+"""Materialization with retries after failures of the log. Every service reads its state through
+this module."""
 
 import asyncio
 import contextlib
@@ -12,8 +13,9 @@ from stromboli.shared.runtime import runtime
 async def end_offsets(
     bus: port.Bus, wanted: Sequence[topics.Topic], health: runtime.Health
 ) -> Mapping[str, int]:
-    """Topic name -> the current end offset. A new leader reads up to there before it acts: its
-    predecessor acted on all of these records, and an object that is not read yet is not absent.
+    """Topic name -> the current end offset. A new leader reads up to these offsets before it acts:
+    the previous leader acted on all of these records, and an object that was not read yet must not
+    be treated as absent.
     """
 
     async def end(topic: topics.Topic) -> tuple[str, int]:
@@ -24,7 +26,7 @@ async def end_offsets(
 
 
 def fail_on_recreated(recreated: Collection[str]) -> None:
-    """Raises LogLostError: state derived from these topics is void."""
+    """Raise LogLostError, since state derived from these topics is void."""
     names = ", ".join(sorted(recreated))
     raise errors.LogLostError(f"read {names}", "the topic was recreated or truncated")
 

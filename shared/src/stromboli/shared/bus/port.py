@@ -1,7 +1,7 @@
 """The port to the log.
 
-Every adapter keeps these promises; the contract suite ``stromboli.testkit.contracts.bus`` tests
-them.
+Every adapter provides these guarantees; the contract suite ``stromboli.testkit.contracts.bus``
+tests them.
 
 * A topic keeps the order in which its records were acknowledged. Records for which ``append`` has
   returned are durable. Records of one writer are in the order of the calls.
@@ -10,19 +10,18 @@ them.
   was deleted and created again. Readers drop records with an epoch below the highest one of the
   topic, so a paused writer is fenced, and records with an epoch that was not announced; see
   ``fencing``.
-* ``materialize`` reads from the start (or from a given position) to the end offsets of the moment
-  it began, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
+* ``materialize`` reads from the start (or from a given position) to the end offsets at the time of
+  the call, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
   record, because compaction may have removed the last one.
-* ``consume`` gives every record of a topic to a group at least once. Records that are finished
-  without a gap are committed, so a restart begins at the lowest unfinished offset. Opening a
-  consumer replaces the earlier ones of its group: their commits are refused, and they end with
-  ReplacedError.
-* Positions and commits carry epochs, so a reader that was away does not accept a replaced writer;
-  and topic ids, so a reader that resumes in a topic that was deleted and created again begins at
-  its start.
+* ``consume`` gives every record of a topic to a group at least once. The committed offset is the
+  lowest unfinished one, where a restart begins. Opening a consumer replaces the earlier consumers
+  of its group: their commits are rejected, and they end with ReplacedError.
+* Positions and commits contain epochs, so that a reader that resumes does not accept a replaced
+  writer. They contain topic ids, so that a reader that resumes on a topic that was deleted and
+  created again begins at its start.
 * A topic that is deleted and created again while it is read is read from its start, and its name is
-  in ``Batch.recreated``: state derived from the earlier records is void. Its reader creates a topic
-  that is deleted.
+  in ``Batch.recreated``: state derived from the earlier records is void. A reader recreates its
+  topics if they are deleted.
 * Records of external clients on their own topics are returned unchanged, whatever their headers.
 * There is no order across topics.
 """
@@ -71,7 +70,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 START = Position()
-"""Everything from the start."""
+"""The start of all topics."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -79,12 +78,13 @@ class Batch(msgspec.Struct, frozen=True):
 
     ``position``: where to continue. A batch may be empty and only report its position or
     ``caught_up``. ``fenced``: records of replaced writers and of other clusters, which are not in
-    ``records``. Only the topic's writer uses them: compaction keeps the last record of a key, so it
-    has to repeat what they hide. ``recreated``: topics that were deleted and created again since
-    the batch before, or that lost their tail; they are read from their start again, and state
-    derived from them is void. ``at_end``: topic name -> the time, by the clock of the event loop,
-    at which the reader had read the whole topic before it read this batch; records of the batch
-    were appended after that time. A topic without an entry was never read to its end.
+    ``records``. Only the topic's writer uses them: compaction keeps the last record of a key, so
+    the writer has to repeat the records that they replaced. ``recreated``: topics that were deleted
+    and created again since the previous batch, or that lost their tail; they are read from their
+    start again, and state derived from them is void. ``at_end``: topic name -> the time, by the
+    clock of the event loop, at which the reader had read the whole topic before it read this batch;
+    records of the batch were appended after that time. A topic without an entry was never read to
+    its end.
     """
 
     records: tuple[envelope.Record, ...]
@@ -101,11 +101,11 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Writer(Protocol):
-    """The only appender of a service, from ``open_writer`` until its process ends."""
+    """The single writer of a service, from ``open_writer`` until its process ends."""
 
     @property
     def epoch(self) -> int:
-        """The fencing token in the ids of all its records."""
+        """The writer's epoch: the fencing token in the ids of all its records."""
 
     @property
     def opened_at(self) -> int:
@@ -114,11 +114,11 @@ class Writer(Protocol):
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all records are acknowledged.
 
-        Raises TransientError when the log is unavailable or was left: some records may be appended
-        nevertheless, so a repetition is at least once. Raises LogLostError when the main topic was
-        deleted and created again: open another writer. Raises TooLargeError, and appends nothing,
-        if one draft exceeds ``topics.RECORD_BYTES``. Raises ValueError for the topic of another
-        service.
+        Raises TransientError if the log is unavailable or its context was exited. Some records may
+        have been appended nevertheless, so retrying is at least once. Raises LogLostError when the
+        main topic was deleted and created again: open another writer. Raises TooLargeError, and
+        appends nothing, if one draft exceeds ``topics.RECORD_BYTES``. Raises ValueError for the
+        topic of another service.
         """
 
 
@@ -157,7 +157,7 @@ class Bus(Protocol):
     def materialize(
         self, wanted: Sequence[topics.Topic], start: Position = START
     ) -> AsyncGenerator[Batch, None]:
-        """Build state: all records from ``start``, then new ones."""
+        """Read all records from ``start``, then new ones, to build state from them."""
 
     def consume(
         self, topic: topics.Topic, group: str
@@ -165,7 +165,7 @@ class Bus(Protocol):
         """Process each record of ``topic`` once for ``group``."""
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record of a topic without announcements of epochs; None if there is none."""
+        """The newest record of a topic, ignoring epoch announcements; None if there is none."""
 
     async def is_reachable(self) -> bool:
         """Whether the log responds now; for readiness, never raises."""

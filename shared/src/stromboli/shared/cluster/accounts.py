@@ -1,8 +1,8 @@
 """The port for authentication and authorization: the cluster's accounts and RBAC rights.
 
-Every adapter keeps these promises, tested by the contract suite
-``stromboli.testkit.contracts.accounts``: a token is valid only for the audience it was issued for;
-rights are those of Kubernetes' RBAC. A check that cannot be completed raises an error, so that
+Every adapter provides these guarantees, which the contract suite
+``stromboli.testkit.contracts.accounts`` tests: a token is valid only for the audience it was issued
+for; rights are those of Kubernetes' RBAC. A check that cannot be completed raises an error, so that
 *unknown* is never treated as *allowed*.
 """
 
@@ -15,7 +15,7 @@ from stromboli.shared.api.kinds import Kind
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """An authenticated user as the cluster knows it: the subject of rights."""
+    """An authenticated user of the cluster: the subject of RBAC rights."""
 
     name: str
     uid: str = ""
@@ -51,7 +51,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """The resource as RBAC spells it, such as ``pods/log``."""
+        """The resource in RBAC's notation, such as ``pods/log``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def denial_message(self, user: str) -> str:
@@ -62,7 +62,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rule(self) -> str:
-        """The RBAC rule that grants it, and the kind of role it belongs to."""
+        """The RBAC rule that grants the right, and the kind of role to put it in, as text."""
         role = f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
         group = self.group or '""'
         return (
@@ -74,7 +74,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 def right(
     verb: str, kind: Kind[Any], namespace: str = "", name: str = "", subresource: str = ""
 ) -> Right:
-    """The right to a verb on a kind."""
+    """The right to use a verb on a kind, or on an object of it."""
     return Right(
         verb=verb,
         group=kind.group,

@@ -1,6 +1,6 @@
 """The port to running pods: commands in containers and connections to ports.
 
-Beside ``Cluster``, since services never open sessions: the user's own client does, with the user's
+Separate from ``Cluster``, since services never open sessions: only clients do, with the user's
 rights. Every method raises the errors of ``stromboli.shared.errors``.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A command to run in a container. ``container`` may be empty if the pod has only one.
 
-    ``tty``: on a terminal of its own, where stderr is part of stdout. Without ``stdin`` the command
+    ``tty``: run it on a new terminal, where stderr is part of stdout. Without ``stdin`` the command
     reads an empty input.
     """
 
@@ -35,20 +35,21 @@ class ExecSession(Protocol):
     """A running command. Leaving its context ends the session."""
 
     async def write(self, data: bytes) -> None:
-        """Write to stdin. Ignored after the command has closed it."""
+        """Write to stdin. The data is ignored once the command has closed stdin."""
 
     async def close_stdin(self) -> None:
-        """Let the command read the end of its input."""
+        """Close stdin, so that the command reads the end of its input."""
 
     async def resize(self, columns: int, rows: int) -> None:
         """Set the size of the terminal."""
 
     def output(self) -> AsyncGenerator[Chunk, None]:
-        """The output until the command has ended, in order within each stream. Once only."""
+        """The output until the command has ended, in order within each stream. May be called
+        once."""
 
     def exit_code(self) -> int:
-        """The exit code of the command, once the output has ended; 128 plus the number after a
-        signal. Raises UnavailableError if the connection broke before, and InvalidError if the
+        """The exit code of the command, once the output has ended; after a signal, 128 plus its
+        number. Raises UnavailableError if the connection broke before, and InvalidError if the
         command could not be started.
         """
 
@@ -60,7 +61,7 @@ class PodConnection(Protocol):
         """The next bytes; empty at the end. Raises InvalidError if the port refuses connections."""
 
     async def write(self, data: bytes) -> None:
-        """Send bytes. Ignored after the pod has closed the connection."""
+        """Send bytes. They are ignored once the pod has closed the connection."""
 
 
 class PodSessions(Protocol):
@@ -72,7 +73,7 @@ class PodSessions(Protocol):
         """Run a command with the environment and working directory of its container.
 
         Entering raises NotFoundError, ForbiddenError, UnavailableError, or InvalidError for a
-        container that does not exist or does not run.
+        container that does not exist or is not running.
         """
 
     def connect(

@@ -1,9 +1,10 @@
 """The port to the Kubernetes API.
 
-Objects cross it as JSON bytes; ``kind.decode`` reads them. Every adapter keeps these promises,
-tested by the contract suite ``stromboli.testkit.contracts.cluster``: optimistic concurrency by
-resourceVersion, uid preconditions, watches that resume, owner references, finalizers, status and
-binding subresources, admission webhooks, structural defaults and schemas of our CRDs.
+Objects are passed as JSON bytes; ``kind.decode`` decodes them. Every adapter provides these
+guarantees, which the contract suite ``stromboli.testkit.contracts.cluster`` tests: optimistic
+concurrency by resourceVersion, uid preconditions, watches that resume, owner references,
+finalizers, status and binding subresources, admission webhooks, structural defaults and schemas of
+our CRDs.
 
 Every method raises the errors of ``stromboli.shared.errors`` and no error of the client library.
 """
@@ -46,14 +47,14 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a container's output to read.
+    """Selects a part of a container's output.
 
     ``container`` may be empty if the pod has only one. ``follow``: continue until the container
     ends. ``previous``: the output before its last restart. ``tail_lines``: only its last lines.
     ``timestamps``: each line begins with the time at which it arrived (RFC 3339 in UTC) and a
-    space. ``since``: only lines from then on.
-    ``uid``: the pod must have this uid. A deleted pod is found if its node keeps the output of
-    deleted pods, which kubelets of Kubernetes do not; NotFoundError if it is not kept.
+    space. ``since``: only lines from this time on. ``uid``: the pod must have this uid. A deleted
+    pod is found if its node keeps the output of deleted pods, which kubelets of Kubernetes do not;
+    NotFoundError if it is not kept.
     """
 
     container: str = ""
@@ -69,7 +70,7 @@ class Cluster(Protocol):
     """A connection to one cluster, as one account. Use as an async context manager."""
 
     async def __aenter__(self) -> Self:
-        """Open the connection; does not call the server yet."""
+        """Open the connection, without a request to the server."""
 
     async def __aexit__(
         self,
@@ -77,7 +78,7 @@ class Cluster(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the connection."""
 
     async def get(self, kind: AnyKind, namespace: str, name: str) -> bytes:
         """One object. Raises NotFoundError."""
@@ -85,7 +86,7 @@ class Cluster(Protocol):
     async def list(
         self, kind: AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
-        """All objects (of a namespace, with these labels) in one consistent view."""
+        """All objects (of a namespace, with these labels) as of one resourceVersion."""
 
     async def page(
         self,
@@ -99,9 +100,9 @@ class Cluster(Protocol):
         """At most ``limit`` objects in the order of their names, after the page whose ``next`` is
         ``after``.
 
-        Over all pages, an object that exists throughout is returned exactly once, whatever else
-        changes. Raises ExpiredError for an ``after`` that is too old (begin again), InvalidError
-        for an invalid one.
+        Over all pages, an object that exists during the whole time is returned exactly once, even
+        if others change. Raises ExpiredError for an ``after`` that is too old (begin again),
+        InvalidError for an invalid one.
         """
 
     def watch(self, kind: AnyKind, resource_version: str) -> AsyncGenerator[WatchEvent, None]:
@@ -116,7 +117,7 @@ class Cluster(Protocol):
     ) -> bytes:
         """Create; returns the object as stored. Raises AlreadyExistsError, InvalidError.
 
-        ``dry_run``: defaults, webhooks and validation as for a create, and nothing is stored.
+        ``dry_run``: apply defaults, webhooks and validation as for a create, and store nothing.
         """
 
     async def patch(
@@ -145,7 +146,8 @@ class Cluster(Protocol):
         grace_seconds: int | None = None,
         propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
     ) -> None:
-        """Delete if the uid is this one. Raises NotFoundError, ConflictError (another uid)."""
+        """Delete an object, if it has this uid. Raises NotFoundError, ConflictError (another
+        uid)."""
 
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
@@ -172,7 +174,7 @@ class Cluster(Protocol):
         """Chunks of a container's stdout and stderr, in the order of arrival.
 
         Entering raises NotFoundError, or InvalidError for a container that does not exist, is not
-        named although there are several, or has not started yet; the log of a pod without a node
+        named although the pod has several, or has not started yet; the log of a pod without a node
         may be empty instead. The stream ends when the connection breaks.
         """
 

@@ -1,4 +1,4 @@
-"""Kubernetes' remote command protocol over WebSockets, as values. Sends nothing.
+"""Encodes and decodes the messages of Kubernetes' remote command protocol over WebSockets. Pure.
 
 Each binary message is one channel number and data (``v4.channel.k8s.io``). Version 5 adds the
 message ``255, channel``, which closes a channel: without it a command cannot read the end of its
@@ -14,7 +14,8 @@ k8s.io/kubelet/pkg/cri/streaming.
 import msgspec
 
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""In the order of preference. API servers offer version 5 since Kubernetes 1.30."""
+"""Protocol versions in the order of preference. API servers support version 5 since Kubernetes
+1.30."""
 FORWARD_PROTOCOL = "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 DATA, FORWARD_ERROR = 0, 1
@@ -62,7 +63,7 @@ class Size(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def status_of(exit_code: int) -> Status:
-    """The status of a command that ran."""
+    """The status of a command that ran, from its exit code."""
     if exit_code == 0:
         return Status(status="Success")
     return Status(
@@ -74,7 +75,7 @@ def status_of(exit_code: int) -> Status:
 
 
 def frame(channel: int, data: bytes) -> bytes:
-    """One message."""
+    """The message with this data on a channel."""
     return bytes((channel,)) + data
 
 

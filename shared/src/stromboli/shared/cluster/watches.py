@@ -1,4 +1,4 @@
-"""Closing and pacing of endless watches."""
+"""Closes watches reliably, and delays retries of rejected ones."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,8 @@ from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 
 SHORT_WATCH_S = 1.0
-"""A watch that the server ends sooner counts as rejected: usual are five minutes."""
+"""Seconds: a watch that the server ends sooner counts as rejected. Watches usually last five
+minutes."""
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 HIGHEST = 65_535
-"""Above any kernel's CPU numbers; a list beyond it is invalid and would exhaust the memory."""
+"""An upper bound of CPU numbers, above that of any kernel. A list with a higher number is invalid;
+expanding it could exhaust the memory."""
 
 
 def parsed(text: str) -> frozenset[int]:

@@ -2,15 +2,15 @@
 
 The grammar is that of Kubernetes (the standard parser of robfig/cron): five fields of ``*``, ``?``,
 numbers, ranges, steps, lists, names of months and days; descriptors such as ``@daily``; and
-``@every 1h30m``, counted from an anchor, so that a restart changes no time.
+``@every 1h30m``, counted from a fixed time, so that a restart does not change the times.
 
-Changes of the clock (daylight saving) are handled as in Debian's cron. A schedule for fixed times
-of day runs once on such days: immediately after the change if its time is skipped, the first time
-if it occurs twice. A schedule whose minute or hour begins with ``*`` follows elapsed time.
+Clock changes for daylight saving are handled as in Debian's cron. A schedule for fixed times of day
+runs once on such days: immediately after the change if its time is skipped, at the first occurrence
+if its time occurs twice. A schedule whose minute or hour begins with ``*`` follows elapsed time.
 
-cronsim iterates over the times. It steps in hours, and so misses times where the clock changes by
-half an hour. Therefore a schedule that follows elapsed time is iterated once for each UTC offset of
-its zone, and of each iteration only the times with that offset are used.
+The library cronsim iterates over the times. It steps in hours, and so misses times if the clock
+changes by half an hour. Therefore a schedule that follows elapsed time is iterated once for each
+UTC offset of its zone, and only the times with that offset are used.
 """
 
 import functools
@@ -27,7 +27,7 @@ from stromboli.shared import decoding
 from stromboli.shared.formats import durations
 
 MOST_MISSED = 100
-"""Missed times are counted up to this number."""
+"""Maximum count of missed times."""
 DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -41,12 +41,12 @@ _EVERY = "@every "
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _CLOCK_CHANGE = timedelta(hours=3)
-"""Upper bound of any change of the clock."""
+"""Upper bound of any clock change."""
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One of the five fields: its lowest and highest value, and the names of values from ``low``
-    on. ``is_day``: a day field; both day fields must match only if one of them is ``*``.
+    """One of the five fields: its lowest and highest value, and the names of its values, beginning
+    with ``low``. ``is_day``: a day field; both day fields must match only if one of them is ``*``.
     """
 
     name: str
@@ -63,7 +63,7 @@ FIELDS = (
     Field("month", 1, 12, _MONTHS),
     Field("day of week", 0, 6, _DAYS, is_day=True),
 )
-"""In the order of a schedule."""
+"""The fields in the order in which a schedule has them."""
 
 
 def problem(text: str) -> str | None:
@@ -109,7 +109,9 @@ class Schedule:
             try:
                 self._walk(self._anchor, is_back=False)
             except cronsim.CronSimError:
-                raise ValueError(f"the schedule {text!r} names a day that no month has") from None
+                raise ValueError(
+                    f"the schedule {text!r} never occurs: no month has this day"
+                ) from None
 
     def next_after(self, at: datetime) -> datetime | None:
         """The first time after ``at``; None if there is none for decades."""
@@ -127,7 +129,8 @@ class Schedule:
         return last_one if last_one is not None and last_one > after else None
 
     def count(self, after: datetime, until: datetime) -> int:
-        """The number of times in between, at most ``MOST_MISSED + 1``."""
+        """The number of times later than ``after`` and not later than ``until``, at most
+        ``MOST_MISSED + 1``."""
         times = itertools.takewhile(lambda at: at <= until, self._after(after))
         return sum(1 for _ in itertools.islice(times, MOST_MISSED + 1))
 
@@ -144,8 +147,8 @@ class Schedule:
                 yield found
 
     def _walk(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
-        """Times from ``begin`` forwards or backwards, in UTC. Near a change of the clock it begins
-        earlier: in local time, an instant after the change may appear to precede it.
+        """Times from ``begin`` forwards or backwards, in UTC. Near a clock change the iteration
+        begins earlier, since an instant after the change may have an earlier local time.
         """
         if self._follows_time:
             return self._walk_all(begin, is_back=is_back)
@@ -158,7 +161,7 @@ class Schedule:
         return (at.astimezone(UTC) for at in found)
 
     def _walk_all(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
-        """The same for a schedule that follows elapsed time."""
+        """As ``_walk``, for a schedule that follows elapsed time."""
         walks = (
             self._walk_with(offset, begin, is_back=is_back)
             for offset in _offsets(self._zone, begin.year)
@@ -176,16 +179,14 @@ class Schedule:
 
 @functools.lru_cache(maxsize=1024)
 def _offsets(zone: zoneinfo.ZoneInfo, year: int) -> frozenset[timedelta]:
-    """All offsets that a zone has from the year before to the year after the next."""
+    """All UTC offsets that a zone has from the year before ``year`` to two years after it."""
     days = (datetime(year - 1, 1, 1, tzinfo=UTC) + timedelta(days=7 * it) for it in range(4 * 53))
     found = (day.astimezone(zone).utcoffset() for day in days)
     return frozenset(it for it in found if it is not None)
 
 
 def _interval(text: str) -> timedelta | None:
-    """The length of ``@every``: at least a whole second, because shorter ones would always be
-    due.
-    """
+    """The interval of ``@every``: at least one second, since a shorter one would always be due."""
     length = text.removeprefix(_EVERY)
     if length == text or length[:1] in ("+", "-"):
         return None
@@ -197,7 +198,7 @@ def _interval(text: str) -> timedelta | None:
 
 
 def _span(item: str, field: Field) -> range | None:
-    """The values of ``*``, ``?``, ``n``, ``n-m``, each with an optional ``/step``; None if
+    """The values of a list item ``*``, ``?``, ``n`` or ``n-m`` with an optional ``/step``; None if
     invalid.
     """
     span, slash, step = item.partition("/")

@@ -16,9 +16,9 @@ _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
 )
 MOST_LEVELS = 100
-"""The same limit as admission's; PyYAML and JSON encoders recurse."""
+"""Maximum nesting, as in admission; PyYAML and JSON encoders recurse."""
 MOST_PARTS = 200_000
-"""Limit of the values in one document; an object of 3 MB has fewer."""
+"""Maximum number of values in one document; an object of 3 MB has fewer."""
 _STEP = re.compile(r'\["([^"]*)"\]|\[(\d+)\]|([^.\[\]]+)')
 
 
@@ -33,7 +33,7 @@ class DocumentError(ValueError):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """A document's YAML tree, which knows the lines of its parts."""
+    """The YAML tree of a document, with the source lines of its parts."""
 
     node: yaml.Node
 
@@ -43,8 +43,8 @@ class Tree(msgspec.Struct, frozen=True):
         return _line(self.node)
 
     def line_at(self, path: str) -> int:
-        """The line of a path such as ``spec.tasks[0].name``, or of its nearest existing parent.
-        Greedy, because a path may contain an unquoted key with dots.
+        """The line of a path such as ``spec.tasks[0].name``, or of its nearest existing parent. The
+        longest matching key is taken, because a path may contain an unquoted key with dots.
         """
         steps = [quoted or index or word for quoted, index, word in _STEP.findall(path)]
         node, line = self.node, self.line
@@ -78,7 +78,7 @@ def read(text: str) -> Iterator[tuple[Any, Tree]]:
         raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        what = error.problem or error.context or "cannot be read"
+        what = error.problem or error.context or "cannot be decoded"
         raise DocumentError(
             mark.line + 1 if mark else 1, f"not YAML: {what}", "correct this line"
         ) from None
@@ -99,7 +99,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As PyYAML's, with limits. Raises DocumentError."""
+        """As in PyYAML, with the limits of this module. Raises DocumentError."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML has no types
         line = event.start_mark.line + 1
         is_alias = isinstance(event, yaml.AliasEvent)
@@ -111,10 +111,12 @@ class _Loader(yaml.SafeLoader):
         if node is None:
             return None
         if is_alias and node not in self._sizes:
-            raise DocumentError(line, "an alias within its own anchor", "write it out")
+            raise DocumentError(
+                line, "an alias refers to the anchor that contains it", "write the value out"
+            )
         self._parts += self._sizes[node] if is_alias else 1
         if self._parts > MOST_PARTS:
-            what = f"over {MOST_PARTS} values once aliases are replaced"
+            what = f"more than {MOST_PARTS} values after expanding aliases"
             raise DocumentError(line, what, "split the document, or use fewer aliases")
         self._sizes[node] = self._parts - before
         return node
@@ -141,7 +143,7 @@ def _check_keys(node: yaml.Node) -> None:
     todo, seen = [node], set()
     while todo:
         node = todo.pop()
-        if id(node) in seen:  # an anchor used again
+        if id(node) in seen:  # the node of an alias was checked already
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
@@ -155,15 +157,13 @@ def _check_mapping(node: yaml.MappingNode) -> None:
     lines: dict[str, int] = {}
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise DocumentError(
-                _line(key), "a key that is not text", "write a plain word as the key"
-            )
+            raise DocumentError(_line(key), "a key is not text", "use a plain word as the key")
         if key.tag == _MERGE:
             continue
         if first := lines.get(key.value):
             raise DocumentError(
                 _line(key),
-                f"{key.value!r} is duplicate, first used in line {first}",
+                f"key {key.value!r} is duplicate, first used in line {first}",
                 "keep one of them",
             )
         lines[key.value] = _line(key)

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 LONGEST_S = 1000 * 365 * 24 * 3600
-"""A thousand years: such a time can still be computed, and is never reached."""
+"""Longest accepted duration, a thousand years: times that far ahead can be computed and are never
+reached."""
 LONGEST_TEXT = 100
 _SECONDS = {
     "ns": Fraction(1, 10**9),
@@ -21,14 +22,14 @@ _SECONDS = {
 
 
 def duration(text: str) -> timedelta:
-    """The duration, to the microsecond.
+    """Parse a duration, with a precision of one microsecond.
 
-    Raises ValueError that names the text and the accepted form.
+    Raises ValueError, which names the text and the accepted form.
     """
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return timedelta()
-    if len(rest) > LONGEST_TEXT:  # checked first: the search takes quadratic time
+    if len(rest) > LONGEST_TEXT:  # checked first, since the search takes quadratic time
         raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any accepted duration")
     parts = _PART.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
@@ -43,7 +44,7 @@ def duration(text: str) -> timedelta:
 
 
 def later(at: datetime, seconds: int) -> datetime:
-    """``at`` plus ``seconds`` (which may be negative), limited to a thousand years: specs may
-    contain any number, and the calendar ends.
+    """``at`` plus ``seconds`` (which may be negative), limited to a thousand years, since specs may
+    contain any number and datetime has a limited range.
     """
     return at + timedelta(seconds=max(-LONGEST_S, min(seconds, LONGEST_S)))

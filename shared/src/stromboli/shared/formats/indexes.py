@@ -12,8 +12,8 @@ import msgspec
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 FORM = "indexes such as 0-999, 1,3,5-7 or 0-100:10"
 MOST = 10_000
-"""Limit of the indexes of one array: if every other one fails, the progress takes 50 kB, far below
-the size limit of an object.
+"""Maximum number of indexes of one array: if every second index fails, the progress takes 50 kB,
+far below the size limit of an object.
 """
 BOUNDS = f"1 to {MOST} of them"
 

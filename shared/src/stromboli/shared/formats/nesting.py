@@ -1,8 +1,8 @@
-"""Decodes the outer levels of JSON documents that are nested too deeply for a decoder.
+"""Extracts the outer levels of JSON documents that are nested too deeply for a decoder.
 
-An API server stores up to 10,000 levels where a schema preserves unknown fields, and decoders
-recurse. One such object must not make the others of its list unreadable. Costs O(bytes) with little
-memory.
+If a schema preserves unknown fields, an API server stores up to 10,000 levels, while decoders
+recurse and fail. One such object must not make the other objects of a list unreadable. Costs
+O(bytes) time and little memory.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Regular expressions of users, in Go's syntax and matched in linear time.
+"""Regular expressions from users, in Go's syntax and matched in linear time.
 
 Volcano matches with Go's ``regexp``, which is RE2: a match takes time linear in the text, for any
 pattern. Python's ``re`` backtracks, so that ``(a+)+$`` on a name of 253 characters never ends. RE2
@@ -13,13 +13,13 @@ from typing import Protocol
 import re2
 
 MAX_LENGTH = 4096
-"""Characters of a pattern."""
+"""Maximum length of a pattern in characters."""
 MAX_INSTRUCTIONS = 2000
-"""Instructions of a compiled pattern. A list of 40 node names has about 800."""
+"""Maximum number of instructions of a compiled pattern. A list of 40 node names has about 800."""
 MAX_MEMORY = 2**20
-"""Bytes that a match may use for its states; beyond it, a match takes longer and no more memory."""
+"""Bytes that a match may use for its states; if it needs more, it takes longer instead."""
 MAX_SHOWN = 100
-"""Characters of a pattern that an error shows."""
+"""Number of characters of a pattern that an error message shows."""
 
 
 class Pattern(Protocol):
@@ -45,7 +45,9 @@ def compile_pattern(pattern: str) -> Pattern:
     except UnicodeEncodeError as error:
         raise ValueError(f"{_shown(pattern)} is not valid Unicode") from error
     if compiled.programsize > MAX_INSTRUCTIONS:
-        raise ValueError(f"{_shown(pattern)} is too large: repeat less or split it over members")
+        raise ValueError(
+            f"{_shown(pattern)} is too large: repeat less or split it into several members"
+        )
     found: Pattern = compiled
     return found
 
@@ -55,7 +57,7 @@ def _shown(pattern: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """RE2's message, which is bytes and may repeat the whole pattern."""
+    """The text of RE2's error, which is bytes and may contain the whole pattern."""
     message = error.args[0] if error.args else b""
     text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     return text[:MAX_SHOWN]

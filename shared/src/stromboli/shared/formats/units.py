@@ -19,14 +19,15 @@ _QUANTITY = re.compile(
 LARGEST = 2**63 - 1
 """Kubernetes' largest quantity; larger ones are capped to it."""
 MOST = 2**62
-"""The largest amount in a resource's unit, effectively unlimited: the sum of two still fits 64
-bits.
+"""The largest amount in a resource's unit, effectively unlimited. The sum of two such amounts still
+fits 64 bits.
 """
 _LARGEST = Decimal(LARGEST)
 _SMALLEST = Decimal("1e-9")
 """Kubernetes' smallest non-zero quantity; smaller ones are rounded up to it."""
 _MOST_CHARACTERS = 100
-"""Far above any real quantity; each distinct text is cached."""
+"""Maximum length of a quantity in characters, far above that of any real one; each distinct text is
+cached."""
 _FACTOR: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -71,8 +72,8 @@ def _quantity(text: str) -> Decimal:
             f"{' '.join(_FACTOR)} or an exponent, such as 500m or 1Gi"
         )
     number, exponent, suffix = match.groups()
-    # Clamping the exponent does not change the result, and arithmetic with a larger one takes
-    # indefinitely.
+    # Clamping the exponent does not change the result; arithmetic with a huge exponent would
+    # take indefinitely.
     power = max(-200, min(200, int(exponent or 0)))
     value = Decimal(number).scaleb(power) * _FACTOR.get(suffix, 1)
     if value and abs(value) < _SMALLEST:
@@ -91,7 +92,7 @@ def amount(name: str, text: str | int | float) -> int:
 
 
 def amounts(quantities: Mapping[str, str | int | float]) -> Amounts:
-    """A whole resource list in units."""
+    """All quantities of a resource list as amounts in units."""
     return {name: amount(name, text) for name, text in quantities.items()}
 
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 NAME = "Warning"
 MAX_WARNINGS, MAX_LENGTH = 10, 256
-"""As API servers pass them on from webhooks."""
+"""Limits of the number and length of warnings, as API servers apply them to webhooks' warnings."""
 _VALUE = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
 def bounded(warnings: Sequence[str]) -> tuple[str, ...]:
-    """The first warnings, each cut to the largest length."""
+    """The first ``MAX_WARNINGS`` warnings, each cut to the maximum length."""
     return tuple(each[:MAX_LENGTH] for each in warnings[:MAX_WARNINGS])
 
 
@@ -26,7 +26,7 @@ def encode(warnings: Sequence[str]) -> str:
 
 
 def decode(value: str) -> list[str]:
-    """The texts of a header's value; what is no warning is left out."""
+    """The texts of the warnings in a header's value; parts that are not warnings are ignored."""
     return [_ESCAPED.sub(r"\1", text) for text in _VALUE.findall(value)]
 
 

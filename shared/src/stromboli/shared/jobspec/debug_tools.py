@@ -1,4 +1,4 @@
-"""Debug tools beside a running job: parses the Job's annotation, and lists the known tools. Pure.
+"""Debug tools for a running job: parses the Job's annotation, and defines the known tools. Pure.
 
 ``stromboli.sh/tools: '[{"tool": "jupyter", "task": "worker"}]'``. The controller runs each tool in
 its own pod, on a node where the job runs, with the job's volumes.
@@ -15,21 +15,22 @@ from stromboli.shared.messages.admission import Violation
 
 PATH = f"metadata.annotations[{keys.TOOLS}]"
 TOKEN = "STROM_TOOL_TOKEN"
-"""Environment variable of a tool's container: the secret that users must enter."""
+"""Environment variable of a tool's container with the secret that users must enter."""
 USER = "strom"
-"""The user of tools that require a name beside the token."""
+"""The user name of tools that require one in addition to the token."""
 IDLE = "1h"
-"""How long a tool may be idle by default."""
+"""The default time that a tool may be idle."""
 LONGEST_S = 12 * 3600
-"""After this time a tool ends in any case: not all of them can tell that they are idle."""
+"""Seconds after which a tool ends even if it is in use, since not all tools can detect that they
+are idle."""
 EXAMPLE = '[{"tool": "jupyter"}]'
 
 
 class DebugToolRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One requested tool. ``task``: the task whose node and volumes it uses, the first one if
-    empty; ``image``: a custom image that contains the tool. ``cpu``, ``memory``: its requests in
-    place of the tool's own; ``idle``: how long it may be idle until it ends (``1h``), where the
-    tool can tell.
+    empty; ``image``: a custom image that contains the tool. ``cpu``, ``memory``: its requests,
+    instead of the tool's defaults; ``idle``: how long it may be idle until it ends (``1h``), if the
+    tool can detect that.
     """
 
     tool: str
@@ -44,10 +45,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """How to run a tool. ``{folder}`` in its command is the first folder that the job mounts,
     ``{idle_s}`` the seconds of ``idle``.
 
-    ``variable``: another environment variable in which it expects the token. ``asks``: whether it
-    requires the token; a tool that does not is never exposed outside the cluster.
+    ``variable``: a further environment variable in which it expects the token. ``asks``: whether it
+    requires users to enter the token; a tool that does not is never exposed outside the cluster.
     ``idle_variable``: an environment variable in which it expects the seconds of ``idle``.
-    ``user``: the name to enter beside the token.
+    ``user``: the user name to enter with the token.
     """
 
     image: str
@@ -72,7 +73,7 @@ TOOLS: Mapping[str, Tool] = {
             "--port=8888",
             "--no-browser",
             "--ServerApp.root_dir={folder}",
-            # The server ends when it has no kernels and terminals, so these end first.
+            # The server ends once no kernel or terminal is left, so idle ones are ended, too.
             "--ServerApp.shutdown_no_activity_timeout={idle_s}",
             "--MappingKernelManager.cull_idle_timeout={idle_s}",
             "--TerminalManager.cull_inactive_timeout={idle_s}",
@@ -116,7 +117,7 @@ _REQUESTS_DECODER = msgspec.json.Decoder(tuple[DebugToolRequest, ...])
 
 
 def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:
-    """The requested tools; empty if the annotation is invalid (see ``violations``)."""
+    """The tools that the job requests; empty if the annotation is invalid (see ``violations``)."""
     if any(violations(job)):
         return ()
     return _read(job)
@@ -167,8 +168,8 @@ def _invalid_values(request: DebugToolRequest) -> Iterator[Violation]:
 
 
 def idle_s(request: DebugToolRequest) -> int:
-    """After how many idle seconds the tool ends, at least 60: tools check once a minute. Raises
-    ValueError."""
+    """The number of idle seconds after which the tool ends: at least 60, since tools check once a
+    minute. Raises ValueError."""
     return max(int(durations.duration(request.idle or IDLE).total_seconds()), 60)
 
 

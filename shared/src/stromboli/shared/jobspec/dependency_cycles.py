@@ -1,10 +1,11 @@
-"""Dependency cycles: one definition for admission, which rejects them, and for the controller."""
+"""Finds dependency cycles, for admission, which rejects them, and for the controller."""
 
 from collections.abc import Collection, Mapping
 
 
 def members_of_cycles(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Names that depend, directly or not, on a cycle. O(names + dependencies).
+    """Names that are in a dependency cycle or depend, directly or indirectly, on one. O(names +
+    dependencies).
 
     ``needs``: name -> its dependencies; names that are not keys are ignored.
     """

@@ -14,22 +14,23 @@ from stromboli.shared.api import batch
 
 Condition = Literal["after", "afterany", "afterok", "afternotok"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
-FORM = "afterok:JOB[:JOB...], afternotok, afterany (it has ended) or after (it has begun); several \
-with commas"
+FORM = "CONDITION:JOB[:JOB...], separated by commas; CONDITION is afterok, afternotok, afterany \
+(the job has ended) or after (it has begun)"
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class JobDependency(msgspec.Struct, frozen=True):
-    """A job and the condition that it must fulfil."""
+    """A job to wait for, and the condition that it must meet."""
 
     condition: Condition
     job: str
 
 
 def parse(text: str) -> tuple[JobDependency, ...]:
-    """The dependencies in a text; none in an empty one. Raises ValueError that names the error."""
+    """The dependencies in a text; empty for an empty text. Raises ValueError, which names the
+    error."""
     waits: dict[JobDependency, None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, *names = (piece.strip() for piece in part.split(":"))
@@ -51,7 +52,7 @@ def of(job: batch.Job) -> tuple[JobDependency, ...]:
 
 
 def job_names(job: batch.Job) -> tuple[str, ...]:
-    """Names of the jobs that a job depends on; none if the annotation is invalid."""
+    """Names of the jobs that a job depends on; empty if the annotation is invalid."""
     try:
         return tuple(dict.fromkeys(wait.job for wait in of(job)))
     except ValueError:

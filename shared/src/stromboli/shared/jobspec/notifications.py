@@ -1,4 +1,4 @@
-"""Which notifications a job requests, in its annotation ``stromboli.sh/notify``. Pure.
+"""Parses the notifications that a job requests in its annotation ``stromboli.sh/notify``. Pure.
 
 ::
 
@@ -24,7 +24,7 @@ EVENTS = (STARTED, COMPLETED, FAILED, STOPPED, PREEMPTED, LONG_WAIT)
 MAIL = "mail:"
 MOST_TARGETS = 8
 LONGEST = 1000
-"""Characters of the annotation, which events carry."""
+"""Maximum length of the annotation in characters; events contain it."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ADDRESS = re.compile(r"[A-Za-z0-9.+_-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 
@@ -37,12 +37,12 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[Subscription, ...]:
-    """The subscriptions of an annotation. Raises ValueError that names the invalid part."""
+    """The subscriptions in an annotation. Raises ValueError, which names the invalid part."""
     if len(text) > LONGEST:
-        raise ValueError(f"it has {len(text)} characters, at most {LONGEST} are possible")
+        raise ValueError(f"it has {len(text)} characters, at most {LONGEST} are allowed")
     words = text.split()
     if len(words) > MOST_TARGETS:
-        raise ValueError(f"it has {len(words)} targets, at most {MOST_TARGETS} are possible")
+        raise ValueError(f"it has {len(words)} targets, at most {MOST_TARGETS} are allowed")
     return tuple(map(_subscription, words))
 
 
@@ -59,7 +59,7 @@ def _subscription(word: str) -> Subscription:
 
 
 def violations(job: batch.Job) -> Iterator[Violation]:
-    """What is wrong with the annotation of a job."""
+    """Violations of the annotation of a job."""
     try:
         parse(job.metadata.annotation(keys.NOTIFY) or "")
     except ValueError as error:

@@ -1,14 +1,15 @@
-"""Events that life-cycle policies may name: the one list for validation, CRDs and controller."""
+"""Events that life-cycle policies may name: the common lists for validation, CRDs and
+controller."""
 
 ANY = "*"
-"""Every event of a pod or task that triggers actions."""
+"""The event name that matches all events of pods and tasks that trigger actions."""
 OOM_KILLED = "OOMKilled"
 NODE_LOST = "NodeLost"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PREEMPTED = "Preempted"
 TERMINATION_CAUSES = (OOM_KILLED, NODE_LOST, DEADLINE_EXCEEDED, PREEMPTED)
-"""Why a pod ended, beside ``PodFailed`` or ``PodEvicted``; not in Volcano. ``DeadlineExceeded`` is
-an event of jobs, too."""
+"""Causes of a pod's end, which occur in addition to ``PodFailed`` or ``PodEvicted``. Volcano does
+not have them. ``DeadlineExceeded`` is also an event of jobs."""
 ACCEPTED = (
     ANY,
     "PodFailed",
@@ -20,7 +21,7 @@ ACCEPTED = (
     "JobUpdated",
     *TERMINATION_CAUSES,
 )
-"""What admission accepts: Volcano's events, and the causes."""
+"""Events that admission accepts: Volcano's events, and the causes."""
 IN_CRD = (
     ANY,
     "PodPending",
@@ -35,4 +36,5 @@ IN_CRD = (
     "TaskFailed",
     *TERMINATION_CAUSES,
 )
-"""What the schema of the CRDs accepts, as Volcano's does: also events that admission refuses."""
+"""Events that the schema of the CRDs accepts, as in Volcano, including events that admission
+rejects."""

@@ -14,7 +14,8 @@ LIMITED = ("cpu", "memory", "ephemeral-storage")
 
 
 def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
-    """Quota name -> quantity for the given number of each pod. Raises ValueError."""
+    """Quota name -> total quantity of the given pods, each with its count. Raises ValueError for an
+    invalid quantity."""
     named: units.Amounts = {"count/pods": 0, "pods": 0}
     for spec, count in counted:
         named = units.add(named, units.times(count, usage(spec)))
@@ -22,7 +23,8 @@ def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
 
 
 def usage(spec: core.PodSpec) -> units.Amounts:
-    """Quota name -> amount of one pod, in the units of ``amount``. Raises ValueError."""
+    """Quota name -> amount of one pod, in the units of ``amount``. Raises ValueError for an invalid
+    quantity."""
     requests, limits = _amounts(spec)
     found = {"count/pods": 1, "pods": 1}
     for name, value in requests.items():
@@ -36,22 +38,23 @@ def requests(spec: core.PodSpec) -> units.Amounts:
 
 
 def resource(name: str) -> str:
-    """The resource of a quota name: ``cpu`` of ``requests.cpu``."""
+    """The resource of a quota name: ``cpu`` for ``requests.cpu``."""
     return name.removeprefix("requests.").removeprefix("limits.")
 
 
 def amount(name: str, quantity: core.Quantity) -> int:
-    """A quantity under a quota's name, in the unit of its resource. Raises ValueError."""
+    """A quantity under a quota name as an amount in the unit of its resource. Raises ValueError for
+    an invalid quantity."""
     return units.amount(resource(name), quantity)
 
 
 def text(name: str, value: int) -> str:
-    """An amount under a quota's name as a readable quantity."""
+    """An amount under a quota name as a readable quantity."""
     return units.text(resource(name), value)
 
 
 def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:
-    """(requests, limits) of the whole pod."""
+    """The sums of requests and limits of the whole pod."""
     overhead = units.amounts(spec.overhead or {})
     limits = _over_containers(spec, _limits)
     # Overhead increases an existing limit; it does not create one.
@@ -63,7 +66,8 @@ def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:
 def _over_containers(
     spec: core.PodSpec, of: Callable[[core.Container], units.Amounts]
 ) -> units.Amounts:
-    """The sum of containers and sidecars, or the largest init step if that is more."""
+    """The sum over containers and sidecars or, if larger, the maximum over the steps of
+    initialization."""
     running: units.Amounts = {}
     for container in spec.containers:
         running = units.add(running, of(container))

@@ -1,4 +1,4 @@
-"""Which pods a resource quota counts, by its ``scopes`` and ``scopeSelector``.
+"""Determines which pods a resource quota counts, from its ``scopes`` and ``scopeSelector``.
 
 Source: ``pkg/quota/v1/evaluator/core/pods.go`` of Kubernetes 1.34.
 """
@@ -12,9 +12,10 @@ from stromboli.shared.formats import units
 from stromboli.shared.jobspec import quota
 
 BY_PRIORITY = "PriorityClass"
-"""The scope that has operators; the other scopes are just present or absent."""
+"""The scope that supports all operators; the other scopes are either present or absent."""
 MUST_BE_SAID = ("cpu", "memory")
-"""A pod is best effort if none of its containers requests these."""
+"""Resources that determine the QoS class: a pod is BestEffort if no container requests any of
+them."""
 
 
 class PodTraits(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class PodTraits(msgspec.Struct, frozen=True):
 
 
 def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
-    """Scopes of both fields in one form."""
+    """The scopes of both fields, in the form of ``scopeSelector``."""
     for scope in spec.scopes:
         yield core.ScopeRequirement(scope_name=scope, operator="Exists")
     if spec.scope_selector is not None:
@@ -33,19 +34,20 @@ def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
 
 
 def traits(spec: core.PodSpec) -> PodTraits:
-    """The traits of a pod as created."""
+    """The traits that a pod with this spec has when it is created."""
     held = frozenset(name for name, holds in SCOPES.items() if holds(spec))
     return PodTraits(held, spec.priority_class_name)
 
 
 def counts(scopes: Iterable[core.ScopeRequirement], pod: PodTraits) -> bool:
-    """Whether a quota with these scopes counts such a pod; without scopes it counts all."""
+    """Whether a quota with these scopes counts a pod with these traits. Without scopes it counts
+    all pods."""
     return all(_matches(scope, pod) for scope in scopes)
 
 
 def needs(spec: core.ResourceQuotaSpec, pods: Iterable[tuple[core.PodSpec, int]]) -> units.Amounts:
-    """Quota name -> the total that the given number of each pod uses of a quota. Raises
-    ValueError.
+    """Quota name -> the total that the given pods, each with its count, use of a quota. Raises
+    ValueError for an invalid quantity.
     """
     scopes, total = tuple(of(spec)), units.Amounts()
     for pod, count in pods:
@@ -97,4 +99,4 @@ SCOPES: Mapping[str, Callable[[core.PodSpec], bool]] = {
     "NotBestEffort": lambda spec: not _is_best_effort(spec),
     "CrossNamespacePodAffinity": _looks_into_other_namespaces,
 }
-"""Scope -> whether a pod is in it."""
+"""Scope -> whether a pod with this spec is in the scope."""

@@ -1,10 +1,10 @@
-"""Redaction of secret values in what is published on topics.
+"""Redaction of secret values in objects that are published on topics.
 
-More accounts read ``cluster.*`` and ``admission.answers`` than the objects in them, and the topics
-keep old versions. Readers need an object's identity and shape, but no literal values of environment
-variables, no data of Secrets, no private keys in arguments of the job plugin ``ssh`` and no header
-values of probes. The controller needs the values to create pods and jobs: it reads them from the
-API server (``stromboli.controller.core.store.complete_specs``).
+More accounts can read the topics ``cluster.*`` and ``admission.answers`` than the objects in them,
+and the topics keep old versions. Readers need an object's identity and structure, but no literal
+values of environment variables, no data of Secrets, no private keys in arguments of the job plugin
+``ssh`` and no header values of probes. The controller needs the values to create pods and jobs: it
+reads them from the API server (``stromboli.controller.core.store.complete_specs``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ _PLUGIN = "ssh"
 _MARK = REDACTED.encode()
 _SECRET_FIELDS = ("data", "stringData")
 _LISTS_OF_VALUES = ("env", "httpHeaders")
-"""Fields whose entries are ``{name, value}``: nothing below an entry is a value itself."""
+"""Fields whose entries are ``{name, value}``. No field below an entry has such entries."""
 _CONTAINERS = (dict, list)
 T = TypeVar("T", bound=meta.Object)
 
 
 def redacted(body: bytes) -> bytes:
-    """A JSON document without secrets; one without any, and what is no JSON, comes back unchanged.
-    O(values)."""
+    """A JSON document without secrets. A document without secrets, and bytes that are not JSON, are
+    returned unchanged. O(values)."""
     try:
         document = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -36,7 +36,7 @@ def redacted(body: bytes) -> bytes:
 
 
 def without_values(found: T) -> T:
-    """A workload without secrets; any other object comes back unchanged. O(values)."""
+    """A workload without secrets; an object of another kind is returned unchanged. O(values)."""
     match found:
         case batch.Job():
             return msgspec.structs.replace(found, spec=_job_spec(found.spec))
@@ -58,7 +58,8 @@ def without_values(found: T) -> T:
 
 
 def is_redacted(found: meta.Object) -> bool:
-    """Whether a workload may lack values: a field of it reads as redacted. O(bytes of its spec)."""
+    """Whether a workload may lack values, because a field contains the marker of redaction. O(bytes
+    of its spec)."""
     return any(_MARK in part for part in _parts(found))
 
 
@@ -173,7 +174,8 @@ def _redact_plugins(plugins: Any) -> bool:
 
 
 def _without_private_key(arguments: Sequence[Any]) -> list[Any]:
-    """Arguments in the forms ``--name=value`` and ``--name value``."""
+    """The arguments of the plugin ``ssh`` without the private key, given as ``--name=value`` or
+    ``--name value``."""
     found = list(arguments)
     for index, argument in enumerate(arguments):
         name, sign, _ = argument.partition("=") if isinstance(argument, str) else ("", "", "")

@@ -1,4 +1,4 @@
-"""Leader election: one replica holds a lease and renews it; the others stand by."""
+"""Leader election: one replica holds a lease and renews it; the others are standbys."""
 
 from stromboli.shared.leader_election.elector import (
     LeaderElector,

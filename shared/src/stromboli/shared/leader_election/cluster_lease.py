@@ -46,8 +46,8 @@ def _own_namespace() -> str:
 
 
 class ClusterLeaseStore:
-    """See ``elector.LeaseStore``. Every write is conditional on the version that was last read or
-    written.
+    """See ``elector.LeaseStore``. Stores the lease in a Lease object. Every write is conditional on
+    the resourceVersion that was last read or written.
     """
 
     def __init__(

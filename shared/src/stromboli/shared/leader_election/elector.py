@@ -1,4 +1,4 @@
-"""The lease loop, and a service that acts while it holds the lease.
+"""Leader election: acquires and renews a lease, and runs the terms of a service.
 
 ::
 
@@ -23,32 +23,32 @@ from stromboli.shared.leader_election import lease_rules, settings
 from stromboli.shared.runtime import runtime
 
 LEASE, ROLE = "lease", "role"
-"""Health facts of a service: the error that keeps it from its lease, and its role."""
+"""Names of a service's health facts: the error of its lease, and its role."""
 REPLACED = (
-    "another replica has opened the log, and leases are off: this one stays inactive; stop one of "
-    "the two, or let both hold a lease (STROM_LEASE_ENABLED=true)"
+    "another replica has opened the log, and leases are off, so this one stays inactive; stop one "
+    "of the two, or enable leases for both (STROM_LEASE_ENABLED=true)"
 )
 RELEASE_TIMEOUT_S = 1.0
-"""At the end the lease is released if that is quick; otherwise it expires."""
+"""Seconds within which the lease is released at the end; otherwise it expires."""
 
 _log = structlog.get_logger(__name__)
 
 
 def identity(given: settings.LeaseSettings) -> str:
-    """The name of this replica in its lease."""
+    """The identity of this replica in its lease."""
     return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
 class LeaseStore(Protocol):
-    """Where a lease is stored. Writes are conditional on the version that was read or written
-    last."""
+    """The storage of a lease. Writes are conditional on the version that was last read or
+    written."""
 
     async def read(self) -> lease_rules.LeaseRecord:
         """The lease as stored. Raises ExternalError."""
 
     async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """Take the lease; returns it as stored afterwards. Raises ConflictError if it has changed
-        since it was last read or written here, and other ExternalErrors."""
+        """Take the lease. Returns the record as stored. Raises ConflictError if the record has
+        changed since this store last read or wrote it, and other ExternalErrors."""
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
         """Renew the lease. Raises as ``take`` does."""
@@ -58,7 +58,7 @@ class LeaseStore(Protocol):
 
 
 class Leadership(Protocol):
-    """The lease of a service during one term."""
+    """The view of a service on its lease during one term."""
 
     async def acquired(self) -> None:
         """Return once this replica is the leader."""
@@ -73,24 +73,24 @@ Term = Callable[[Leadership], Awaitable[None]]
 opens
 the log and acts.
 
-Cancelled while it acts, it may finish work in progress; cancelled when it no longer ``acts``, it
-stops immediately. Raises ReplacedError when the log has a later writer.
+If it is cancelled while it ``acts``, it may finish work in progress; if it no longer ``acts``, it
+must stop immediately. Raises ReplacedError if the log has a later writer.
 """
 
 
 class Lease(Protocol):
-    """Terms of a service, one at a time."""
+    """Runs the terms of a service, one at a time."""
 
     async def serve(self, term: Term) -> None:
-        """Serve this term until it ends; returns when another one may begin."""
+        """Run a term until it ends. Returns when the next term may begin."""
 
     async def leave(self) -> None:
-        """The process ends: release the lease."""
+        """Release the lease because the process ends."""
 
 
 class SingleReplica:
-    """No lease: this replica acts immediately. Once replaced it stays inactive, because two such
-    replicas would replace one another in turns."""
+    """A ``Lease`` without leader election: this replica acts immediately. Once replaced it stays
+    inactive, because two such replicas would replace each other repeatedly."""
 
     acts = True
 
@@ -99,7 +99,7 @@ class SingleReplica:
         self._is_replaced = False
 
     async def acquired(self) -> None:
-        """Returns immediately, the first time."""
+        """Return immediately, unless this replica was replaced: then wait indefinitely."""
         if self._is_replaced:
             self._health.set(LEASE, REPLACED)
             await asyncio.Event().wait()
@@ -116,7 +116,7 @@ class SingleReplica:
             self._is_replaced = not has_lost_log
 
     async def leave(self) -> None:
-        """Does nothing: there is no lease to release."""
+        """Do nothing, since there is no lease to release."""
 
 
 class LeaderElector:
@@ -132,8 +132,8 @@ class LeaderElector:
         role: str = ROLE,
         essential: bool = True,
     ) -> None:
-        """``role``: the health note with this replica's role. ``essential``: whether a process
-        whose lease cannot be read is not ready; otherwise that is a warning."""
+        """``role``: the name of the health note with this replica's role. ``essential``: whether
+        the process is not ready while the lease cannot be read; otherwise this is a warning."""
         self._place = place
         self._terms = terms
         self._health = health
@@ -154,7 +154,7 @@ class LeaderElector:
     async def serve(self, term: Term) -> None:
         """See ``Lease``."""
         self._acquired.clear()
-        # also if this replica still holds the lease: every term begins by taking it
+        # even if this replica still holds the lease, since every term begins by taking it
         self._candidate.yields()
         keeping = asyncio.create_task(self._keep())
         serving = asyncio.ensure_future(term(self))
@@ -163,7 +163,7 @@ class LeaderElector:
         finally:
             await _ended(
                 serving
-            )  # renewal continues meanwhile: no other term begins before this one ends
+            )  # the lease is renewed meanwhile, so that no other term begins before this one ends
             await _ended(keeping)
         for task in (serving, keeping):
             if not task.cancelled():
@@ -181,7 +181,7 @@ class LeaderElector:
             _log.info("lease not released; it expires", reason=str(error) or type(error).__name__)
 
     async def _keep(self) -> None:
-        """Wait for the lease, then renew it; returns when it is lost."""
+        """Wait for the lease, then renew it until it is lost."""
         candidate = self._candidate
         while not candidate.acts(_now()):
             await self._trying(self._take)
@@ -206,7 +206,7 @@ class LeaderElector:
             self._candidate.wrote(seen, sent_at, _now())
 
     async def _renew(self) -> None:
-        """Renew the lease; raises once its time is over, and with it the term."""
+        """Renew the lease repeatedly. Raises once the lease has expired, which ends the term."""
         sent_at = _now()
         if self._candidate.acts(sent_at):
             seen = await self._place.renew(self._candidate.identity, self._terms)
@@ -224,24 +224,36 @@ class LeaderElector:
         self._report(LEASE, None)
 
 
-async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:
-    """Serve indefinitely: standby, leader, and standby again after another replica took over or a
-    topic was deleted and created again; state derived from it is dropped then."""
+async def serve_in_terms(
+    lease: Lease,
+    term: Term,
+    health: runtime.Health,
+    *,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run terms indefinitely: as standby, as leader, and as standby again after another replica
+    took over or a topic was deleted and created again. Each term drops the state of the previous
+    one.
+
+    ``pause`` waits for a number of seconds after such a term: two replicas that both hold a lease
+    (a store that lost it, a clock that jumped) would otherwise replace each other continuously.
+    """
     backoff = runtime.Backoff()
     try:
         while True:
-            lost: list[BaseException] = []
+            is_cut_short = False
             try:
                 await lease.serve(term)
             except* errors.ReplacedError as replaced:
+                is_cut_short = True
                 reason = _reason(replaced)
                 _log.warning("replaced", service=health.service, reason=reason)
                 health.note(ROLE, f"replaced: {reason}")
             except* errors.LogLostError as group:
-                lost.append(group)
+                is_cut_short = True
                 _log.warning("log lost", service=health.service, reason=_reason(group))
-            if lost:
-                await asyncio.sleep(backoff.next_s())
+            if is_cut_short:
+                await pause(backoff.next_s())
     finally:
         await lease.leave()
 

@@ -8,11 +8,11 @@ import msgspec
 from stromboli.shared.api import coordination
 
 DEFAULT_DURATION_S = 15.0
-"""What client-go's leases last, for one that does not say."""
+"""Duration of a lease that does not specify it, in seconds: client-go's default."""
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds: of a lease, of the holder's right to act after a renewal, and between
+    """Durations in seconds: of the lease, of the holder's right to act after a renewal, and between
     two renewals or checks."""
 
     duration_s: float
@@ -28,7 +28,7 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """A lease as stored. ``mark`` changes with every renewal; a lease without a holder is free."""
+    """A lease as stored. ``mark`` changes with every renewal. A lease without a holder is free."""
 
     holder: str = ""
     duration_s: float = 0.0
@@ -44,19 +44,20 @@ def lease_record(spec: coordination.LeaseSpec) -> LeaseRecord:
 
 
 class LeaseObservation:
-    """How long a lease has been unchanged, by the observer's own clock."""
+    """Tracks how long a lease has been unchanged, by the observer's own clock."""
 
     def __init__(self) -> None:
         self.seen: LeaseRecord | None = None
         self._since = 0.0
 
     def see(self, seen: LeaseRecord, now: float) -> None:
-        """Observe the lease as stored at ``now``."""
+        """Note the lease record that was read at ``now``."""
         if seen != self.seen:
             self.seen, self._since = seen, now
 
     def is_held(self, now: float) -> bool:
-        """Whether its holder may still act. A lease that was never observed counts as held."""
+        """Whether the holder of the lease may still act. A lease that was never observed counts as
+        held."""
         if self.seen is None:
             return True
         return bool(self.seen.holder) and now <= self._since + self.seen.duration_s
@@ -64,14 +65,15 @@ class LeaseObservation:
 
 class Candidate:
     """One replica's view of a lease. ``identity`` must be unique: a process that restarts under the
-    same identity continues the lease of its predecessor."""
+    same identity continues the lease of the previous process."""
 
     def __init__(self, identity: str, terms: LeaseTiming) -> None:
         self.identity = identity
         self.terms = terms
         self._observed = LeaseObservation()
         self.acts_until = -math.inf
-        """By this replica's clock; in the past for one that stands by."""
+        """The time until which this replica may act, by its own clock; in the past for a
+        standby."""
 
     @property
     def holder(self) -> str:
@@ -79,18 +81,18 @@ class Candidate:
         return "" if self._observed.seen is None else self._observed.seen.holder
 
     def see(self, seen: LeaseRecord, now: float) -> None:
-        """Observe the lease as stored at ``now``. Another holder ends this replica's right to
-        act."""
+        """Note the lease record that was read at ``now``. If it has another holder, this replica
+        may no longer act."""
         self._observed.see(seen, now)
         if seen.holder != self.identity:
             self.acts_until = -math.inf
 
     def may_write(self, now: float) -> bool:
-        """Whether to take or renew the lease."""
+        """Whether this replica may take or renew the lease now."""
         return self.holder == self.identity or not self._observed.is_held(now)
 
     def wrote(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
-        """The lease is held by this replica, by a write that was sent at ``sent_at``."""
+        """Note that this replica holds the lease, by a write that was sent at ``sent_at``."""
         self._observed.see(seen, now)
         self.acts_until = sent_at + self.terms.renew_deadline_s
 
@@ -99,5 +101,5 @@ class Candidate:
         return now < self.acts_until
 
     def yields(self) -> None:
-        """Stop acting."""
+        """Give up the right to act."""
         self.acts_until = -math.inf

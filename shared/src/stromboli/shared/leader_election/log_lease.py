@@ -1,8 +1,8 @@
 """A lease stored in the log, for a service without access to the cluster.
 
-Taking the lease opens the log: of several replicas that do so concurrently the last one wins, and
-the earlier ones find themselves replaced. No lock is needed, because readers drop the records of a
-replaced holder. The lease only prevents needless takeovers.
+Taking the lease opens the log: if several replicas do so concurrently, the last one wins and the
+others are replaced. No lock is needed, because readers drop the records of a replaced holder. The
+lease only prevents unnecessary takeovers.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from stromboli.shared.runtime import runtime
 
 
 class LogLeaseStore:
-    """See ``elector.LeaseStore``. Use as an async context manager: it follows the topic while
-    inside.
+    """See ``elector.LeaseStore``. Use as an async context manager, which reads the topic
+    continuously.
 
     ``writer``: the writer that the last ``take`` opened.
     """
@@ -59,7 +59,7 @@ class LogLeaseStore:
 
     async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
         """See ``elector.LeaseStore.take``. Always opens a new writer, because records of an earlier
-        one may still be in flight.
+        writer may still be in flight.
         """
         self.writer = await self._bus.open_writer("scheduler", self._instance)
         self._epoch = self.writer.epoch
@@ -92,7 +92,7 @@ class LogLeaseStore:
         return appended.id
 
     async def _follow(self) -> None:
-        # After the topic was recreated, the holder is observed again when it renews.
+        # After the topic was recreated, the holder is read again when it renews the lease.
         fold = materialization.materialize(
             self._bus,
             (topics.LEASE,),
@@ -108,8 +108,8 @@ class LogLeaseStore:
                     self._caught_up.set()
 
     def _take_in(self, record: envelope.Record) -> None:
-        """Observe a lease record. One that cannot be decoded counts as a renewal too: its holder
-        runs a later version.
+        """Note a lease record. A record that cannot be decoded counts as a renewal, by a holder of
+        a later version.
         """
         self._epoch = max(self._epoch, -1 if record.epoch is None else record.epoch)
         try:

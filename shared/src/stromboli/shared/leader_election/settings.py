@@ -1,4 +1,4 @@
-"""All settings of leases; nested in a service's settings as ``lease``: ``STROM_LEASE_...``."""
+"""Settings of leases (``STROM_LEASE_...``), nested in a service's settings as ``lease``."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from stromboli.shared.leader_election import lease_rules
 
 
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of a service acts; the others stand by."""
+    """Settings of leader election: one replica of a service acts, the others are standbys."""
 
     enabled: bool = True
-    """Off: this process acts immediately. Only for a service with a single replica that is stopped
-    before the next one starts."""
+    """Whether the process takes a lease before it acts. If off, it acts immediately: only for a
+    service with a single replica that is stopped before the next one starts."""
     identity: str = ""
-    """Names this replica in the lease and must be unique, such as the pod's name. A process that
+    """Name of this replica in the lease. It must be unique, such as the pod's name. A process that
     restarts under the same identity continues without waiting for the lease to expire. Empty: the
     host's name and a random suffix."""
     namespace: str = ""
@@ -25,14 +25,14 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until a lease that is not renewed expires: a standby takes over this long after its
     holder failed. Whole seconds, as in Kubernetes."""
     renew_deadline_s: float = 10.0
-    """Seconds for which the holder acts after its last renewal. Less than the duration, so that
-    clocks which differ in speed by half and a request in flight do no harm."""
+    """Seconds for which the holder acts after its last renewal. Less than the duration, to allow
+    for clocks that differ in speed by half and for a request in flight."""
     retry_period_s: float = 2.0
     """Seconds between two renewals, or between two checks of a standby: one small request each."""
 
     @property
     def terms(self) -> lease_rules.LeaseTiming:
-        """The durations. Raises ValueError if they are not in descending order."""
+        """The durations of the lease. Raises ValueError if they are not in descending order."""
         return lease_rules.LeaseTiming(
             duration_s=self.duration_s,
             renew_deadline_s=self.renew_deadline_s,

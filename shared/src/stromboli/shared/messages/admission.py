@@ -7,7 +7,7 @@ import msgspec
 from stromboli.shared.messages.base import Message, register
 
 EntryPoint = Literal["webhook", "rest", "kafka"]
-"""How an object was submitted."""
+"""The entry point by which an object was submitted."""
 
 
 class Violation(Message, frozen=True, kw_only=True):
@@ -26,8 +26,8 @@ class Violation(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.object_reviewed.v1")
 class ObjectReviewed(Message, frozen=True, kw_only=True):
-    """The review of an object (key: the object). It is allowed exactly if there are no
-    violations."""
+    """The result of the review of an object (key: the object). The request is allowed exactly if
+    there are no violations."""
 
     kind: str
     object: str
@@ -40,7 +40,7 @@ class ObjectReviewed(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.objects_submitted.v1")
 class ObjectsSubmitted(Message, frozen=True, kw_only=True):
-    """Objects to create or change, all or none, submitted by an external client.
+    """Objects that an external client submits, to create or change all of them or none.
 
     The header ``authorization`` has ``Bearer`` and a token of the submissions' audience. ``ce_id``
     (with ``ce_source``) names the submission and makes it safe to repeat.
@@ -50,8 +50,8 @@ class ObjectsSubmitted(Message, frozen=True, kw_only=True):
 
 
 class SubmittedObject(Message, frozen=True, kw_only=True):
-    """The result for one object: created, configured or unchanged. ``warnings``: its fields without
-    effect, 10 at most."""
+    """The result for one object: created, configured or unchanged. ``warnings``: the object's
+    fields that have no effect, at most 10."""
 
     kind: str
     object: str

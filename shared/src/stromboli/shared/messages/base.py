@@ -1,4 +1,4 @@
-"""The base of all messages and the register of their type names."""
+"""The base class of all messages, and the registry of their type names."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,11 +18,12 @@ _DECODERS: dict[str, decoding.Decoder[Any]] = {}
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """Base of our messages and their parts."""
+    """Base class of messages and their parts."""
 
 
 def register(name: str, decoder: decoding.Decoder[Any] | None = None) -> Callable[[S], S]:
-    """Give a Struct its type name on topics. ``decoder``: instead of msgspec's own."""
+    """Decorator that registers a Struct under its type name on topics. ``decoder``: replaces
+    msgspec's default decoder."""
 
     def with_name(struct: S) -> S:
         if name in TYPES or struct in _NAMES:

@@ -1,5 +1,5 @@
 """Events of jobs and their tasks: ``batch.events``, the stable topic for integrations, and
-``batch.state``, from which a new leader of the controller restores what was published."""
+``batch.state``, from which a new leader of the controller restores the published state."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from stromboli.shared.messages.base import Message, register
 
 
 class TaskCounts(Message, frozen=True, kw_only=True):
-    """Tasks by state."""
+    """The numbers of a job's pods by state."""
 
     pending: int = 0
     running: int = 0
@@ -20,7 +20,7 @@ class TaskCounts(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.job_phase_changed.v1")
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
-    """A job changed its phase (key: the job). ``before`` is empty for a new job. ``reason``: the
+    """The phase of a job changed (key: the job). ``before`` is empty for a new job. ``reason``: the
     policy event that caused it; ``message``: a readable explanation. ``object_version``: the job's
     resourceVersion in which the change was observed. ``user``: the user who submitted the job, as
     admission recorded it, in its first event. ``notify``: the notifications that the job requests.
@@ -45,16 +45,16 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
 class TaskChanged(Message, frozen=True, kw_only=True):
     """A task's pod is new, bound, running, terminating or has ended (key: the job).
 
-    ``attempt``: the attempt of this task and index, from 1; 0 if not known. ``reason``: why it
+    ``attempt``: the attempt of this task and index, from 1; 0 if not known. ``reason``: why the pod
     ends: ``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, the kubelet's reason, an
     action of its job (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
     ``devices``: resource -> ids that were assigned when it was bound. ``created_at``: the pod's
     creation time (whole seconds) in the first event about it, which need not be ``Pending`` if
     earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
-    for a deleted one. ``detail`` explains the reason: for whom the pod was evicted. ``requests``:
-    what the pod requests, in the first event about it: resource -> amount in the units of
-    ``stromboli.shared.formats.units``. ``notify``: of a preempted pod, the notifications that its
-    job requests.
+    for a deleted one. ``detail``: explains the reason, as for which job or queue a pod was evicted.
+    ``requests``: the pod's requests, in the first event about it: resource -> amount in the units
+    of ``stromboli.shared.formats.units``. ``notify``: for a preempted pod, the notifications that
+    its job requests.
     """
 
     job: str
@@ -101,8 +101,8 @@ class CommandAccepted(Message, frozen=True, kw_only=True):
 
 
 class PublishedPod(Message, frozen=True, kw_only=True):
-    """The last published state of one pod; its task is that of the record. ``is_unsure``: the
-    append of the event was not acknowledged, so the event may or may not be on the topic."""
+    """The last published state of one pod of the record's task. ``is_unsure``: the append of the
+    event was not acknowledged, so the event may or may not be on the topic."""
 
     pod_uid: str
     index: int
@@ -120,7 +120,7 @@ class PublishedPod(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.published_job.v1")
 class PublishedJob(Message, frozen=True, kw_only=True):
-    """What was published about a job, and the first chunk of its task ``home_task`` (key: the job).
+    """The published state of a job, and the first chunk of its task ``home_task`` (key: the job).
     ``attempts``: the highest attempt of each index of that chunk, 0 for none."""
 
     job: str
@@ -136,7 +136,7 @@ class PublishedJob(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.published_task_chunk.v1")
 class PublishedTaskChunk(Message, frozen=True, kw_only=True):
-    """What was published about a chunk of consecutive indexes of a task.
+    """The published state of a chunk of consecutive indexes of a task.
 
     The key is job//chunk//part//task. A chunk with more pods than a record holds has several parts;
     ``attempts`` is in part 0.
@@ -156,8 +156,8 @@ class StatePosition(Message, frozen=True, kw_only=True):
     """The records before this one contain every event below ``events_end`` (key: ``$position``).
 
     A new leader reads ``batch.events`` from ``resume_from``, at most ``events_end``;
-    ``resume_epoch``: the writer's epoch there. The topic ids tell both topics from later ones of
-    the same names.
+    ``resume_epoch``: the writer's epoch at ``resume_from``. The topic ids distinguish both topics
+    from later ones of the same names.
     """
 
     events_end: int

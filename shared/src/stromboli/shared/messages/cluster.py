@@ -50,7 +50,7 @@ register("stromboli.cluster.resource_claim_observed.v1")(resource.ResourceClaim)
 register("stromboli.cluster.node_shard_observed.v1")(shard.NodeShard)
 
 GONE = "stromboli.cluster.object_gone.v1"
-"""Type of a tombstone."""
+"""The message type of tombstones."""
 
 
 @register("stromboli.cluster.object_unreadable.v1")
@@ -68,11 +68,11 @@ class Unreadable(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.history_checkpointed.v1")
 class HistoryCheckpointed(Message, frozen=True, kw_only=True):
-    """How far ``cluster.changes`` contains the records of the snapshot topics.
+    """The positions of the snapshot topics up to which ``cluster.changes`` contains their records.
 
     ``positions``: topic -> the first offset that is not copied yet. ``epochs``: topic -> the
     highest epoch accepted before it. ``topic_ids``: topic -> the id that distinguishes it from a
-    later one of its name. ``image_offset``: the history is complete from this offset of
+    later topic of the same name. ``image_offset``: the history is complete from this offset of
     ``cluster.changes``: first an image of the snapshot topics as of ``imaged_at``, then all later
     records. A copy has the headers ``ce_position``, the offset of the original in its snapshot
     topic, and ``ce_cause``, the id of the original.
@@ -87,7 +87,7 @@ class HistoryCheckpointed(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.kind_synced.v1")
 class KindSynced(Message, frozen=True, kw_only=True):
-    """How far the monitor has observed a kind (key: its plural), and when.
+    """The state of a kind's observation by the monitor (key: the plural of the kind), and its time.
 
     ``listing``: a full list is in progress; the snapshot may lack deletions. ``synced``: everything
     up to ``resource_version`` is in the snapshot topic before offset ``position``; a topic that
@@ -107,8 +107,8 @@ COMPETITORS_KEY = "$competitors"
 
 
 class Competitor(Message, frozen=True, kw_only=True):
-    """Another system that acts on the same API groups, found by a lease that it holds. ``since``:
-    its acquire time, as written in the lease."""
+    """Another system that acts on the same API groups, detected by a lease that it holds.
+    ``since``: the lease's acquireTime."""
 
     lease: str
     holder: str
@@ -120,7 +120,7 @@ class Competitor(Message, frozen=True, kw_only=True):
 class CompetitorsObserved(Message, frozen=True, kw_only=True):
     """Other systems that act for a scheduler name (key ``$competitors``).
 
-    ``unknown``: why that could not be determined; nothing of ours acts then.
+    ``unknown``: why that could not be determined, in which case no service of ours acts.
     """
 
     competitors: tuple[Competitor, ...]

@@ -7,14 +7,14 @@ OPENED_KEY = "$opened"
 ANNOUNCED = "stromboli.log.epoch_announced.v1"
 ANNOUNCED_KEY = "$epoch"
 EPOCH_LIMIT = 2**53
-"""Epochs stay below this, so that JSON readers of every language hold them exactly."""
+"""Epochs are below this limit, so that JSON parsers of all languages represent them exactly."""
 
 
 @register(OPENED)
 class Opened(Message, frozen=True, kw_only=True):
-    """A writer opens (key ``$opened`` on its main topic). Its epoch is the larger of this record's
-    offset and ``floor``, which is above every epoch on the writer's topics: a topic that was
-    deleted and created again starts at offset 0, and epochs must not decrease."""
+    """A writer opened the log (key ``$opened`` on the writer's main topic). Its epoch is the larger
+    of this record's offset and ``floor``, which is above every epoch on the writer's topics: a
+    topic that was deleted and created again starts at offset 0, and epochs must not decrease."""
 
     writer: str
     instance: str
@@ -23,9 +23,9 @@ class Opened(Message, frozen=True, kw_only=True):
 
 @register(ANNOUNCED)
 class EpochAnnounced(Message, frozen=True, kw_only=True):
-    """Records of this writer with the epoch in this record's id follow (key ``$epoch``): the first
-    record of a writer on each of its topics but the main one. Readers drop records with a higher
-    epoch that was not announced."""
+    """A writer announced its epoch, which is in this record's id (key ``$epoch``). This is the
+    first record of a writer on each of its topics except the main topic; its other records follow.
+    Readers drop records with a higher epoch that was not announced."""
 
     writer: str
     instance: str

@@ -1,8 +1,8 @@
 """The observed hardware of a node: NUMA nodes, CPUs, GPUs and their interconnect, NICs, and
 exclusive allocations.
 
-An agent on the node reads it, and the monitor publishes it. Values that could not be read are
-listed in ``unread``, never guessed: an empty field whose reading failed is *unknown*.
+An agent on the node reads the hardware, and the monitor publishes it. Values that could not be read
+are listed in ``unread``, never guessed: an empty field whose reading failed is *unknown*.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 UNKNOWN_NUMA_NODE = -1
-"""The NUMA node of a device for which the machine reports none."""
+"""The value for a device whose NUMA node the machine does not report."""
 SELF = "X"
 """nvidia-smi's name for the connection of a GPU to itself."""
 
@@ -25,8 +25,8 @@ class HugePages(Message, frozen=True, kw_only=True):
 
 
 class NumaNode(Message, frozen=True, kw_only=True):
-    """A NUMA node. ``cpus``: those online, as in ``0-3,8``; empty for a node with memory only, such
-    as a GPU's.
+    """A NUMA node. ``cpus``: its online CPUs, as in ``0-3,8``; empty for a node with memory only,
+    such as a GPU's.
 
     ``distances``: to the machine's NUMA nodes in the order of their ids; 10 is local (ACPI SLIT).
     """
@@ -39,8 +39,8 @@ class NumaNode(Message, frozen=True, kw_only=True):
 
 
 class CpuCore(Message, frozen=True, kw_only=True):
-    """A core with its hyperthreads. Identified by its lowest CPU, because core numbers repeat
-    across sockets.
+    """A core with its hyperthreads. It is identified by its lowest CPU, because core numbers are
+    unique only within a socket.
     """
 
     cpus: str
@@ -49,7 +49,8 @@ class CpuCore(Message, frozen=True, kw_only=True):
 
 
 class PciDevice(Message, frozen=True, kw_only=True):
-    """A device whose location matters to workloads. ``kind``: its class, such as ``network``."""
+    """A PCI device whose location matters to workloads. ``kind``: its class, such as
+    ``network``."""
 
     address: str
     kind: str
@@ -65,8 +66,8 @@ class MigSlice(Message, frozen=True, kw_only=True):
 
 
 class Gpu(Message, frozen=True, kw_only=True):
-    """A GPU. ``nvswitch_links``: its NVLinks to NVSwitches. ``problems``: why it must not be used;
-    empty means healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node.
+    """A GPU. ``nvswitch_links``: its NVLinks to NVSwitches. ``problems``: why the GPU must not be
+    used; empty means healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node.
     """
 
     index: int
@@ -130,7 +131,7 @@ class ExclusiveAllocation(Message, frozen=True, kw_only=True):
 
 class KubeletConfiguration(Message, frozen=True, kw_only=True):
     """The relevant configuration of the node's kubelet. ``reserved``: amounts that pods cannot use.
-    ``reserved_cpus``: which CPUs these are, if configured. ``source``: of the allocations:
+    ``reserved_cpus``: the reserved CPUs, if configured. ``source``: of the allocations:
     ``podresources``, ``state files``, or empty for none.
     """
 

@@ -1,4 +1,4 @@
-"""The pods that a job will create, for sessions that place them before they exist."""
+"""Plans: the pods that a job will create, so that sessions can place them before they exist."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ from stromboli.shared.messages.base import Message, register
 class PlannedTask(Message, frozen=True, kw_only=True):
     """The pods ``<prefix>-0`` to ``<prefix>-<replicas - 1>`` of a task.
 
-    ``template``: the response of the API server to a dry run of the first one, without its node.
+    ``template``: the response of the API server to a dry run of the first pod, without its node.
     """
 
     task: str
@@ -33,7 +33,7 @@ class PodsPlanned(Message, frozen=True, kw_only=True):
 
 
 def digest_of(job_uid: str, version: int, tasks: tuple[PlannedTask, ...]) -> str:
-    """The digest of a plan's content: equal plans of one job version are the same plan."""
+    """The digest of a plan's content. Equal digests mean equal plans of the same job version."""
     found = hashlib.sha256(f"{job_uid}/{version}".encode())
     for task in tasks:
         found.update(base.encode(task))

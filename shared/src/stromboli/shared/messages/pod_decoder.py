@@ -1,14 +1,15 @@
-"""Decodes pods so that equal parts of many pods are one object.
+"""Decodes pods so that equal parts of different pods share one object.
 
 A service keeps all pods of a cluster. The pods of a gang, and most pods of a user, differ in a few
-fields only: name, uid, version, node and address. A pod decoded by itself takes 4.8 KB in 79
-objects, most of which are the same in thousands of other pods.
+fields only: name, uid, version, node and address. A pod that is decoded alone takes 4.8 KB in 79
+objects, most of which are equal in thousands of other pods.
 
 Shared are the spec without its node, the status without its address, the owner, and the values of
 labels and annotations; all of them are immutable. Spec and status are recognised by their bytes, so
 equal ones are decoded once. The result equals that of a plain decoder, also for invalid bytes.
 
-Memory is bounded: a full table is emptied, and then a pod shares only with later ones.
+Memory is bounded: a table that is full is emptied, after which pods share objects only with later
+pods.
 """
 
 from typing import Generic, TypeVar
@@ -20,17 +21,18 @@ from stromboli.shared.api import core, meta
 T = TypeVar("T")
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Bytes of the specs, and of the statuses, that a table recognises. One takes about 500."""
+"""Maximum size of the table of specs, and of that of statuses, in bytes. An entry takes about
+500."""
 LARGEST_BYTES = 16 * 1024
 """A larger spec or status is not shared, so that a few cannot fill a table."""
 LONGEST_TEXT = 128
-"""Characters of a value that is shared."""
+"""Maximum length in characters of a value that is shared."""
 MOST_TEXTS = 50_000
 MOST_OWNERS = 10_000
 
 
 class _Parts(msgspec.Struct, frozen=True, gc=False):
-    """A pod of which spec and status are not decoded yet."""
+    """A pod whose spec and status are not decoded yet."""
 
     metadata: meta.ObjectMeta
     spec: msgspec.Raw = msgspec.Raw()
@@ -42,7 +44,8 @@ _PARTS = msgspec.json.Decoder(_Parts)
 
 
 class _Section(Generic[T]):
-    """A part of pods that differs between equal ones by the text of one field."""
+    """A decoder for a section of pods (spec or status) that shares equal sections. These may differ
+    in the text of one field."""
 
     def __init__(self, absent: T, field: str, encoded: str) -> None:
         self._absent = absent
@@ -53,7 +56,7 @@ class _Section(Generic[T]):
         self._bytes = 0
 
     def decode(self, raw: bytes) -> T:
-        """The part. Raises what a decoder raises."""
+        """Decode a section. Raises the errors of a plain decoder."""
         if not raw:
             return self._absent
         text, rest = self._split(raw)
@@ -74,7 +77,8 @@ class _Section(Generic[T]):
         self._known[raw] = part
 
     def _split(self, raw: bytes) -> tuple[str, bytes]:
-        """The field's text, and the bytes without it; all bytes if that is not certain."""
+        """The text of the field, and the bytes without it; if the field cannot be located with
+        certainty, an empty text and all bytes."""
         head, found, tail = raw.partition(self._begin)
         if not found or head.rfind(b"{") != 0 or b"[" in head:
             return "", raw  # not at the top level
@@ -86,7 +90,7 @@ class _Section(Generic[T]):
 
 
 class PodDecoder:
-    """A decoder of pods with tables of its own."""
+    """A decoder of pods, with its own tables of shared objects."""
 
     def __init__(self) -> None:
         absent = core.Pod()  # its parts are the defaults, which are not encoded
@@ -96,7 +100,7 @@ class PodDecoder:
         self._owners: dict[meta.OwnerReference, tuple[meta.OwnerReference, ...]] = {}
 
     def decode(self, buf: bytes | str | msgspec.Raw, /) -> core.Pod:
-        """The pod. Raises the errors of a plain decoder."""
+        """Decode a pod. Raises the errors of a plain decoder."""
         try:
             parts = _PARTS.decode(buf)
             spec = self._specs.decode(bytes(parts.spec))

@@ -1,4 +1,4 @@
-"""Decisions, their outcomes, and why PodGroups are pending."""
+"""Decisions, their outcomes, and explanations of pending PodGroups."""
 
 from typing import Literal
 
@@ -36,7 +36,7 @@ class Bind(Message, frozen=True, kw_only=True):
     digest of the plan (``batch.plans``) by which it was placed; ``node_uid``: uid of the node.
 
     ``annotations`` are set on the pod with the bind: the CPUs or devices that are assigned to it.
-    ``volumes`` and ``devices`` are written before any pod of the statement is bound.
+    ``volumes`` and ``devices`` are prepared before any pod of the statement is bound.
     """
 
     namespace: str
@@ -54,7 +54,7 @@ class Bind(Message, frozen=True, kw_only=True):
 
     @property
     def is_planned(self) -> bool:
-        """Whether the pod is created by this decision."""
+        """Whether the decision creates the pod with its node."""
         return not self.uid
 
 
@@ -179,15 +179,15 @@ Tier = Literal[
     "refused",
 ]
 """``share``: the queue has reached its share. ``fragmentation``: the free sum suffices, but no node
-has enough. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is nominated for
-resources that are being released. ``topology``: no topology domain of an allowed tier has enough.
-``never-fits``: current nodes and limits can never hold it.
-``refused``: the API server refused its last decisions, and it backs off.
+has enough. ``order``: a PodGroup ahead in the queue must be placed first. ``releasing``: the
+PodGroup is nominated for resources that are being released. ``topology``: no topology domain of an
+allowed tier has enough. ``never-fits``: current nodes and limits can never hold it. ``refused``:
+the API server rejected the last decisions about it, and it is in backoff.
 """
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):
-    """How many nodes were rejected for one reason."""
+    """The number of nodes that were rejected for one reason."""
 
     nodes: int
     reason: str
@@ -197,9 +197,9 @@ class Shortage(Message, frozen=True, kw_only=True):
     """Needed, free and total amount of one resource, in its unit (see
     ``stromboli.shared.formats.units``).
 
-    ``free`` is the sum over all nodes, which shows fragmentation. If the queue is the limit: its
-    usage, the amount reserved for admitted PodGroups, its deserved share and its capability; None
-    where there is no limit.
+    ``free`` is the sum over all nodes, which shows fragmentation. If the queue is the limit, the
+    other fields are its usage, the amount reserved for admitted PodGroups, its deserved share and
+    its capability; None means no limit.
     """
 
     resource: str
@@ -217,8 +217,8 @@ class PodGroupExplained(Message, frozen=True, kw_only=True):
     """Why a PodGroup is pending (key: the PodGroup); a tombstone once it is not.
 
     ``tier``: the kind of reason. ``message``: the text of the PodGroup's condition. ``placeable``:
-    members that could be placed now. Readers compute its position in the queue from the queue's
-    order record.
+    members that could be placed now. Readers compute the PodGroup's position in the queue from the
+    queue's order record.
     """
 
     pod_group: str
@@ -247,13 +247,14 @@ class QueueOrdered(Message, frozen=True, kw_only=True):
 
 
 def queue_order_key(queue: str, chunk: int = 0) -> str:
-    """Key of a chunk of a queue's order; no PodGroup's key has this separator."""
+    """The key of a chunk of a queue's order. It cannot equal a PodGroup's key, which has no
+    ``//``."""
     return f"queue//{queue}//{chunk}"
 
 
 class ExpectedStart(Message, frozen=True, kw_only=True):
     """When a pending PodGroup is expected to start: 80 % of the simulations are between ``p10`` and
-    ``p90``. A time is absent if it is later than 7 days, or never comes."""
+    ``p90``. A time is absent if it is more than 7 days away or the PodGroup never starts."""
 
     pod_group: str
     answer: StartAnswer
@@ -266,10 +267,10 @@ class ExpectedStart(Message, frozen=True, kw_only=True):
 class StartsForecast(Message, frozen=True, kw_only=True):
     """A chunk of the expected starts (key ``forecast//<scope>//<chunk>``).
 
-    ``scope``: ``first`` has the PodGroups that start next, ``all`` all of them, less often; of two
-    expected starts of a PodGroup the one with the later ``at`` counts. ``at``: the time of the
-    cluster state that was simulated. ``chunks``: how many chunks the scope has; later ones are
-    outdated. ``draws``: simulations with different run times.
+    ``scope``: ``first`` has the PodGroups that start next; ``all`` has all of them and is published
+    less often. If both have a PodGroup, the one with the later ``at`` counts. ``at``: the time of
+    the cluster state that was simulated. ``chunks``: the number of chunks of the scope; chunks with
+    higher numbers are outdated. ``draws``: simulations with different run times.
     """
 
     scope: str
@@ -281,7 +282,8 @@ class StartsForecast(Message, frozen=True, kw_only=True):
 
 
 def forecast_key(scope: str, chunk: int) -> str:
-    """Key of a chunk of the expected starts; no PodGroup's key has this separator."""
+    """The key of a chunk of the expected starts. It cannot equal a PodGroup's key, which has no
+    ``//``."""
     return f"forecast//{scope}//{chunk}"
 
 
@@ -290,8 +292,8 @@ LEASE_KEY = "$lease"
 
 @register("stromboli.scheduling.lease_renewed.v1")
 class LeaseRenewed(Message, frozen=True, kw_only=True):
-    """This scheduler is the leader (key ``$lease``) until ``duration_s`` seconds pass without a
-    renewal; one without a holder releases the lease.
+    """The scheduler renewed its lease (key ``$lease``): it is the leader until ``duration_s``
+    seconds pass without a renewal. A record without a holder releases the lease.
     """
 
     holder: str

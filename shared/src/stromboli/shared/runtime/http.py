@@ -18,8 +18,8 @@ from litestar.types import ControllerRouterHandler
 from stromboli.shared.runtime import http_protocol, runtime, tls_handshakes
 
 HEAD_BYTES = 1024 * 1024
-"""The longest request line with headers: the same limit as an API server's, so that a value that is
-too long is rejected with its name and not as an unreadable request.
+"""Maximum size of the request line with headers, in bytes: an API server's limit, so that a value
+that is too long is rejected with its name and not as an unreadable request.
 """
 
 
@@ -38,7 +38,7 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
 
 def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """``/livez``, and ``/readyz``, which lists the problems (503), or warnings and notes (200). As
-    with an API server, each ``?exclude=FACT`` ignores one fact.
+    in an API server, each ``?exclude=FACT`` ignores one fact.
     """
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
@@ -76,7 +76,7 @@ class _Server(uvicorn.Server):
 
 
 def _protocol(server: uvicorn.Server) -> asyncio.Protocol:
-    """A protocol as uvicorn makes it for a connection that it accepts itself."""
+    """Create a protocol as uvicorn does for a connection that it accepts itself."""
     protocol: type[http_protocol.LimitedProtocol] = server.config.http_protocol_class  # type: ignore[assignment]
     return protocol(server.config, server.server_state, server.lifespan.state)
 
@@ -106,8 +106,8 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     limits: http_protocol.Limits = http_protocol.Limits(),  # noqa: B008 - frozen
 ) -> AsyncIterator[int]:
-    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
-    with ``tls``, whose certificate may be replaced meanwhile.
+    """Serve ``app`` on a bound socket during the block; yields the port. Serves HTTPS if a
+    certificate is given, or ``tls``, whose certificate may be replaced meanwhile.
 
     Raises OSError when another process listens on the port: two sockets may be bound to one port.
     """

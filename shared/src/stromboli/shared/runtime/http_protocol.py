@@ -8,7 +8,7 @@ byte by byte would hold a connection indefinitely (*slow loris*). Rules:
 2. A request's body makes progress: in each period of ``body_timeout_s`` at least
    ``MIN_BODY_BYTES_PER_S`` arrive on average, or the body ends. Periods in which the server itself
    paused reading do not count.
-3. Beyond ``max_connections`` open connections a new one is answered with 503 and closed.
+3. If ``max_connections`` connections are open, a new one is answered with 503 and closed.
 
 A response of any length may take any time: watches stream for hours.
 """
@@ -21,18 +21,20 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 MIN_BODY_BYTES_PER_S = 256
-"""Far below any real network, far above a client that sends a byte a second."""
+"""Minimum average rate: far below that of any real network, and far above that of a client that
+sends one byte per second."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one HTTP server."""
 
     header_timeout_s: float = 15.0
-    """Time for the headers of a request, and for the TLS handshake before (``tls_handshakes``)."""
+    """Seconds for the headers of a request, and for the TLS handshake before
+    (``tls_handshakes``)."""
     body_timeout_s: float = 30.0
-    """Period in which a request's body has to make progress."""
+    """Seconds within which a request's body has to make progress."""
     max_connections: int = 2_000
-    """Open connections; each costs about 50 kB."""
+    """Maximum number of open connections; each takes about 50 kB."""
 
 
 class LimitedProtocol(H11Protocol):
@@ -68,11 +70,11 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _current_cycle(self) -> RequestResponseCycle | None:
-        """The last request, None before the first one."""
+        """The last request; None before the first one."""
         return self.cycle
 
     def _watch_progress(self) -> None:
-        """Run the timer that the state of the request needs: for headers, for a body, or none."""
+        """Set the timer for the state of the request: for its headers, for its body, or none."""
         cycle = self._current_cycle
         waits_for_headers = self.conn.their_state is h11.IDLE and (
             cycle is None or cycle.response_complete
@@ -105,7 +107,7 @@ class LimitedProtocol(H11Protocol):
         self._refuse(408, f"the request's {what} did not arrive in time")
 
     def _refuse(self, status: int, reason: str, *headers: tuple[bytes, bytes]) -> None:
-        """Answer if no response has begun, and close the connection."""
+        """Send an error response, if no response has begun, and close the connection."""
         cycle, has_begun = self._current_cycle, False
         if cycle is not None and not cycle.response_complete:
             has_begun = cycle.response_started
@@ -125,5 +127,5 @@ class LimitedProtocol(H11Protocol):
 
 
 def limited(limits: Limits) -> type[LimitedProtocol]:
-    """The protocol with these limits, as uvicorn takes it."""
+    """A protocol class with these limits, for uvicorn."""
     return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})

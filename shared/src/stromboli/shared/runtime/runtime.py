@@ -25,14 +25,14 @@ T = TypeVar("T")
 Clock = Callable[[], datetime]
 
 STOP_WITHIN_S = 9.0
-"""Time limit from SIGTERM to the end of the process: below the 10 s after which a container engine
-kills it.
+"""Maximum seconds from SIGTERM to the end of the process: below the 10 s after which a container
+engine kills it.
 """
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
-"""Pauses between retries grow from the first to the longest: a broker restarts within seconds."""
+"""First and longest pause between retries, in seconds; a broker restarts within seconds."""
 DEAD_LETTER_BYTES = 64 * 1024
-"""Bytes kept of a dead letter's value: enough to identify it."""
+"""Maximum bytes of the value in a dead letter, enough to identify the record."""
 
 _log = structlog.get_logger(__name__)
 _ready = telemetry.meter.create_gauge(
@@ -64,7 +64,7 @@ class Health:
         self._changed = asyncio.Event()
 
     def set(self, name: str, problem: str | None) -> None:
-        """Set a fact's problem; None means healthy. Logged on change only."""
+        """Set the problem of a fact; None means healthy. Only changes are logged."""
         if name in self._problems and self._problems[name] == problem:
             return
         before = self._problems.get(name)
@@ -76,7 +76,8 @@ class Health:
             _log.info("health", service=self.service, fact=name, problem=problem)
 
     def warn(self, name: str, warning: str | None) -> None:
-        """Set a warning that does not affect readiness; None clears it. Logged on change only."""
+        """Set a warning, which does not affect readiness; None clears it. Only changes are
+        logged."""
         if self.warnings.get(name) == warning:
             return
         if warning is None:
@@ -87,7 +88,7 @@ class Health:
             _log.warning("health", service=self.service, fact=name, warning=warning)
 
     def note(self, name: str, note: str) -> None:
-        """Set a neutral note. Logged on change only."""
+        """Set a note, which is neither a problem nor a warning. Only changes are logged."""
         if self.notes.get(name) != note:
             self.notes[name] = note
             _log.info("health", service=self.service, fact=name, note=note)
@@ -113,11 +114,12 @@ class Health:
 
 
 _JITTER = Random()  # noqa: S311 - not for secrets
-"""Shared: seeding a generator takes 0.1 ms, and each request makes a Backoff."""
+"""Shared by all instances: seeding a generator takes 0.1 ms, and each request creates a Backoff."""
 
 
 class Backoff:
-    """Pauses that double up to a limit, with a jitter of +-20 % so that clients do not synchronize.
+    """Pauses between retries, which double up to a limit, with a jitter of +-20 % so that clients
+    do not synchronize.
 
     After a success that lasted as long as the longest pause, the pauses start at the first one
     again, even if the caller does not call ``reset``. ``now``: a monotonic clock in seconds.
@@ -146,7 +148,7 @@ class Backoff:
 
 
 async def retry_until_available(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
-    """The result of ``call``, retried until the external system accepts it.
+    """The result of ``call``, which is retried until the external system accepts it.
 
     Meanwhile ``fact`` is a problem of ``health``. Permanent errors pass through.
     """
@@ -184,11 +186,11 @@ def dead_letter(
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a process's ``main`` until it returns or SIGTERM or SIGINT arrives.
+    """Run a process's ``main`` until it returns, or until SIGTERM or SIGINT arrives.
 
     On a signal ``main`` is cancelled and finishes work in progress, and the process exits with 0.
-    If that takes longer than ``STOP_WITHIN_S``, the process exits immediately with 1: every step is
-    safe to repeat.
+    If that takes longer than ``STOP_WITHIN_S``, the process exits with 1, which is safe because
+    every step may be repeated.
     """
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

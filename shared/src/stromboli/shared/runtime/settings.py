@@ -23,7 +23,7 @@ class SettingsError(Exception):
 
 
 def load(struct: type[S], service: str, environment: Mapping[str, str]) -> S:
-    """The settings of ``service``. Raises SettingsError naming every bad variable."""
+    """The settings of ``service``. Raises SettingsError, which names every invalid variable."""
     lines: list[str] = []
     known: set[str] = set()
     values = _read(struct, f"STROM_{service.upper()}_", environment, known, lines)
@@ -63,7 +63,7 @@ def _read(
         text = environment.get(name)
         if text is None:
             if field.required:
-                lines.append(f"{name}: missing, and it has no default")
+                lines.append(f"{name}: not set, and it has no default")
             continue
         is_tuple = getattr(field.type, "__origin__", None) is tuple
         given: Any = (
@@ -78,7 +78,7 @@ def _read(
 
 
 def shown(settings: msgspec.Struct) -> dict[str, Any]:
-    """The settings for the log: secrets are masked."""
+    """The settings for the log, with secrets masked."""
     fields: dict[str, Any] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)

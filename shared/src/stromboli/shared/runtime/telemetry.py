@@ -25,13 +25,15 @@ from opentelemetry.trace.propagation import tracecontext
 
 _PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 meter = metrics.get_meter("stromboli")
-"""Its instruments record once ``set_up`` has run, and cost nothing before."""
+"""The meter of this process. Its instruments record once ``set_up`` has run, and cost nothing
+before."""
 log = structlog.get_logger("stromboli")
-"""Log fields, not prose: ``log.info("bound", pod=..., node=...)``."""
+"""The logger of services. Log facts as fields, not in the message: ``log.info("bound", pod=...,
+node=...)``."""
 _tracer = trace.get_tracer("stromboli")
 EXPORT_WITHIN_S = 1.0
-"""Time for the export of waiting spans at the end of a process. The exporter itself retries for 10
-s when the collector is unavailable: a container engine would kill the process meanwhile.
+"""Seconds for the export of pending spans at the end of a process. The exporter itself retries for
+10 s if the collector is unavailable, and a container engine would kill the process meanwhile.
 """
 
 
@@ -47,7 +49,7 @@ def set_up(service: str, environment: Mapping[str, str]) -> None:
 
 
 def shut_down() -> None:
-    """Export the spans that wait, within ``EXPORT_WITHIN_S``; those that remain are lost."""
+    """Export pending spans within ``EXPORT_WITHIN_S``; those that remain are lost."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         exporting = threading.Thread(target=provider.shutdown, daemon=True)

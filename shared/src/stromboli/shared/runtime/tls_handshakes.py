@@ -1,13 +1,13 @@
 """TLS handshakes within the limits of an HTTP server.
 
-An event loop that serves TLS makes a connection known to its protocol after the handshake. Until
-then nothing counts it, and a client that opens connections and sends nothing holds each of them for
-a minute. Here connections are accepted one by one and each handshake is counted. Rules:
+An event loop that serves TLS passes a connection to its protocol after the handshake. Until then it
+is not counted, and a client that opens connections and sends nothing holds each of them for a
+minute. This module accepts connections one by one and counts each handshake. Rules:
 
 1. A handshake ends within ``header_timeout_s``. Otherwise the connection is closed.
-2. Handshakes under way and open connections together are at most ``max_connections``. Beyond it,
-   ``RESERVED`` handshakes at a time continue, so clients get the answer 503; further connections
-   are closed without an answer.
+2. Handshakes in progress and open connections together are at most ``max_connections``. Beyond
+   that, ``RESERVED`` handshakes at a time are performed, so that their clients get the response
+   503; further connections are closed without a response.
 """
 
 import asyncio
@@ -20,14 +20,16 @@ from collections.abc import AsyncIterator, Callable, Collection
 from stromboli.shared.runtime import http_protocol, telemetry
 
 RESERVED = 16
-"""Handshakes for which there is always room: few, because each of them only leads to a refusal."""
+"""Number of handshakes that are performed beyond the limit: few, because each only leads to a
+503."""
 RETRY_S = 1.0
-"""Pause after a connection that cannot be accepted, as when the process has no descriptor left."""
+"""Pause in seconds after a connection that cannot be accepted, e.g. because the process has no file
+descriptor left."""
 
 
 class Handshakes:
-    """The handshakes of one server. ``connections``: its open ones. ``make_protocol``: makes what
-    receives the requests of a new one."""
+    """The handshakes of one server. ``connections``: its open connections. ``make_protocol``:
+    creates the protocol of a new connection."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Handshakes:
 
     @contextlib.asynccontextmanager
     async def accepting(self, bound: socket.socket) -> AsyncIterator[None]:
-        """Accept connections on a listening socket while inside."""
+        """Accept connections on a listening socket during the block."""
         loop = asyncio.get_running_loop()
         bound.settimeout(0)
         loop.add_reader(bound, self._accept, bound)
@@ -60,7 +62,7 @@ class Handshakes:
                 await asyncio.wait(tasks)
 
     def _accept(self, bound: socket.socket) -> None:
-        """Take one connection; the loop calls again while there are more."""
+        """Accept one connection; the event loop calls again while more are pending."""
         try:
             accepted, _ = bound.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -90,7 +92,8 @@ class Handshakes:
             accepted.close()
 
     async def _shake_hands(self, accepted: socket.socket) -> bool:
-        """Whether the connection has a protocol now, which closes it."""
+        """Perform the handshake. Returns whether the connection now has a protocol, which will
+        close it."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,
@@ -99,7 +102,7 @@ class Handshakes:
                 ssl_handshake_timeout=self._limits.header_timeout_s,
             )
         except OSError:
-            return False  # of the client: TLS, the connection or the timeout
+            return False  # errors by the client: in TLS, of the connection, or a timeout
         except Exception as error:  # one connection must not end the others
             telemetry.log.error("handshake failed", error=type(error).__name__, exc_info=error)
             return False

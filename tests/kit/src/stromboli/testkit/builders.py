@@ -1,7 +1,8 @@
 """Objects and records for tests: name only what matters to the rule under test.
 
-Uids derive from kind and name, so the same call makes the same object; ``generation=2`` makes the
-next object of that name. Every object is stamped with version 1 and created at ``NOON``.
+Uids derive from kind and name, so the same call returns an equal object; ``generation=2`` returns a
+later object of the same name. Objects have resourceVersion 1 and were created at ``NOON`` by
+default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """Creation time of all objects in tests, unless given."""
 
 SCHEDULER = "volcano"
-"""The scheduler name users already write."""
+"""The scheduler name in existing manifests of users."""
 
 Resources = Mapping[str, core.Quantity]
 
@@ -36,7 +37,7 @@ def make_meta(
     owner: meta.Object | None = None,
     deleting: datetime | None = None,
 ) -> meta.ObjectMeta:
-    """Metadata as an API server stamps it."""
+    """Metadata with the fields that an API server sets."""
     uid = f"{kind}-{namespace}-{name}" if namespace else f"{kind}-{name}"
     return meta.ObjectMeta(
         name=name,
@@ -64,7 +65,7 @@ def make_node(
     version: int = 1,
     generation: int = 1,
 ) -> core.Node:
-    """A node of which everything is allocatable. ``extra``: further resources, such as GPUs."""
+    """A node whose whole capacity is allocatable. ``extra``: further resources, such as GPUs."""
     resources = {"cpu": cpu, "memory": memory, "pods": pods, **(extra or {})}
     return core.Node(
         metadata=make_meta("node", name, version=version, generation=generation, labels=labels),
@@ -80,7 +81,7 @@ def make_container(
     extra: Resources | None = None,
     restart_policy: str | None = None,
 ) -> core.Container:
-    """A container that requests what is named. ``restart_policy="Always"``: a sidecar."""
+    """A container with these requests. ``restart_policy="Always"``: a sidecar."""
     requests = dict(extra or {})
     if cpu is not None:
         requests["cpu"] = cpu
@@ -225,7 +226,7 @@ def make_queue(
 def make_priority_class(
     name: str, value: int, *, is_default: bool = False, version: int = 1
 ) -> core.PriorityClass:
-    """A named priority."""
+    """A PriorityClass."""
     return core.PriorityClass(
         metadata=make_meta("priorityclass", name, version=version),
         value=value,
@@ -247,8 +248,8 @@ def make_task(
     annotations: Mapping[str, str] | None = None,
     **more: Any,
 ) -> batch.TaskSpec:
-    """Replicas of a one-container pod. ``pod_spec``: fields of the pod's spec, as in YAML;
-    ``more``: of the task."""
+    """A task with pods of one container. ``pod_spec``: further fields of the pod's spec, as in
+    YAML; ``more``: further fields of the task."""
     container = {
         "name": "main",
         "image": "busybox",
@@ -293,8 +294,8 @@ def make_job(
     deleting: datetime | None = None,
     **more: Any,
 ) -> batch.Job:
-    """A job, by default with one task of one pod; by default all of its pods are needed. ``more``:
-    fields of its spec.
+    """A job, by default with one task of one pod and with minAvailable of all pods. ``more``:
+    further fields of its spec.
     """
     whole = (make_task(),) if tasks is None else tuple(tasks)
     return batch.Job(
@@ -343,7 +344,7 @@ def make_flow(
     retain: str = "",
     version: int = 1,
 ) -> flow.JobFlow:
-    """A JobFlow: template -> targets, or entries as they are."""
+    """A JobFlow. ``entries``: template -> its dependencies, or complete entries."""
     if isinstance(entries, Mapping):
         entries = [
             flow.Flow(name=it, depends_on=flow.FlowDependsOn(targets=tuple(targets)))
@@ -388,7 +389,7 @@ def make_command(
     namespace: str = "default",
     version: int = 1,
 ) -> batch.Command:
-    """A user's command for ``target``."""
+    """A user's Command for ``target``."""
     return batch.Command(
         metadata=make_meta("command", name, namespace, version=version),
         action=action,
@@ -421,7 +422,7 @@ def snapshot_of(made: meta.Object) -> envelope.Draft:
 
 
 def tombstone_of(made: meta.Object) -> envelope.Draft:
-    """The monitor's draft of an object's end."""
+    """The monitor's tombstone of an object."""
     return envelope.Draft(
         topic=topics.SNAPSHOTS[kind_of(made)],
         key=made.metadata.key,
@@ -440,7 +441,7 @@ def make_record(
     sequence: int | None = None,
     cluster_name: str = "default",
 ) -> envelope.Record:
-    """A draft as it is read back from ``offset`` of its topic."""
+    """The record that readers get for a draft at ``offset`` of its topic."""
     writer = draft.topic.writer or "test"
     headers, value = envelope.seal(
         draft,
@@ -453,7 +454,7 @@ def make_record(
 
 
 def undecodable_record(topic: topics.Topic, key: str, offset: int = 0) -> envelope.Record:
-    """A record that does not decode."""
+    """A record whose value cannot be decoded."""
     headers = {"ce_id": f"{topic.writer}/0/{offset}", "ce_type": "stromboli.test.garbled.v1"}
     return envelope.Record(topic, offset, key, b"{", headers)
 

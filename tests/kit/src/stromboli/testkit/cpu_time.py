@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def freeze_objects() -> None:
-    """Keep all present objects from the collector, for good.
+    """Exclude all existing objects from garbage collection, permanently.
 
     The process of a long test run has millions of them, so that one collection takes seconds of
     CPU. Frozen objects are still freed by their reference counts.

@@ -17,7 +17,7 @@ ESTABLISH_TIMEOUT_S = 30.0
 
 
 class Names(meta.Part, frozen=True, kw_only=True):
-    """What a definition's kind is called."""
+    """The names of a definition's kind."""
 
     kind: str = ""
     plural: str = ""
@@ -39,7 +39,7 @@ class Spec(meta.Part, frozen=True, kw_only=True):
 
 
 class Status(meta.Part, frozen=True, kw_only=True):
-    """What the API server thinks of a definition."""
+    """The conditions that the API server sets on a definition."""
 
     conditions: tuple[core.Condition, ...] = ()
 
@@ -56,7 +56,7 @@ class Definition(meta.Object, frozen=True, kw_only=True):
 
     @property
     def objects(self) -> kinds.Kind[meta.Object]:
-        """The kind it defines."""
+        """The kind that the definition adds."""
         return kinds.Kind(
             self.spec.group,
             self.spec.versions[0].name,
@@ -80,8 +80,8 @@ DEFINITIONS = kinds.Kind(
 async def apply_crds(cluster: port.Cluster) -> tuple[Definition, ...]:
     """Create or update our definitions; returns once objects of each can be written.
 
-    Raises ValueError when the server finds a schema not structural or a name taken, OutsideError
-    when it refuses a definition.
+    Raises ValueError when the server finds a schema not structural or a name taken, ExternalError
+    when it rejects a definition.
     """
     names = [await _apply(cluster, document) for document in crds.documents()]
     async with asyncio.timeout(ESTABLISH_TIMEOUT_S):
@@ -99,7 +99,8 @@ async def _apply(cluster: port.Cluster, document: dict[str, Any]) -> str:
 
 
 async def _until_served(cluster: port.Cluster, name: str) -> Definition:
-    """The definition, once it is established and its collection answers: a little later."""
+    """Wait until the definition is established and, a little later, its collection is served;
+    return it."""
     pauses = runtime.Backoff()
     while True:
         found = DEFINITIONS.decode(await cluster.get(DEFINITIONS, "", name))

@@ -11,7 +11,7 @@ from stromboli.testkit import records
 
 
 async def take(consumer: port.GroupConsumer, count: int) -> list[envelope.Record]:
-    """The next records of a group."""
+    """The next records of a consumer group."""
     taken: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):
         async for record in consumer:
@@ -22,7 +22,7 @@ async def take(consumer: port.GroupConsumer, count: int) -> list[envelope.Record
 
 
 async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Position:
-    """Read up to the barrier and return its position."""
+    """Read a materialization until it is caught up; return its position."""
     async with asyncio.timeout(records.DEADLINE_S):
         while not (read := await anext(fold)).caught_up:
             pass
@@ -30,7 +30,7 @@ async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Position:
 
 
 async def next_records(fold: AsyncIterator[port.Batch], count: int) -> list[envelope.Record]:
-    """The next records of a fold; batches are as the adapter makes them."""
+    """The next records of a materialization, from batches of any size."""
     read: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):
         while len(read) < count:

@@ -1,4 +1,5 @@
-"""Objects as users write them, unique by name so that tests may share a real cluster."""
+"""Objects as JSON, as users submit them, with unique names so that tests can share a real
+cluster."""
 
 import asyncio
 import uuid
@@ -16,11 +17,11 @@ Document = dict[str, Any]
 
 
 CA_CONFIG_MAP = "kube-root-ca.crt"
-"""Created in each namespace by a cluster's own controllers."""
+"""Name of the ConfigMap that controllers of a cluster create in each namespace."""
 
 
 def without_token_volume(volumes: list[Document]) -> list[Document]:
-    """A pod's volumes less the one that the API server adds, under a random name, for its token."""
+    """A pod's volumes without the token volume that the API server adds under a random name."""
     return [each for each in volumes if not each["name"].startswith("kube-api-access-")]
 
 
@@ -50,7 +51,7 @@ def make(
 
 
 def config_map(name: str, /, metadata: Mapping[str, Any] | None = None, **data: str) -> bytes:
-    """The simplest object."""
+    """A ConfigMap with this data, as JSON."""
     return make(kinds.CONFIG_MAPS, name, metadata, data=data)
 
 
@@ -112,8 +113,9 @@ async def changes(
     until: Callable[[list[WatchedChange]], bool],
     within_s: float = records.DEADLINE_S,
 ) -> list[WatchedChange]:
-    """What a watcher sees of a namespace (or, for cluster scoped kinds, of names that begin so)
-    after ``version`` until it has seen enough. It resumes where the server closes the stream.
+    """The changes that a watch sends after ``version``, until ``until`` returns true for them.
+    ``namespace``: for cluster-scoped kinds, a prefix of names. Resumes when the server closes the
+    stream.
 
     The ConfigMap that every namespace has is left out."""
     seen: list[WatchedChange] = []
@@ -143,7 +145,7 @@ def _belongs(document: Document, namespace: str) -> bool:
 async def eventually_gone(
     cluster: port.Cluster, kind: port.AnyKind, namespace: str, name: str, within_s: float
 ) -> None:
-    """Returns when the object is not there any more."""
+    """Return when the object does not exist any more."""
     await eventually(cluster, kind, namespace, name, lambda found: found is None, within_s)
 
 
@@ -155,7 +157,7 @@ async def eventually(
     holds: Callable[[Document | None], bool],
     within_s: float = records.DEADLINE_S,
 ) -> None:
-    """Returns when the rule holds for an object, or for None if it is absent."""
+    """Return when ``holds`` returns true for the object, or for None if it does not exist."""
     async with asyncio.timeout(within_s):
         while True:
             version = (await cluster.list(kind, namespace)).resource_version

@@ -1,9 +1,9 @@
-"""Records that are well-formed for Kafka and broken in every other way a client may think of."""
+"""Records that are valid for Kafka, but whose headers or values are invalid in many ways."""
 
 DIGITS = "9" * 5_000
-"""More than Python turns into a number."""
+"""A number with more digits than Python converts."""
 DEEP = b"[" * 200_000
-"""Deeper than any decoder follows."""
+"""JSON that is nested more deeply than decoders allow."""
 
 SUBMISSION = {
     "ce_id": "train-1",
@@ -12,7 +12,7 @@ SUBMISSION = {
     "ce_time": "2026-01-01T12:00:00Z",
     "authorization": "Bearer t",
 }
-"""Headers of a submission that is all right."""
+"""Headers of a valid submission."""
 
 SUBMISSIONS: dict[str, tuple[dict[str, str], bytes]] = {
     "a time without a zone": ({"ce_time": "2026-01-01T12:00:00"}, b'{"objects":[{}]}'),
@@ -31,4 +31,4 @@ SUBMISSIONS: dict[str, tuple[dict[str, str], bytes]] = {
     "a token that is deep": ({"authorization": "Bearer a." + "W1tb" * 50_000 + ".c"}, b"{}"),
     "a token that is not ASCII": ({"authorization": "Bearer a.ü.c"}, b"{}"),
 }
-"""What is wrong: the headers that differ, and the value."""
+"""Description of the error -> the headers that differ from valid ones, and the value."""

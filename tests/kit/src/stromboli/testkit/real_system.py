@@ -1,7 +1,7 @@
 """The four services as processes on the real parts, with webhooks and simulated nodes.
 
-Each service is a part: it can be killed and started again on its ports. Everything a service gets
-is its environment, as in a cluster.
+Each service is a part: it can be killed and started again on its ports. All settings of a service
+are in its environment, as in a cluster.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SERVICES = ("monitor", "scheduler", "controller", "admission")
 LOOPBACK = "127.0.0.1"
 PORTS = {"admission": 3, "monitor": 2}
 HEALTH = {"admission": 2}
-"""The place of the health port among them, where it is not the first."""
+"""Service -> index of the health port among its ports, if it is not the first."""
 
 
 class Service(Part):
     """One service. Its first port serves health; admission's serves REST too, its second one
-    webhooks, and its third one health alone; the monitor's second one agents. ``command``: what to
-    run instead of the service as it is here."""
+    webhooks, and its third one health alone; the monitor's second one agents. ``command``: replaces
+    the service of this working tree."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Service(Part):
         self._command = command or [sys.executable, "-m", f"stromboli.{name}"]
 
     def command(self) -> list[str]:
-        """The service's own command."""
+        """The command line of the service."""
         return list(self._command)
 
     def environment(self) -> dict[str, str]:
-        """Its settings."""
+        """The settings of the service."""
         own: dict[str, str | int]
         if self.name == "admission":
             own = {"REST_PORT": self.ports[0], "WEBHOOK_PORT": self.ports[1]}
@@ -73,11 +73,11 @@ class Service(Part):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The URL of its first port."""
         return f"http://{LOOPBACK}:{self.ports[0]}"
 
     async def is_ready(self) -> bool:
-        """The result of its ``/readyz``."""
+        """Whether ``/readyz`` returns success."""
         return await kubernetes.answers_ok(f"{self.url}/readyz")
 
 
@@ -143,11 +143,11 @@ class RealSystem:
         kubelet_options: KubeletOptions | None = None,
         node_grace_s: int | None = None,
     ) -> None:
-        """Describe it, with all state below ``state``. ``environment``: further settings;
-        ``commands``: service -> what to run instead of the service as it is here;
-        ``controllers``: of Kubernetes, beside the usual ones; ``kubelets``: nodes with real
-        kubelets and containers, for which ``make kubelet-tools`` must have been run;
-        ``kubelet_options``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
+        """``state``: the folder for all state. ``environment``: further settings; ``commands``:
+        service -> the command that replaces the service of this working tree; ``controllers``: of
+        Kubernetes, beside the usual ones; ``kubelets``: nodes with real kubelets and containers,
+        for which ``make kubelet-tools`` must have been run; ``kubelet_options``: see
+        ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
         self._authority = trustme.CA()
         client = client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
@@ -181,12 +181,13 @@ class RealSystem:
         return self.services["admission"].url
 
     async def start(self) -> None:
-        """Start the parts, then the services side by side, then the webhooks."""
+        """Start the parts, then the services concurrently, then the webhooks."""
         await self.parts.start()
         await self.start_services()
 
     async def start_services(self) -> None:
-        """Start the services side by side, then the webhooks, where the parts run already."""
+        """Start the services concurrently, then register the webhooks; the parts must be
+        running."""
         try:
             certificate = self._authority.issue_cert(LOOPBACK)
             chain, key = self._state / "webhooks.pem", self._state / "webhooks.key"
@@ -232,7 +233,7 @@ class RealSystem:
             raise
 
     async def stop_services(self) -> None:
-        """Stop the services and remove their webhooks, as an operator who uninstalls them."""
+        """Stop the services and remove their webhooks, as an uninstallation does."""
         await asyncio.gather(*(service.stop() for service in self.services.values()))
         async with self.parts.client() as api:
             for document in self._webhooks():
@@ -243,7 +244,8 @@ class RealSystem:
         return [*self.services.values(), *(part for part in nodes if part is not None)]
 
     async def _protect_annotations(self) -> None:
-        """Install the policy that pods which are created with their nodes need."""
+        """Install the admission policy that is required for pods which are created with their
+        nodes."""
         async with self.parts.client() as api:
             for document in pod_annotations.documents([kubernetes.ADMIN]):
                 kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
@@ -260,7 +262,7 @@ class RealSystem:
         return list(webhooks.configurations(url, self._authority.cert_pem.bytes()))
 
     def standby(self, name: str) -> Service:
-        """Another replica of a service, which the test starts and stops."""
+        """Another replica of a service; the test starts and stops it."""
         active = self.services[name]
         return Service(name, self._state / f"{name}-standby", active.given)
 
@@ -304,7 +306,7 @@ def _path(webhook: Mapping[str, Any], name: str = "") -> str:
 
 
 async def _until_called(api: Api) -> None:
-    """Return when the API server calls the webhooks, which it does after a moment."""
+    """Return when the API server calls the webhooks, shortly after their registration."""
     probe = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",

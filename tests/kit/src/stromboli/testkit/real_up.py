@@ -1,7 +1,7 @@
-"""``make real-up`` and ``make real-down``: the whole system on real parts, as a person's own.
+"""``make real-up`` and ``make real-down``: run the whole system on real parts in the background.
 
-``up`` starts a keeper process that holds everything and returns once it is ready; ``down`` stops
-exactly that process (by pid and start time), which stops what it started.
+``up`` starts a supervising process and returns once everything is ready; ``down`` stops this
+process (identified by pid and start time), which stops all others.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def _keep(state: Path, nodes: int, simulated: int, with_kubelets: int) -> 
     async with system:
         identity = process.identify(_own_pid())
         if identity is None:
-            raise RuntimeError("this platform does not say when a process began")
+            raise RuntimeError("this platform does not report start times of processes; use Linux")
         running = Running(
             identity.pid,
             identity.started_ticks,
@@ -72,20 +72,22 @@ def _own_pid() -> int:
 
 @app.command()
 def keep(state: State, nodes: int = 0, simulated: int = 0, with_kubelets: int = 0) -> None:
-    """Hold everything until stopped; ``up`` starts this."""
+    """Run the system until stopped: the supervising process that ``up`` starts."""
     runtime.run(lambda: _keep(state, nodes, simulated, with_kubelets))
 
 
 @app.command()
 def up(
-    nodes: Annotated[int, typer.Option(help="Fake nodes (KWOK): pods on them run for ever.")] = 100,
-    simulated: Annotated[int, typer.Option(help="Simulated nodes: pods on them end.")] = 4,
+    nodes: Annotated[
+        int, typer.Option(help="Fake nodes (KWOK), on which pods run indefinitely.")
+    ] = 100,
+    simulated: Annotated[int, typer.Option(help="Simulated nodes, on which pods end.")] = 4,
     with_kubelets: Annotated[
         int, typer.Option("--kubelets", help="Nodes with kubelet and containerd (root, Linux).")
     ] = 0,
     state: State = DEFAULT_STATE,
 ) -> None:
-    """Start everything and print where it is."""
+    """Start the system and print its addresses."""
     if running := _read(state):
         typer.echo(f"runs already: REST {running.rest}, kubeconfig {running.kubeconfig}")
         return
@@ -122,7 +124,7 @@ def up(
         if keeper.poll() is not None or time.monotonic() > deadline:
             keeper.terminate()
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise SystemExit(f"it did not come up; the end of {log}:\n{tail}")
+            raise SystemExit(f"the system did not start; the end of {log}:\n{tail}")
         time.sleep(0.1)
     typer.echo(f"REST        {started.rest}")
     typer.echo(f"kubeconfig  {started.kubeconfig}")
@@ -137,13 +139,13 @@ def up(
 
 @app.command()
 def down(state: State = DEFAULT_STATE) -> None:
-    """Stop exactly what ``up`` started."""
+    """Stop the system that ``up`` started."""
     running = _read(state)
     if running is None:
         typer.echo("nothing runs")
         return
     asyncio.run(process.end(process.Identity(running.pid, running.started_ticks), grace_s=30.0))
-    kubelets.undo_ended()  # what the keeper left if it had to be killed
+    kubelets.undo_ended()  # in case the supervising process was killed
     (state / "running.json").unlink(missing_ok=True)
     typer.echo("stopped")
 

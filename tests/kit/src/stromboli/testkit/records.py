@@ -1,4 +1,4 @@
-"""Drafts of Stromboli's messages, and reading them back from topics. ``builders`` has the drafts of
+"""Drafts of Stromboli's messages, and functions that read topics. ``builders`` has the drafts of
 objects.
 """
 
@@ -12,7 +12,7 @@ from stromboli.shared.messages import batch, log, scheduling
 from stromboli.testkit import builders
 
 DEADLINE_S = 30.0
-"""By when anything must have happened, on a busy machine and a real broker, too."""
+"""Time limit of waits in seconds, sufficient on a busy machine and with a real broker."""
 
 
 def phase_change(job: str = "default/j1", after: str = "Running") -> envelope.Draft:
@@ -32,7 +32,7 @@ def outcome_of(decision: str) -> envelope.Draft:
 
 
 def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
-    """A draft on the topic that everyone writes to."""
+    """A draft on the topic that all services write."""
     message = log.DeadLetter(
         topic=topic.name, offset=0, key="k", reported_by=parked_by, reason="test", headers={}
     )
@@ -44,7 +44,7 @@ def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
 async def read(
     bus: port.Bus, *wanted: topics.Topic, start: port.Position = port.START
 ) -> tuple[list[envelope.Record], dict[str, int]]:
-    """Records and positions of a fold up to its barrier."""
+    """Records and positions of a materialization until it is caught up."""
     records: list[envelope.Record] = []
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -58,5 +58,5 @@ async def read(
 
 
 def keys(records: Sequence[envelope.Record]) -> list[str]:
-    """Their keys, without the records that open a writer."""
+    """The keys of records, without those that open a writer."""
     return [record.key for record in records if record.key != log.OPENED_KEY]

@@ -3,7 +3,7 @@
 A client sends a short pod. The response contains the defaults of all fields, tolerations of
 unreachable nodes (DefaultTolerationSeconds), the priority (Priority), and a volume with a random
 name for the token of its service account (ServiceAccount). Tests and benchmarks with hand-built
-pods lack these fields, so the time and memory that they cost only show with these pods.
+pods lack these fields, so their cost in time and memory can only be measured with these pods.
 """
 
 import hashlib
@@ -24,7 +24,8 @@ def served_pod(pod: core.Pod, *, with_token: bool = True) -> core.Pod:
 
 
 def document(pod: core.Pod, *, with_token: bool = True) -> dict[str, Any]:
-    """The pod as the API server's JSON has it. ``with_token``: ServiceAccount is on."""
+    """The pod as JSON of the API server. ``with_token``: the admission plugin ServiceAccount is
+    enabled."""
     found: dict[str, Any] = msgspec.to_builtins(pod)
     token = TOKEN_VOLUME + _random(pod.metadata.uid)
     spec: dict[str, Any] = found.setdefault("spec", {})
@@ -106,6 +107,6 @@ def _token_volume(name: str) -> dict[str, Any]:
 
 
 def _random(seed: str) -> str:
-    """Five characters as the API server draws them, the same for the same seed."""
+    """Five characters like those of generated names, the same for the same seed."""
     drawn = hashlib.blake2b(seed.encode(), digest_size=5).digest()
     return "".join(_ALPHABET[each % len(_ALPHABET)] for each in drawn)

@@ -1,4 +1,4 @@
-"""Tenants on a real API server: service accounts, roles, and tokens of an audience."""
+"""Tenants on a real API server: service accounts, roles, and tokens for an audience."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ from stromboli.testkit.parts.api import Api
 
 USERS = ("ann", "ben", "eve", "op")
 TOKEN_S = 600
-"""The shortest life that an API server gives a token."""
+"""The shortest lifetime in seconds that an API server allows for a token."""
 
 
 async def create(api: Api, scene: Scene) -> None:
-    """Make a scene true: namespaces, service accounts, roles."""
+    """Create the namespaces, service accounts and roles of a scene."""
     for namespace in (scene.blue, scene.red):
         await api.create_namespace(namespace)
     for user in USERS:
@@ -21,14 +21,14 @@ async def create(api: Api, scene: Scene) -> None:
 
 
 async def create_account(api: Api, namespace: str, name: str) -> None:
-    """A service account."""
+    """Create a service account."""
     await api.create(
         f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
     )
 
 
 async def grant(api: Api, manifests: Iterable[dict[str, Any]]) -> None:
-    """Create RBAC's objects."""
+    """Create RBAC objects."""
     for document in manifests:
         namespace = document["metadata"].get("namespace")
         below = f"/namespaces/{namespace}" if namespace else ""

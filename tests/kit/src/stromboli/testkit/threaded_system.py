@@ -1,4 +1,4 @@
-"""An embedded system in a thread beside the tests, known by its address alone."""
+"""Runs an embedded system in a thread beside the tests, which know only its address."""
 
 import asyncio
 import concurrent.futures

@@ -1,4 +1,5 @@
-"""A log in memory for tests of pure folds: drafts become records with offsets, topic by topic."""
+"""A log in memory for tests of pure materialization: drafts become records with offsets, topic by
+topic."""
 
 from collections.abc import Sequence
 
@@ -8,7 +9,7 @@ from stromboli.testkit import builders
 
 
 class TopicLog:
-    """Everything appended so far, in order."""
+    """The log. Keeps all appended records in order."""
 
     def __init__(self) -> None:
         self.records: list[envelope.Record] = []
@@ -21,15 +22,15 @@ class TopicLog:
         return record
 
     def see(self, *objects: meta.Object) -> list[envelope.Record]:
-        """The monitor observed these objects."""
+        """Append the monitor's snapshots of these objects."""
         return [self.append(builders.snapshot_of(made)) for made in objects]
 
     def lose(self, *objects: meta.Object) -> list[envelope.Record]:
-        """The monitor saw these objects go."""
+        """Append the monitor's tombstones of these objects."""
         return [self.append(builders.tombstone_of(made)) for made in objects]
 
     def garble(self, topic: topics.Topic, key: str) -> envelope.Record:
-        """A record that cannot be decoded."""
+        """Append a record that cannot be decoded."""
         record = builders.undecodable_record(topic, key, self._next(topic))
         self.records.append(record)
         return record

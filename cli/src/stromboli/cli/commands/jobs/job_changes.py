@@ -32,7 +32,7 @@ class BulkChange(msgspec.Struct, frozen=True):
 
 
 def _bulk_command(change: BulkChange, doc: str) -> Callable[..., None]:
-    """The command that makes a change to jobs by name or by options."""
+    """The command that applies a change to jobs selected by name or by options."""
 
     def command(
         names: options.OptionalJobNames = None,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 ENTRY_POINTS = "stromboli.trials"
-"""A distribution with a scheduler adds its dry run under this group; the CLI has none."""
+"""Entry point group of the dry run. The distribution with the scheduler registers it; the CLI has
+no scheduler."""
 WAITS = 4
 """Exit code for a job that would be admitted and pending."""
 NODES_SHOWN = 8

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 NOTE = "#| "
-"""The start of the lines that this command writes above the text."""
+"""Prefix of the lines that this command writes above the text."""
 FIXED = ("apiVersion", "kind", "metadata.name", "metadata.namespace")
 MAX_CONFLICTS = 5
-"""Conflicts without a change of the same fields after which the command gives up."""
+"""Conflicts without a change of the same fields after which the command stops retrying."""
 
 
 def edit(
@@ -95,7 +95,7 @@ class JobEdit:
                 return "configured"
 
     def _parsed(self, text: str, file: Path) -> tuple[list[str], Document | None]:
-        """The edited job, or notes about what is wrong with it."""
+        """Notes about errors in the text, and the edited job; None if there are errors."""
         from stromboli.cli import manifests
 
         try:
@@ -113,7 +113,7 @@ class JobEdit:
         return [], found[0]
 
     def _send(self, patch: Document) -> list[str]:
-        """Notes about why the server did not accept the patch, empty if it did."""
+        """Send the patch. Returns notes about why the server did not accept it; empty if it did."""
         for _ in range(MAX_CONFLICTS):
             metadata = {
                 "name": self._name,

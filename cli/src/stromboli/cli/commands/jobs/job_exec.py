@@ -29,9 +29,7 @@ Container = Annotated[
         "--container", "-c", metavar="NAME", help="The container, if the pod has several."
     ),
 ]
-Tool = Annotated[
-    str, typer.Option("--tool", metavar="NAME", help="The pod of this debug tool of the job.")
-]
+Tool = Annotated[str, typer.Option("--tool", metavar="NAME", help="The pod of this debug tool.")]
 
 
 def exec_in(
@@ -42,10 +40,13 @@ def exec_in(
     container: Container = None,
     tool: Tool = "",
     stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Pass stdin on to the command.")
+        bool, typer.Option("--stdin", "-i", help="Pass stdin to the command.")
     ] = False,
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="Run it on a terminal; with --stdin.")
+        bool,
+        typer.Option(
+            "--tty", "-t", help="Allocate a terminal (TTY) for the command; requires --stdin."
+        ),
     ] = False,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,

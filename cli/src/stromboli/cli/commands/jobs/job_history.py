@@ -77,8 +77,8 @@ def history(
 def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
     """An attempt as a row under ``HEADERS``. A pod that ended before it ran was pending until
     then."""
-    # A run that is shorter than the controller's view of it is never seen as Running: it has an
-    # exit code all the same, and counts from its binding.
+    # A run may end before the controller observes it as Running: such a run has an exit code but no
+    # start, and counts from its binding.
     ran_from = attempt.running_at or (attempt.bound_at if attempt.exit_code is not None else None)
     began = ran_from or attempt.ended_at or now
     return (

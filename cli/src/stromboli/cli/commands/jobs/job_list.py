@@ -51,7 +51,7 @@ def list_jobs(
 ) -> None:
     """List jobs.
 
-    Pending jobs have the range of their expected start, once there is a forecast.
+    Pending jobs have the range of their expected start if there is a forecast.
     """
     phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
     wanted = options.selector(selector)

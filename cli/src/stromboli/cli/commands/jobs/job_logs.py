@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 MOST_STREAMS = 64
-"""Streams followed at the same time; each is a connection to the server and one to a node."""
+"""Maximum streams followed concurrently; each costs a connection to the server and one to a
+node."""
 READING = "read the log of "
-"""The start of the server's error about a log; the pod behind it is named anyway."""
+"""Prefix of the server's error about a log; it is dropped, because the error names the pod
+anyway."""
 LOOK_EVERY_S = 1.0
-"""How often the pods are listed again."""
+"""Interval in seconds at which the pods are listed again."""
 
 
 def logs(

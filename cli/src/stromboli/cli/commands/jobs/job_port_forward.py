@@ -42,7 +42,7 @@ def port_forward(
     from stromboli.cli.sessions import forwarding, selection
 
     if not ports and tool not in debug_tools.TOOLS:
-        why = "there is no port to forward"
+        why = "no port to forward is named"
         raise UsageError(
             "[LOCAL:]REMOTE", why, f"name one, or --tool {'|'.join(debug_tools.TOOLS)}"
         )
@@ -76,7 +76,7 @@ async def _forward(found: "SessionPlace", pairs: list[tuple[int, int]]) -> None:
             except OSError as error:
                 why = error.strerror or str(error)
                 raise CommandError(
-                    f"port {local}", why, f"use a free one: :{remote}, or LOCAL:{remote}"
+                    f"port {local}", why, f"use a free local port: :{remote}, or LOCAL:{remote}"
                 ) from None
             output.show_lines([f"127.0.0.1:{port} -> {found.pod}:{remote}"])
         await asyncio.get_running_loop().create_future()  # until it is interrupted

@@ -30,7 +30,9 @@ Assignments = Annotated[
 ]
 OptionalAssignments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FIELD=VALUE]...", help="Other values than the job's: see job set."),
+    typer.Argument(
+        metavar="[FIELD=VALUE]...", help="Values that replace those of the job, see job set."
+    ),
 ]
 NewName = Annotated[
     str | None, typer.Option("--name", "-N", help="Name of the new job. [default: generated]")

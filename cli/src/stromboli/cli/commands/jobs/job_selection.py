@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 SHOWN = 5
-"""Jobs that a confirmation names; it counts the others."""
+"""Maximum jobs that the confirmation lists by name; it gives the number of the others."""
 
 
 def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
@@ -61,8 +61,8 @@ def select(
 
 
 def confirm(names: Sequence[str], verb: str, namespace: str) -> None:
-    """Ask on a terminal whether these jobs are meant; a script is not asked. Raises Exit with 1 for
-    any other answer than yes."""
+    """Ask for confirmation if stdin is a terminal. Raises Exit with 1 for any other answer than
+    yes."""
     if not sys.stdin.isatty():
         return
     shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 SHOWN = 3
-"""Failed attempts that are listed."""
+"""Maximum failed attempts that are listed."""
 ONWARD = "the job continues; wait again: strom job wait {name} -n {namespace}"
 
 

@@ -36,7 +36,7 @@ class RunCommand(CommandWithTrailingArguments):
     command line."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Put the script's options first."""
+        """Parse the script's options before those of the command line."""
         before = args[: args.index("--")] if "--" in args else args
         if not ctx.resilient_parsing and (path := self._script(ctx, before)):
             found = _read_script(path)
@@ -50,7 +50,7 @@ class RunCommand(CommandWithTrailingArguments):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Name the lines of the script that are involved in an error about several options."""
+        """Run the command. An error about several options names their lines in the script."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -107,7 +107,7 @@ def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
 
 
 def _variable(text: str) -> str:
-    """``NAME=VALUE``; ``NAME`` alone takes the value of this environment. Raises ValueError."""
+    """``NAME=VALUE``; ``NAME`` alone takes its value from this environment. Raises ValueError."""
     name, equals, _ = text.partition("=")
     if not name:
         raise ValueError(f"{text!r} has no name")
@@ -117,7 +117,7 @@ def _variable(text: str) -> str:
 
 
 def _dependency(text: str) -> str:
-    """The conditions, checked. Raises ValueError."""
+    """The text of ``--dependency``, validated. Raises ValueError."""
     job_dependencies.parse(text)
     return text
 
@@ -282,7 +282,7 @@ def run(
 ) -> None:
     """Submit a job: a command, a script or a manifest.
 
-    Words behind two dashes are the container's command:
+    Arguments after two dashes are the container's command:
 
     strom job run hello --gpus 1 --time 2h -- python train.py
 

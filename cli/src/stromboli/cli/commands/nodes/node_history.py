@@ -49,8 +49,8 @@ def node_history(
 ) -> None:
     """Show what ran on a node, with its devices.
 
-    The attempts of all namespaces that had the node, the last submitted first, also if the node no
-    longer exists. Bound but unfinished ones hold its resources now.
+    Lists the attempts of all namespaces that were bound to the node, the last submitted first; the
+    node need not exist any more. Attempts that have not ended hold its resources.
     """
     now = datetime.now(UTC)
     query = accounting.AttemptQuery(

@@ -32,7 +32,7 @@ LOOK_EVERY_S = 1.0
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: its kubelet runs it from a file."""
 SHOWN = 5
-"""Pods that are named in an error."""
+"""Maximum pods that are named in an error."""
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -71,7 +71,9 @@ def drain(
     nodes: NodeNames,
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", help="Time limit of all nodes: 90s, 5m, 1h. [default: none]"),
+        typer.Option(
+            "--timeout", help="Time limit for all nodes together: 90s, 5m, 1h. [default: none]"
+        ),
     ] = None,
     grace_period_s: Annotated[
         int | None,
@@ -79,20 +81,23 @@ def drain(
             "--grace-period",
             min=0,
             metavar="SECONDS",
-            help="Seconds that a pod has to end. [default: the pod's own]",
+            help="Termination grace period in seconds. [default: the pod's]",
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Evict pods without an owner too; nothing replaces them."),
+        typer.Option(
+            "--force", help="Also evict pods without an owner, which are not created again."
+        ),
     ] = False,
     server: options.Server = None,
 ) -> None:
     """Cordon nodes and evict their pods.
 
-    Evictions respect PodDisruptionBudgets: a pod whose budget allows no eviction is tried again
-    until --timeout. Pods of DaemonSets and mirror pods stay. Policies of jobs for PodEvicted apply.
-    Exit code 124: timeout; the nodes stay cordoned, and the command can be repeated.
+    Evictions respect PodDisruptionBudgets: while a budget does not allow the eviction of a pod, it
+    is retried until --timeout. Pods of DaemonSets and mirror pods are not evicted. Policies of jobs
+    for PodEvicted apply. Exit code 124: timeout; the nodes stay cordoned, and the command can be
+    repeated.
     """
     timeout_s = options.duration_s(timeout, "--timeout")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -106,12 +111,14 @@ def drain(
             _Drain(client, name, grace_period_s, deadline, is_forced=force).run()
             return f"node/{name} drained"
 
-        options.for_each(nodes, cordoned)  # first, so that no pod moves to a node that is next
+        # Cordon all first, so that no pod is rescheduled to a node that is drained next.
+        options.for_each(nodes, cordoned)
         options.for_each(nodes, drained)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The pods of a node: to evict, and left because nothing replaces them."""
+    """The pods of a node: those to evict, and those without an owner, which no controller would
+    create again."""
 
     evicted: tuple[core.Pod, ...]
     unowned: tuple[core.Pod, ...]
@@ -157,7 +164,7 @@ class _Drain:
         """Evict all pods. Raises CommandError for pods without an owner, TimedOutError."""
         evicting: dict[str, core.Pod] = {}
         while True:
-            # The list repeats what was bound meanwhile: decisions in flight during the cordon.
+            # List again: binding decisions in flight during the cordon add pods.
             planned = plan(self._pods(), is_forced=self._is_forced)
             if planned.unowned:
                 raise _unowned(self._node, planned.unowned)
@@ -178,7 +185,7 @@ class _Drain:
         return [self._client.decode(kinds.PODS, raw) for raw in items]
 
     def _evict(self, pod: core.Pod) -> bool:
-        """Whether the eviction was accepted; if not, print once why."""
+        """Request the eviction; returns whether it was accepted, and prints once why not."""
         metadata = pod.metadata
         call = node_calls.evict(
             metadata.namespace, metadata.name, metadata.uid, self._grace_period_s
@@ -208,5 +215,5 @@ class _Drain:
 
 def _unowned(node: str, pods: Sequence[core.Pod]) -> CommandError:
     named = tuple(f"pod/{pod.metadata.key}" for pod in pods[:SHOWN])
-    why = f"nothing replaces {len(pods)} pod{'s' * (len(pods) > 1)} without an owner"
+    why = f"{len(pods)} pod{'s' * (len(pods) > 1)} without an owner would not be created again"
     return CommandError(f"node {node}", why, "evict them too: --force", named)

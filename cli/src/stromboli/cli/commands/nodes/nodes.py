@@ -28,7 +28,7 @@ class NodeGroup(lazy.Group):
 
 app = typer.Typer(cls=NodeGroup, help="Inspect nodes and their devices.")
 NARROWEST = 100
-"""The least columns of a drawing; a narrower terminal wraps it."""
+"""Minimum width of a drawing in columns; a narrower terminal wraps its lines."""
 NO_REPORT = "no node agent has reported its hardware"
 INSTALL = "install the node agent: docs/node-agent.md"
 
@@ -96,7 +96,7 @@ def get(
 ) -> None:
     """Show a node: status, hardware, and the pods that hold it.
 
-    The hardware is the drawing of strom node topology.
+    The hardware is shown as by strom node topology.
     """
     with options.client(server) as client:
         raw = client.send(calls.node(node))
@@ -130,7 +130,7 @@ def topology(
         try:
             seen = client.node_topology(node)
         except NotFoundError:
-            client.send(calls.node(node))  # a node that does not exist is an error of its own
+            client.send(calls.node(node))  # reports NotFound for a node that does not exist
             raise CommandError(f"node {node}", NO_REPORT, INSTALL) from None
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))

@@ -13,7 +13,7 @@ from stromboli.embedded.processes.core.pod import HostAlias
 
 
 class PodAddress(msgspec.Struct, frozen=True):
-    """A pod with its address."""
+    """The address of a pod, and the names that resolve to it."""
 
     namespace: str
     hostname: str

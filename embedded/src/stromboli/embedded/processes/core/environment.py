@@ -18,7 +18,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class PodContext(msgspec.Struct, frozen=True):
-    """Values from outside of the pod's spec. ``machine``: amounts available to a container without
+    """Inputs that are not in the pod's spec. ``machine``: amounts available to a container without
     a limit.
     """
 
@@ -96,7 +96,8 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
-    """Return command and arguments; there is no image with defaults."""
+    """Return command and arguments of a container; without an image there are no defaults for
+    them."""
     return [expand(each, known) for each in (*container.command, *container.args)]
 
 

@@ -1,8 +1,9 @@
-"""What to do next with a pod's containers: events in, actions out.
+"""Determines the next actions for a pod's containers from events.
 
-As a kubelet does it: init containers one after another, sidecars (init containers that always
-restart) before the others and until after them, restarts by the pod's policy with a growing pause,
-probes, a deadline, and an end with grace. A container's run goes through these stages::
+The rules are a kubelet's: init containers one after another, sidecars (init containers that always
+restart) before the others and until after them, restarts by the pod's policy with a growing
+back-off, probes, a deadline, and termination with a grace period. A container's run has these
+states::
 
     waiting ─▶ starting ─▶ running ─▶ stopping
        ▲           └──────────┴───────────┴──▶ ended
@@ -20,8 +21,8 @@ import msgspec
 from stromboli.embedded.processes.core.pod import Container, Pod, Probe, Terminated, Waiting
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 300.0
-"""The first restart of a container is immediate; then pauses double from the first to the
-longest.
+"""Back-off in seconds. The first restart of a container is immediate; then the delays double from
+the first to the longest.
 """
 FORGIVEN_S = 600.0
 """A container that ran this long resets its back-off."""
@@ -148,9 +149,9 @@ class Run(msgspec.Struct):
 
 
 class PodLifecycle:
-    """The life of one pod on its node.
+    """The life cycle of one pod on its node.
 
-    ``is_over``: nothing runs and nothing will. ``is_deleted``: deletion was requested. ``reason``
+    ``is_over``: no container runs or will run. ``is_deleted``: deletion was requested. ``reason``
     and ``message``: why the pod as a whole failed.
     """
 
@@ -210,10 +211,11 @@ class PodLifecycle:
                 pass
         return [*again, *self._decide(now)]
 
-    # --- what happened ---------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------
 
     def _remember(self, now: datetime) -> None:
-        """Restore state from the published status after a restart: no process survived the node."""
+        """Restore state from the published status after a restart of the node, which no process
+        survives."""
         reported = {
             status.name: status
             for status in (
@@ -230,7 +232,7 @@ class PodLifecycle:
             if status.state.running is not None:
                 run.runs, run.stage = status.restart_count + 1, "running"
                 run.began_at = status.state.running.started_at or now
-                message = "its node was stopped while it ran"
+                message = "the node was stopped while the container ran"
                 lost = Ended(container.name, KILLED, "ContainerStatusUnknown", message)
                 self._ended(container, lost, now)
             elif status.state.terminated is not None:
@@ -271,7 +273,7 @@ class PodLifecycle:
         pause_s = 0.0 if ran_s >= FORGIVEN_S else run.pause_s
         run.pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         run.retry_at = now + timedelta(seconds=pause_s)
-        message = f"waits {pause_s:.0f}s before it starts again"
+        message = f"back-off {pause_s:.0f}s before the next restart"
         run.waiting = Waiting(reason="CrashLoopBackOff", message=message)
 
     def _answered(
@@ -303,7 +305,7 @@ class PodLifecycle:
             usual_s = self.pod.spec.termination_grace_period_seconds
             yield Stop(container.name, usual_s if own_s is None else own_s)
 
-    # --- what to do ------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------
 
     def _decide(self, now: datetime) -> Iterator[Action]:
         deadline = self._deadline()

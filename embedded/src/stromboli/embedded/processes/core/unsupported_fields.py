@@ -13,7 +13,7 @@ from stromboli.embedded.processes.core import pod as pods
 Document = dict[str, Any]
 
 _ANYTHING: Any = object()
-"""Supported with any value."""
+"""Marks a field that is supported with any value."""
 
 _PROBE = dict.fromkeys(
     (

@@ -23,7 +23,8 @@ class File(msgspec.Struct, frozen=True):
 class VolumeContent(msgspec.Struct, frozen=True, kw_only=True):
     """A volume: a path of the machine, or a folder with these initial files.
 
-    ``is_given``: its files come from the API and are read-only.
+    ``is_given``: its files are from API objects (ConfigMap, Secret, downward API) and are
+    read-only.
     """
 
     files: tuple[File, ...] = ()

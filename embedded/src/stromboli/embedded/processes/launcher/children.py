@@ -20,7 +20,7 @@ NOT_STARTED = 128
 """Exit code of a container whose command could not be started, as in container runtimes."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that this process ignores or handles and children must not inherit."""
+"""Signals that this process ignores or handles; children get the default handling."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,7 +37,7 @@ def adopt_orphans() -> None:
 
 class Streams(NamedTuple):
     """File descriptors of a command; ``stdin`` None: an empty input. ``is_terminal``: they are a
-    terminal, which becomes the command's own.
+    terminal, which becomes the controlling terminal of the command.
     """
 
     stdin: int | None

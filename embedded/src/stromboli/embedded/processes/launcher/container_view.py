@@ -1,4 +1,5 @@
-"""A container's view: mounts at their specified paths, its own process numbers and host name.
+"""A container's view of the machine: mounts at their specified paths, own process ids and host
+name.
 
 Nothing is isolated: the file system is the machine's, with the pod's mounts on top. A missing mount
 point is created without touching the machine: its nearest existing folder is mirrored into memory,

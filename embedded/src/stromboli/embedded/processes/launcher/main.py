@@ -185,10 +185,10 @@ class Container:
         run = self._execs[pid] = Exec(request["exec"], pid, reading, until)
         self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_requests(run))
 
-    # --- what happens ----------------------------------------------------------------------
+    # --- events of the container -----------------------------------------------------------
 
     def _drain(self) -> None:
-        """Read pending output. At its end no writer is left."""
+        """Read pending output. At end of file, no process has the output open any more."""
         with contextlib.suppress(BlockingIOError):
             if chunk := os.read(self._output, CHUNK_BYTES):
                 self._log.write(chunk)
@@ -271,7 +271,7 @@ def send_message(**fields: Any) -> None:
 def main() -> None:
     """Read the spec, enter its namespaces, run the container."""
     # The parent may have left file descriptors open: uvloop leaves the ends of its pipes. A
-    # container that had them could act as its launcher, and keep its end from being noticed.
+    # container that inherited them could send messages as its launcher, and hide its own end.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     asked = b""
     while b"\n" not in asked:
@@ -296,7 +296,8 @@ def main() -> None:
     if inner:
         os.waitpid(inner, 0)
         return
-    # Process 1 in there ends with this one, and everything in there with process 1.
+    # Process 1 of the new namespace ends with this process, and all processes of the namespace with
+    # it.
     children.libc.prctl(children.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     container = Container(spec, rest)
     try:

@@ -13,7 +13,8 @@ import socket
 from stromboli.embedded.processes.launcher.children import Streams
 
 WITHIN_S = 5.0
-"""The node accepts at once, and a launcher serves nothing else meanwhile."""
+"""Time limit in seconds: the node accepts connections immediately, and the launcher is blocked
+meanwhile."""
 _KEY_BYTES = 16
 TERMINAL, PIPES = b"t", b"p"
 
@@ -28,7 +29,8 @@ def listen() -> tuple[socket.socket, str, str]:
 
 
 def hand_over(connection: socket.socket, key: str, streams: Streams) -> bool:
-    """Send the streams to a launcher with the key; whether it has the key. Blocks briefly."""
+    """Send the streams to a launcher that presents the key; returns False if it does not. Blocks
+    briefly."""
     connection.settimeout(WITHIN_S)
     shown = b""
     while len(shown) < len(key) and (part := connection.recv(len(key) - len(shown))):
@@ -41,7 +43,7 @@ def hand_over(connection: socket.socket, key: str, streams: Streams) -> bool:
 
 
 def receive(name: str, key: str) -> Streams:
-    """The streams that the node sends. Raises OSError."""
+    """Receive the streams from the node. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(WITHIN_S)
         connection.connect(f"\0strom-{name}")
@@ -56,7 +58,7 @@ def receive(name: str, key: str) -> Streams:
 
 
 def close(streams: Streams) -> None:
-    """Close this process's copies."""
+    """Close this process's copies of the streams."""
     for each in (streams.stdin, streams.stdout, streams.stderr):
         if each is not None:
             os.close(each)

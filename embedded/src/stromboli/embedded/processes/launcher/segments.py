@@ -21,7 +21,7 @@ TIME_STEP_NS = 10_000_000
 TIME = struct.Struct("<QQ")
 """An entry of the index: offset, and nanoseconds since 1970."""
 TIMES = ".times"
-"""The end of the name of an index."""
+"""The suffix of the file name of an index."""
 
 
 def name_of(offset: int) -> str:
@@ -66,8 +66,8 @@ class Segments:
             self._release_kind()
 
     def note_time(self, now_ns: int) -> None:
-        """Record when the bytes beyond the end arrive. A clock that is set back changes no order:
-        times never decrease."""
+        """Record the arrival time of the bytes after the current end. Times never decrease, even if
+        the clock is set back."""
         if self._entries and now_ns - self._time_ns < TIME_STEP_NS:
             return
         if self._entries * TIME.size >= self._segment_bytes:

@@ -53,7 +53,7 @@ class Interval(msgspec.Struct, frozen=True):
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def text(self) -> str:
-        """``12.3 ± 0.4``."""
+        """The interval as text: ``12.3 ± 0.4``."""
         mean = f"{self.mean:.6g}"
         return mean if self.half_width is None else f"{mean} ± {self.half_width:.3g}"
 

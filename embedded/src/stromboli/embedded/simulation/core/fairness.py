@@ -1,8 +1,8 @@
 """Fairness of the queues, by the deserved amounts that the scheduler itself computes.
 
-The plugins ``proportion`` and ``capacity`` export what each queue holds, requests and deserves as
-gauges. A sample gives two numbers over the queues with requests, each with its dominant share (the
-largest part of the cluster's resources):
+The plugins ``proportion`` and ``capacity`` export the allocated, requested and deserved amounts of
+each queue as gauges. A sample gives two numbers over the queues with requests, computed from
+dominant shares (the largest part of the cluster's resources):
 
 *Jain's index* of held share / deserved share: 1 if all queues have the same part of what they
 deserve, 1/n if one of n queues has everything.
@@ -24,7 +24,7 @@ Amounts = dict[str, float]
 
 
 class Fairness:
-    """Means of both numbers over time."""
+    """Means of Jain's index and the distance over time."""
 
     def __init__(self) -> None:
         self._since_us = 0
@@ -36,12 +36,13 @@ class Fairness:
     def sample(
         self, gauges: Iterable[extension_points.Gauge], total: Mapping[str, float], time_us: int
     ) -> None:
-        """Note the gauges of a session while jobs wait. ``total``: resources of all nodes."""
+        """Record the gauges of a session while jobs are pending. ``total``: resources of all
+        nodes."""
         self._accrue(time_us)
         self._current = _judge(gauges, total)
 
     def pause(self, time_us: int) -> None:
-        """No job waits from now on."""
+        """Record that no job is pending from now on."""
         self._accrue(time_us)
         self._current = None
 

@@ -8,13 +8,15 @@ from stromboli.shared.api import core, scheduling
 
 State = Literal["pending", "running", "succeeded"]
 _UNLIMITED = 2**31 - 1
-"""Evictions cost no retry here: a simulation shows how often a policy evicts."""
+"""``maxRetry`` of simulated jobs: evictions cost no retry, because a simulation shows how often a
+policy evicts."""
 
 
 class TaskRun:
-    """One task: its state, its pod, and how much of its duration is left."""
+    """One task: its state, its pod, and how much of its duration is left. ``progress_us``: since
+    when it makes progress, -1 while it does not."""
 
-    __slots__ = ("index", "left_us", "node", "pod", "started_us", "state")
+    __slots__ = ("index", "left_us", "node", "pod", "progress_us", "started_us", "state")
 
     def __init__(self, index: int, left_us: int) -> None:
         self.index = index
@@ -22,6 +24,7 @@ class TaskRun:
         self.state: State = "pending"
         self.node = ""
         self.started_us = 0
+        self.progress_us = -1
         self.pod: core.Pod | None = None
 
 
@@ -77,6 +80,11 @@ class JobRun:
         return max(1, min(self.job.min_available - ended, self.job.tasks - ended))
 
     @property
+    def makes_progress(self) -> bool:
+        """Whether its running tasks make progress."""
+        return not self.job.is_synchronous or self.running + self.succeeded == self.job.tasks
+
+    @property
     def is_finished(self) -> bool:
         """Whether the job has reached a final phase."""
         return self.phase in lifecycle.FINISHED
@@ -98,7 +106,8 @@ class JobRun:
         return has_moved
 
     def restart(self) -> None:
-        """The gang lost members: the action RestartJob, and the transitions after it."""
+        """Apply the action RestartJob, because the gang lost members, and the transitions after
+        it."""
         self.phase = lifecycle.transition(self.phase, "RestartJob").to
         self.advance()
 

@@ -14,8 +14,11 @@ Rules of the life cycle, which are those of the controller's core (``controller.
 2. A task that loses its pod gets another one and waits. If the job then has fewer tasks than
    ``min_available`` that run or succeeded, it is restarted: the rest of its pods are deleted, and
    a new PodGroup enters the queue. This is a job with the policy ``PodEvicted: RestartJob``.
-3. A restarted job starts over, or continues where it was with ``keeps_progress``.
+3. A restarted job starts from the beginning or, with ``keeps_progress``, continues from the point
+   of the interruption.
 4. A job is completed when all of its tasks have succeeded. Its objects are then deleted.
+5. The tasks of a synchronous job hold their nodes from their start, and make progress only while
+   all of them run.
 
 Sessions run only when the scheduler's triggers request one, or at a time that a plugin requests.
 Where all decisions depend on nodes alone, as in the default configuration, such times only refresh
@@ -44,20 +47,20 @@ from stromboli.shared.messages import scheduling as messages
 
 _TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE = range(4)
 MOST_IDLE_WAKES = 1000
-"""Sessions at requested times, one after another without a decision and with no event left, after
-which no event is left. A window of the plugin tdm opens daily, so this is years."""
+"""Consecutive sessions at requested times, without a decision and without a queued event, after
+which the simulation ends. A window of the plugin tdm opens daily, so this is years."""
 MOST_SESSIONS_AT_ONCE = 200
-"""Sessions at one time. Beyond it, jobs evict each other in a circle: the next session then runs a
-second later, so that virtual time advances."""
+"""Maximum sessions at one virtual time. Beyond it, jobs evict each other in a cycle: the next
+session then runs a second later, so that virtual time advances."""
 MOST_FRUITLESS_EVICTIONS = 100
-"""Evictions for each unfinished job, one after another without a job that ends or arrives, after
-which it is certain that jobs only evict each other."""
+"""Consecutive evictions per unfinished job, without a job that ends or arrives, after which the
+simulation ends because jobs only evict each other."""
 
 Finished = Callable[[job_runs.JobRun], None]
 
 
 class Simulation:
-    """One simulation. ``run`` it once."""
+    """One simulation. Call ``run`` once."""
 
     def __init__(
         self,
@@ -262,12 +265,12 @@ class Simulation:
             self.scheduler.put(run.group, workload.datetime_at(self.now_us))
 
     def _end_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
-        ended = [task for task, started_us in tasks if _still_runs(task, started_us)]
+        ended = [task for task, since_us in tasks if task.progress_us == since_us]
         if not ended:
             return
         for task in ended:
             run.task_us += self.now_us - task.started_us
-            task.state, task.left_us = "succeeded", 0
+            task.state, task.left_us, task.progress_us = "succeeded", 0, -1
             del self._tasks_on[task.node][task]
         self.measured.released(run, [task.node for task in ended], self.now_us)
         run.running -= len(ended)
@@ -316,8 +319,7 @@ class Simulation:
     def _bind(self, run: job_runs.JobRun, binds: tuple[messages.Bind, ...]) -> None:
         at = workload.datetime_at(self.now_us)
         by_name = {f"{run.job.name}-{objects.TASK}-{task.index}": task for task in run.tasks}
-        ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
-        nodes = []
+        nodes, bound = [], []
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
@@ -326,7 +328,7 @@ class Simulation:
             self._tasks_on[bind.node][task] = run
             self.scheduler.put(task.pod, at)
             nodes.append(bind.node)
-            ends.setdefault(self.now_us + task.left_us, []).append((task, self.now_us))
+            bound.append(task)
         run.running += len(binds)
         self.measured.placed(run, nodes, self.now_us)
         if run.advance() and run.phase == "Running":
@@ -336,8 +338,18 @@ class Simulation:
                 run.first_start_us = self.now_us
         if not run.falls_short:
             self._set_group_phase(run, "Running")
-        for end_us, tasks in ends.items():
-            self._push(end_us, _TASKS_END, (run, tasks))
+        if run.makes_progress:
+            self._let_progress(run, run.tasks if run.job.is_synchronous else bound)
+
+    def _let_progress(self, run: job_runs.JobRun, tasks: list[job_runs.TaskRun]) -> None:
+        """Those of the tasks that run make progress from now on."""
+        ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
+        for task in tasks:
+            if task.state == "running" and task.progress_us < 0:
+                task.progress_us = self.now_us
+                ends.setdefault(self.now_us + task.left_us, []).append((task, self.now_us))
+        for end_us, ending in ends.items():
+            self._push(end_us, _TASKS_END, (run, ending))
 
     def _evict(self, statement: messages.StatementDecided) -> None:
         by_job: dict[tuple[job_runs.JobRun, int], list[tuple[job_runs.TaskRun, int]]] = {}
@@ -391,10 +403,20 @@ class Simulation:
             self.scheduler.remove(task.pod, at)
             del self._tasks_on[task.node][task]
             run.task_us += self.now_us - task.started_us
-            if self._options.keeps_progress:
-                task.left_us -= self.now_us - task.started_us
+            self._pause(task)
+            if not self._options.keeps_progress:
+                task.left_us = run.job.duration_us
             task.state, task.node, task.pod = "pending", "", None
         run.running -= len(tasks)
+        if run.job.is_synchronous:
+            for task in run.tasks:
+                self._pause(task)
+
+    def _pause(self, task: job_runs.TaskRun) -> None:
+        """The task makes no more progress."""
+        if task.progress_us >= 0:
+            task.left_us -= self.now_us - task.progress_us
+        task.progress_us = -1
 
     def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:
         """Each job that has not finished, with tier and text of the scheduler's explanation."""

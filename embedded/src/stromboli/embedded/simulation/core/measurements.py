@@ -2,11 +2,11 @@
 
 Definitions, with times in seconds from the first submission to the last end (*makespan*):
 
-*Utilisation*: the integral of what running tasks request, divided by that of what nodes have.
-*Fragmentation*: of all idle capacity, the part on nodes that are partly used. It counts GPUs, or
-CPU in a cluster without GPUs.
-*Share* of a queue: the largest of its parts of the cluster's cpu, memory and GPUs (its dominant
-share). *Wait*: from submission to the first start of the gang. *JCT*: from submission to end.
+*Utilisation*: the integral of the requests of running tasks, divided by that of the nodes'
+capacity. *Fragmentation*: of all idle capacity, the part on nodes that are partly used. It counts
+GPUs, or CPU in a cluster without GPUs. *Share* of a queue: the largest of its parts of the
+cluster's cpu, memory and GPUs (its dominant share). *Wait*: from submission to the first start of
+the gang. *JCT*: from submission to end.
 """
 
 from array import array
@@ -20,7 +20,7 @@ _CPU, _GPU = 0, 2
 
 
 class QueueMeter:
-    """What a queue uses and how many of its jobs wait."""
+    """The usage of a queue and the number of its pending jobs, with their integrals over time."""
 
     def __init__(self, clockwork: series.Clockwork, time_us: int) -> None:
         self.used = [0, 0, 0]
@@ -44,7 +44,7 @@ class QueueMeter:
 
 
 class Measurements:
-    """Everything that is measured."""
+    """All measurements of a simulation."""
 
     def __init__(self) -> None:
         self.clockwork = series.Clockwork()
@@ -58,7 +58,7 @@ class Measurements:
         self.utilisation = series.Series(self.clockwork)
         self.waiting = series.Series(self.clockwork)
         self.tiers: dict[str, series.Series] = {}
-        """Kind of reason -> number of jobs that wait for it."""
+        """Kind of reason -> number of jobs that are pending for this reason."""
         self.fairness = fairness.Fairness()
         self._sampled_us = -1
         self.jcts_us = array("q")
@@ -84,23 +84,23 @@ class Measurements:
             self.total[at] += amount
 
     def remove_node(self, name: str, time_us: int) -> None:
-        """A node without tasks is lost."""
+        """Record that a node, which has no tasks any more, is lost."""
         self._settle(time_us)
         for at, amount in enumerate(self._capacity.pop(name)):
             self.total[at] -= amount
 
     @property
     def nodes(self) -> Collection[str]:
-        """The nodes that are there."""
+        """The nodes that exist now."""
         return self._capacity.keys()
 
     def used_on(self, node: str) -> Amounts:
-        """What running tasks use on a node."""
+        """The requests of the tasks that run on a node."""
         cpu, memory, gpus = self._node_used[node]
         return cpu, memory, gpus
 
     def capacity_of(self, node: str) -> Amounts:
-        """What a node has."""
+        """The capacity of a node."""
         return self._capacity[node]
 
     @property
@@ -111,7 +111,7 @@ class Measurements:
     # Jobs
 
     def submitted(self, run: job_runs.JobRun, time_us: int) -> None:
-        """A job was submitted; it waits."""
+        """Record that a job was submitted and is pending."""
         if self.first_submit_us < 0:
             self.first_submit_us = time_us
             self._settle(time_us)
@@ -122,21 +122,21 @@ class Measurements:
         self._count_waiting(run, 1, time_us)
 
     def started(self, run: job_runs.JobRun, time_us: int) -> None:
-        """The gang runs."""
+        """Record that the gang runs."""
         self._count_waiting(run, -1, time_us)
 
     def interrupted(self, run: job_runs.JobRun, time_us: int) -> None:
-        """The gang waits again."""
+        """Record that the gang is pending again."""
         self._count_waiting(run, 1, time_us)
 
     def evicted(self, run: job_runs.JobRun, tasks: int, time_us: int) -> None:
-        """The job lost tasks by one decision or failure."""
+        """Record that the job lost tasks by one decision or failure."""
         self.evictions += 1
         self.evicted_tasks += tasks
         self._queue(run, time_us).evictions += 1
 
     def finished(self, run: job_runs.JobRun, time_us: int) -> None:
-        """The job ended."""
+        """Record that the job has ended."""
         jct = time_us - run.job.submit_us
         wait = run.first_start_us - run.job.submit_us
         self.jcts_us.append(jct)
@@ -148,15 +148,15 @@ class Measurements:
         self.last_end_us = time_us
 
     def placed(self, run: job_runs.JobRun, nodes: Iterable[str], time_us: int) -> None:
-        """Tasks of the job run on these nodes from now on, one for each name."""
+        """Record that tasks of the job run on these nodes from now on, one for each name."""
         self._change(run, nodes, time_us, 1)
 
     def released(self, run: job_runs.JobRun, nodes: Iterable[str], time_us: int) -> None:
-        """Tasks of the job run on these nodes no longer."""
+        """Record that tasks of the job no longer run on these nodes, one for each name."""
         self._change(run, nodes, time_us, -1)
 
     def explained(self, waiting_by_tier: Mapping[str, int], time_us: int) -> None:
-        """A session has explained so many jobs by each kind of reason."""
+        """Record the number of pending jobs by kind of reason, as explained by a session."""
         for tier, count in waiting_by_tier.items():
             if tier not in self.tiers:
                 self.tiers[tier] = series.Series(self.clockwork, time_us)
@@ -170,7 +170,7 @@ class Measurements:
     def sample(
         self, gauges: Iterable[extension_points.Gauge], total: Mapping[str, float], time_us: int
     ) -> None:
-        """Note the gauges of a session."""
+        """Record the gauges of a session."""
         self._sampled_us = time_us
         self.fairness.sample(gauges, total, time_us)
 
@@ -180,7 +180,7 @@ class Measurements:
         for meter in self.queues.values():
             meter.settle(time_us)
 
-    # Inside
+    # Internal
 
     def _queue(self, run: job_runs.JobRun, time_us: int) -> QueueMeter:
         name = run.job.queue

@@ -1,7 +1,7 @@
-"""Kubernetes objects of a simulation, as the API server would hold them for this workload.
+"""Kubernetes objects of a simulation, as the API server would store them for this workload.
 
-The PodGroup and the pods of a job are those that the controller's core makes of a Job with one
-task; ``tests`` compare both. Uids increase with creation, so that objects of the same time keep the
+The PodGroup and the pods of a job equal those that the controller's core creates for a Job with one
+task; tests compare them. Uids increase with creation, so that objects of the same time keep the
 order in which they were created.
 """
 
@@ -25,7 +25,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def node(group: workload.NodeGroup, name: str, *, is_ready: bool = True) -> core.Node:
-    """A node of which everything is allocatable."""
+    """A node whose whole capacity is allocatable."""
     amounts = {**_quantities(group.resources), "pods": group.pods}
     ready = core.Condition(type="Ready", status="True" if is_ready else "False")
     return core.Node(

@@ -12,7 +12,8 @@ MOST_UNFINISHED = 1000
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """One job, times in seconds. ``start_s``: of the first attempt. None: did not happen."""
+    """One job, times in seconds. ``start_s``: start of the first attempt. None: it has not
+    happened."""
 
     job: str
     queue: str
@@ -26,8 +27,9 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """A job that had not finished at the end. ``can_never_start``: the scheduler says that no end
-    of another job helps it. ``reason``: the text of the scheduler's explanation."""
+    """A job that had not finished at the end. ``can_never_start``: according to the scheduler it
+    could not start even if all other jobs ended. ``reason``: the text of the scheduler's
+    explanation."""
 
     job: str
     queue: str
@@ -37,8 +39,8 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 class QueueResult(msgspec.Struct, frozen=True):
-    """One queue. ``share_mean``: mean dominant share over the makespan. ``*_hours``: what its tasks
-    used. Means of waits and JCTs are over finished jobs."""
+    """One queue. ``share_mean``: mean dominant share over the makespan. ``*_hours``: usage of its
+    tasks. Means of waits and JCTs are over finished jobs."""
 
     queue: str
     jobs: int
@@ -52,7 +54,7 @@ class QueueResult(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a simulation, as ``--output json`` prints it.
+    """The results of a simulation, as ``--output json`` prints them.
 
     JCT: from submission to end, wait: to the first start, both of finished jobs. Utilisations are
     parts of 1 until the last job ended. ``stopped``: why the simulation ended before all jobs did.

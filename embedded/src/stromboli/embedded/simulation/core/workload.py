@@ -60,6 +60,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """A job of equal tasks, each of which runs for ``duration_us``.
 
     ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
+    ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
+    with parameter servers or all-reduce.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     preemptable: bool | None = None
     node_selector: str = ""
+    is_synchronous: bool = False
 
 
 class NodeFailure(msgspec.Struct, frozen=True):
@@ -83,9 +86,10 @@ class NodeFailure(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``until_us``: where the simulation stops. ``keeps_progress``: an evicted task continues where
-    it was; else its job starts over. ``interval_us``: smallest time between two sessions of
-    different virtual times, 0 for exact. ``seed``: of the sessions.
+    """Options of a simulation. ``until_us``: virtual time at which it stops. ``keeps_progress``: an
+    evicted task continues from the point of its eviction; else its job starts from the beginning.
+    ``interval_us``: smallest time between two sessions of different virtual times, 0 for exact.
+    ``seed``: of the sessions.
     """
 
     configured: configuration.Configuration = policy.DEFAULT_CONFIGURATION
@@ -96,7 +100,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What is simulated. ``jobs``: in the order of their submission; it is read once.
+    """The input of a simulation. ``jobs``: in the order of their submission; the iterable is read
+    once.
 
     ``queues``: objects as users write them. A queue that only jobs name is created with weight 1.
     """

@@ -1,8 +1,8 @@
 """Principals: authentication by token, authorization by the cluster's RBAC.
 
-Results are cached for some seconds, because one page of a client needs dozens of them. A revoked
-right therefore remains effective for that time. A check without a result raises an error and never
-admits a client. Only digests of tokens are kept.
+Results are cached for some seconds, because a single view in a client needs dozens of checks. A
+revoked right therefore remains effective for that time. If a check cannot be completed, it raises
+an error and the request is not admitted. Only digests of tokens are kept.
 """
 
 import collections
@@ -26,7 +26,7 @@ MAX_STREAM_S = 300.0
 servers end their watches after a similar time; clients reconnect by themselves.
 """
 NO_USER = "rest"
-"""The user in reviews of a server without accounts."""
+"""The user name in reviews on a server without accounts."""
 
 
 class UnauthenticatedError(Exception):
@@ -46,11 +46,11 @@ class ForbiddenError(Exception):
 
 
 class Principal(Protocol):
-    """An authenticated client."""
+    """An authenticated client: a user of the cluster, or the local user."""
 
     @property
     def name(self) -> str:
-        """The user name for reviews."""
+        """The user name that reviews and records contain."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Principal(Protocol):
         """Separates the idempotency keys of this principal from those of others."""
 
     async def may(self, asked: Right) -> bool:
-        """Whether the principal has a right. Raises TransientError if that is unknown now."""
+        """Whether the principal has a right. Raises TransientError if it cannot be checked now."""
 
 
 class LocalPrincipal:
@@ -77,7 +77,7 @@ class LocalPrincipal:
     scope = ""
 
     async def may(self, asked: Right) -> bool:
-        """Always true."""
+        """Always true: the local user has all rights."""
         del asked
         return True
 
@@ -100,12 +100,12 @@ class AccountPrincipal:
 
     @property
     def name(self) -> str:
-        """The cluster's user name."""
+        """The user name, from TokenReview."""
         return self._user.name
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's groups of the user."""
+        """The groups of the user, from TokenReview."""
         return self._user.groups
 
     @property
@@ -121,7 +121,7 @@ class AccountPrincipal:
 
 
 class Authenticator:
-    """Authenticates tokens. ``now``: seconds of a monotonic clock."""
+    """Authenticates tokens. ``now``: a monotonic clock, in seconds."""
 
     def __init__(
         self,
@@ -139,8 +139,8 @@ class Authenticator:
         self._own_name = ""
 
     async def authenticate(self, token: str, audiences: Sequence[str]) -> Principal:
-        """The principal of a token. Raises UnauthenticatedError; TransientError if that is unknown
-        now."""
+        """The principal of a token. Raises UnauthenticatedError; TransientError if the token cannot
+        be checked now."""
         if not token:
             raise UnauthenticatedError("the request has no token")
         key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
@@ -150,7 +150,7 @@ class Authenticator:
         return AccountPrincipal(found, self._may, self._streams_last_s)
 
     async def own_username(self) -> str:
-        """The user name of this service in requests that API servers send to it."""
+        """The user name under which this service authenticates to the API server."""
         if not self._own_name:
             self._own_name = await self._accounts.own_username()
         return self._own_name
@@ -162,7 +162,7 @@ class Authenticator:
 
 async def require(principal: Principal, rights: Iterable[Right], where: str = "") -> None:
     """Return if the principal has all rights. Raises ForbiddenError that names each missing one;
-    TransientError if that is unknown now."""
+    TransientError if they cannot be checked now."""
     missing = await missing_rights(principal, rights, where)
     if missing:
         raise ForbiddenError(missing)
@@ -183,7 +183,7 @@ async def missing_rights(
 
 
 class TtlCache(Generic[V]):
-    """Results of the last seconds. Concurrent requests for one key share one call."""
+    """Caches results for ``kept_s`` seconds. Concurrent requests for one key share one call."""
 
     def __init__(self, kept_s: float, now: Callable[[], float], limit: int) -> None:
         self._kept_s = kept_s

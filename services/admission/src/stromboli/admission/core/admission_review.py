@@ -12,7 +12,7 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
 
 MAX_MESSAGE_LENGTH = 8 * 1024
-"""Characters of a rejection: a job with a thousand violations still fits on one screen."""
+"""Maximum characters of a rejection: a job with a thousand violations still fits on one screen."""
 
 
 class GroupKind(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ error.
 """
 TRUST_PROPAGATION = timedelta(minutes=10)
 """Time from creation until a certificate is served, if another one can be served meanwhile: API
-servers learn of a change within seconds, a replica that lost its connection within minutes.
+servers observe a change within seconds, a replica that lost its connection within minutes.
 """
 
 

@@ -11,7 +11,7 @@ from stromboli.shared.messages.admission import Violation
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """The new values of a job's fields; None leaves a field unchanged. ``replicas``: task -> pods.
-    ``running_estimate`` is what the scheduler plans with, the deadline what ends the job."""
+    The scheduler plans with ``running_estimate``; the job is terminated at its deadline."""
 
     replicas: Mapping[str, int] = {}
     min_available: int | None = None

@@ -44,8 +44,8 @@ class LiveJobs:
 
     def __init__(self, max_per_user: int = 0, max_per_queue: int = 0) -> None:
         self.complete_until_s = -math.inf
-        """No change of a job before this time is missing in what was folded: seconds of the clock
-        of ``reserve``."""
+        """All changes of jobs before this time have been folded: seconds of the clock of
+        ``reserve``."""
         self._max_per_user = max_per_user
         self._max_per_queue = max_per_queue
         self._live: dict[str, Owner] = {}

@@ -1,4 +1,4 @@
-"""The violations of a review that are reported and recorded, in bounded space: an object may have
+"""Limits the violations of a review that are reported and recorded: an object may have
 100,000.
 """
 
@@ -13,11 +13,11 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import EntryPoint, ObjectReviewed, Violation
 
 MAX_REPORTED = 1_000
-"""Violations in one answer."""
+"""Maximum violations in one response."""
 MAX_RECORDED = 100
-"""Violations in a record, whose size limit is 8 MiB."""
+"""Maximum violations in a record, whose size limit is 8 MiB."""
 MAX_TEXT_LENGTH = 1_000
-"""Characters of a path, a reason, an expectation, or a name, which may quote an object."""
+"""Maximum characters of a path, a reason, an expectation, or a name, which may quote an object."""
 _CUT = " ..."
 UNKNOWN = "Unknown"
 """Name for any other kind: kinds are labels of a metric, so their number is bounded."""
@@ -25,7 +25,7 @@ _KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
 
 
 def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
-    """The first violations, and a last one if there are more."""
+    """The first ``limit`` violations, followed by a note if there are more."""
     first = [
         msgspec.structs.replace(
             it,

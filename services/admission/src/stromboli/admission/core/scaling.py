@@ -51,7 +51,7 @@ def scale_patch(
 def _too_few(left: int, needed: int, who: str) -> Violation:
     return Violation(
         path="replicas",
-        reason=f"that leaves {left} pods, and {who} needs {needed} (minAvailable)",
-        expected=f"enough for {needed}, or lower minAvailable, too, with --min; "
-        "suspend the job to stop all of it",
+        reason=f"{who} would have {left} pods, but needs {needed} (minAvailable)",
+        expected=f"replicas for at least {needed} pods, or a lower minAvailable (--min); "
+        "to stop all pods, suspend the job",
     )

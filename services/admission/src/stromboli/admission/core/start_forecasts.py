@@ -7,17 +7,18 @@ from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.messages.scheduling import StartsForecast
 
 SHOWN_FOR = timedelta(hours=1)
-"""An older forecast is not shown: the scheduler no longer forecasts, or not this PodGroup."""
+"""An older forecast is not shown: the scheduler no longer forecasts this PodGroup."""
 
 
 class StartForecasts:
-    """Materialized from chunks. A chunk costs O(its PodGroups)."""
+    """The forecast, materialized from its chunks. Applying a chunk costs O(its PodGroups)."""
 
     def __init__(self) -> None:
         self._scopes: dict[str, dict[int, dict[str, ExpectedStart]]] = {}
 
     def put(self, message: StartsForecast) -> None:
-        """Replace a chunk, and drop those that its scope no longer has."""
+        """Store a chunk in place of its predecessor, and drop chunks that its scope no longer
+        has."""
         chunks = self._scopes.setdefault(message.scope, {})
         chunks[message.chunk] = {
             each.pod_group: ExpectedStart(

@@ -14,7 +14,7 @@ from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.messages.admission import ObjectsSubmitted
 
 MAX_ID_LENGTH = 255
-"""Characters of a submission's id and source, as of an idempotency key."""
+"""Maximum characters of a submission's id and source, as for an idempotency key."""
 MAX_BYTES = 3 * 1024 * 1024
 """The same limit as a REST request's."""
 MAX_TOKEN_LIFETIME_S = 3600 + 60
@@ -69,14 +69,14 @@ def read(
         at = record.time
     except errors.UndecodableError:
         return RejectedSubmission(
-            name, 400, "ce_time: time of the submission, as 2026-01-31T12:00:00Z"
+            name, 400, "ce_time: must be the submission time: 2026-01-31T12:00:00Z"
         )
     if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")
         return RejectedSubmission(name, 413, f"{size} bytes; at most {MAX_BYTES}: split it")
     if not name.id or not name.source:
         return RejectedSubmission(
-            name, 400, f"ce_id, ce_source: 1 to {MAX_ID_LENGTH} characters each"
+            name, 400, f"ce_id, ce_source: must have 1 to {MAX_ID_LENGTH} characters each"
         )
     if at > now + MAX_CLOCK_SKEW:
         return RejectedSubmission(name, 400, "ce_time: is in the future")

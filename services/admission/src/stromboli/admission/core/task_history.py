@@ -43,7 +43,7 @@ class TaskHistories:
 
     def __init__(self, most_attempts: int) -> None:
         self.is_complete = False
-        """Whether all retained records have been read."""
+        """Whether all retained records of ``batch.events`` have been read."""
         self._most = most_attempts
         self._count = 0
         self._alive: OrderedDict[str, _JobHistory] = OrderedDict()

@@ -1,6 +1,6 @@
 """The violation of a submitted object of a kind that is not accepted: what to submit instead.
 
-An API version that Kubernetes or Volcano has removed is named with the one that replaces it.
+For an API version that Kubernetes or Volcano has removed, it names the replacement.
 Source: https://kubernetes.io/docs/reference/using-api/deprecation-guide/.
 """
 
@@ -72,7 +72,8 @@ REMOVED: Mapping[tuple[str, str], Removal] = {
 
 
 def unknown_kind(api_version: str, kind: str, path: str) -> Violation:
-    """That objects of this kind are not accepted, and which kind to submit instead."""
+    """The violation for an object of a kind that is not accepted; it names the kind to submit
+    instead."""
     named = f"{api_version[:MAX_SHOWN_LENGTH]} {kind[:MAX_SHOWN_LENGTH]}"
     removal = REMOVED.get((api_version, kind))
     if removal is not None:

@@ -35,10 +35,10 @@ from stromboli.shared.runtime import runtime, telemetry
 
 GROUP = "admission.submissions"
 MAX_CONCURRENT = 32
-"""Concurrent submissions: as many as lines of a bulk request."""
+"""Concurrent submissions: the limit is the same as for the lines of a bulk request."""
 FACT = "submissions"
 ROLE = "submissions"
-"""The health note that tells whether this replica consumes submissions."""
+"""Key of the health note that states whether this replica consumes submissions."""
 _OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
 _answers = telemetry.meter.create_counter(
     "stromboli.admission.submissions", description="Submissions over Kafka, by their status"

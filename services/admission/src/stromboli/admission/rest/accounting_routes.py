@@ -1,7 +1,7 @@
-"""REST routes of everything that ran: jobs, attempts, evictions and usage, from the history.
+"""REST routes of the history: jobs, attempts, evictions and usage.
 
-The rights are those of the objects themselves: what a client may list now in a namespace, or in
-all, it may read of the past there.
+The rights are those of the objects: a client that may list a kind in a namespace (or in all) may
+also read its history there.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,8 @@ By = Annotated[
 
 
 def routes(history: Callable[[], accounting.History | None]) -> list[ControllerRouterHandler]:
-    """All routes. ``history``: the history; None where no history service runs."""
+    """The REST routes of the history. ``history`` returns the history's client; None if no history
+    service runs."""
 
     def opened() -> accounting.History:
         found = history()

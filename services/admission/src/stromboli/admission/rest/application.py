@@ -67,8 +67,8 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class PodSessionServer(msgspec.Struct, frozen=True):
-    """Where sessions in pods are opened: a URL with an API server's paths; empty: at the API
-    server, with the user's own kubeconfig."""
+    """The server for sessions in pods (exec, port-forward): a URL with the paths of an API server;
+    empty: the API server, with the user's own kubeconfig."""
 
     url: str
 
@@ -181,7 +181,7 @@ def routes(
     @get(
         "/v1/pod-sessions",
         opt=authorization.OF_OBJECTS,
-        summary="Where commands in pods and connections to their ports are opened",
+        summary="The server for commands in pods and connections to their ports",
     )
     async def pod_sessions() -> PodSessionServer:
         return PodSessionServer(admission.pod_sessions_url)

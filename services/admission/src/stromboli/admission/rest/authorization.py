@@ -26,16 +26,18 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 OPT = "needs"
 WRONG_TOKEN = (
-    "this is not the token that the server made at its start; strom and stromboli.client find it "
-    "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
+    "the token is not the one that the server generated at its start; strom and stromboli.client "
+    "find it for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names "
+    "another one"
 )
 OPEN = ("/livez", "/readyz", "/schema")
 """Paths without authentication: health and the API description."""
 
 
 class RequiredRight(msgspec.Struct, frozen=True):
-    """A right of a route: on the object named by the path, on all objects of the path's namespace
-    (or of all namespaces, if the path has none), or on all objects of the namespace in the query.
+    """A right that a route requires: on the object named by the path, on all objects of the path's
+    namespace (or of all namespaces, if the path has none), or on all objects of the namespace in
+    the query.
     """
 
     verb: str
@@ -54,17 +56,19 @@ class RequiredRight(msgspec.Struct, frozen=True):
 
 
 def one(verb: str, kind: Kind[Any], subresource: str = "") -> RequiredRight:
-    """A verb on the object that the path names."""
+    """The right to a verb on the object that the path names."""
     return RequiredRight(verb, kind, "object", subresource)
 
 
 def many(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the path's namespace; without one, in all namespaces."""
+    """The right to a verb on all objects of a kind in the path's namespace; without one, in all
+    namespaces."""
     return RequiredRight(verb, kind, "path")
 
 
 def many_by_query(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the query's namespace, or in all namespaces."""
+    """The right to a verb on all objects of a kind in the query's namespace, or in all
+    namespaces."""
     return RequiredRight(verb, kind, "query")
 
 
@@ -131,9 +135,8 @@ def is_open(path: str) -> bool:
 
 
 def _query_namespace(connection: Connection) -> str:
-    """The namespace of the query. Raises RejectedError if it occurs twice: guard and handler might
-    use different ones.
-    """
+    """The namespace of the query. Raises RejectedError if the parameter occurs twice: guard and
+    handler might use different values."""
     asked: list[str] = connection.query_params.getall("namespace", [])
     if len(asked) > 1:
         raise problems.invalid("namespace", "it is given twice", "one namespace, or none")

@@ -29,7 +29,7 @@ LINE_BYTES = 3 * 1024 * 1024
 MAX_ITEMS = 10_000
 """Results are held until the request has been read: some megabytes."""
 MAX_VIOLATIONS = 20
-"""Violations reported per item: a thousand items with a thousand violations would be a response of
+"""Maximum violations per item: a thousand items with a thousand violations would be a response of
 gigabytes.
 """
 MAX_CONCURRENT = 32
@@ -199,4 +199,4 @@ def _is_job(line: bytes) -> bool:
     try:
         return decoding.decode(_HEADER_DECODER, line).kind == kinds.JOBS.kind
     except msgspec.DecodeError:
-        return True  # refused by itself
+        return True  # an unreadable line is rejected separately

@@ -41,7 +41,7 @@ async def of(
     admission: AdmissionService, job: batch.Job, principal: authentication.Principal
 ) -> Explanation:
     """The current explanation of a job. Names of PodGroups in front of it are shown only to a
-    principal that may list them. Raises TransientError if these rights are unknown now.
+    principal that may list them. Raises TransientError if these rights cannot be checked now.
     """
     group = f"{job.metadata.key}-{job.metadata.uid}"
     known = admission.explanation(group)
@@ -57,8 +57,8 @@ async def of(
 
 
 def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> str:
-    """The reason that the controller recorded on the job; for a job of another scheduler, that no
-    scheduler here takes it."""
+    """The reason that the controller recorded on the job; for a job of another scheduler,
+    NoScheduler."""
     if phase not in ACTIVE:
         return ""
     name, ours = job.spec.scheduler_name, admission.policy.scheduler_names

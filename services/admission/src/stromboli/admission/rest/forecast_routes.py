@@ -13,7 +13,7 @@ _RIGHT = needs(many("list", kinds.JOBS))
 
 
 def routes(admission: AdmissionService) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of expected starts."""
 
     @get(
         "/v1/namespaces/{namespace:str}/expected-starts",

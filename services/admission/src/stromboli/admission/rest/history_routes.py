@@ -30,7 +30,7 @@ Uid = Annotated[
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of a job's tasks."""
 
     def earlier(key: str, uid: str) -> TaskHistory:
         found = admission.task_histories.of(key, uid)

@@ -74,7 +74,7 @@ class ChangeRequest(
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster, creator: ObjectCreator
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of jobs."""
 
     async def commanded(
         request: Asked, key: str | None, namespace: str, name: str, action: str

@@ -1,5 +1,5 @@
-"""REST about nodes: their objects, the leases that their kubelets renew, and their hardware as node
-agents report it."""
+"""REST routes of nodes: their objects, the leases that their kubelets renew, and their hardware as
+node agents report it."""
 
 from typing import Annotated
 
@@ -48,7 +48,7 @@ class Eviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of nodes."""
 
     @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
     async def nodes(limit: Limit = None, after: Continue = None) -> Items:

@@ -164,10 +164,10 @@ def _tag(path: str) -> str:
 
 
 class _OpenApiRenderer(JsonRenderPlugin):
-    """Serves the completed document."""
+    """Litestar's renderer for the OpenAPI document, completed by ``complete``."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: Document) -> bytes:
-        """As JSON."""
+        """Render the completed OpenAPI document as JSON."""
         return super().render(request, complete(openapi_schema))
 
 

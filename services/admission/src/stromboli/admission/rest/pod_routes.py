@@ -17,7 +17,7 @@ from stromboli.shared.cluster import port as cluster_port
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A collection."""
+    """The response of a list: all objects as JSON."""
 
     items: list[msgspec.Raw]
 
@@ -53,7 +53,7 @@ def is_about(event: bytes, job: Job) -> bool:
 
 
 def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of pods and Events."""
 
     @get(
         "/v1/pods",

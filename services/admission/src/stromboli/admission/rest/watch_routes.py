@@ -179,9 +179,8 @@ def routes(
 
 
 def _version(seen: str | None) -> int:
-    """The version in an event id, 0 without one. A foreign id counts as a very old version: the
-    reader gets ``reset``.
-    """
+    """The version in an event id; 0 without an id. An id of another format counts as a very old
+    version: the reader gets ``reset``."""
     if not seen:
         return 0
     return int(seen) if seen.isdecimal() and len(seen) < 20 else -1
@@ -192,7 +191,7 @@ def _at_most(request: Asked, lasts_s: float | None) -> float:
 
 
 def _is_of_one(seen: str) -> bool:
-    """Whether a reader received events of a job, and not yet its deletion."""
+    """Whether a reader has received events of a job, but not its deletion."""
     return seen.find(".") > 0 and not seen.endswith(GONE)
 
 
@@ -244,8 +243,8 @@ async def _explanation_events(
 
 
 async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
-    """A response of events. An error before the first event is a problem; a later one ends the
-    stream, and clients reconnect.
+    """A response of events. An error before the first event becomes a problem response; a later one
+    ends the stream, and clients reconnect.
     """
     first = await anext(follow, None)
 

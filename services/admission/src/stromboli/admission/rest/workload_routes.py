@@ -42,7 +42,7 @@ _ABOUT = msgspec.json.Decoder(_Event)
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of all these kinds."""
     return [route for kind in KINDS for route in _of(kind, admission, cluster)]
 
 

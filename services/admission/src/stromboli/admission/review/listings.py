@@ -21,7 +21,7 @@ from stromboli.shared.cluster import port as cluster_port
 
 T = TypeVar("T", bound=meta.Object)
 MAX_AGE_S = 1.0
-"""How long a list is shared, at most: long requests see what is created meanwhile."""
+"""Maximum age of a shared list in seconds, so that long requests see objects created meanwhile."""
 
 
 class Listings:

@@ -125,7 +125,8 @@ class AdmissionPipeline:
         principal: authentication.Principal,
         attempts: SubmitAttempts,
     ) -> None:
-        """Raises RejectedError if a new job exceeds a limit; then none of them is counted."""
+        """Count new jobs as live. Raises RejectedError if one exceeds a limit; then none is
+        counted."""
         who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         exceeded = [
             self._reviewer.reserve(each.kind, each.document, who) if each.before is None else ()
@@ -235,7 +236,8 @@ class AdmissionPipeline:
         return found + self._other_scheduler(document)
 
     def _other_scheduler(self, document: Document) -> tuple[Violation, ...]:
-        """A job of another scheduler: submitted here, it would wait indefinitely."""
+        """The violation for a job of another scheduler: submitted here, it would wait
+        indefinitely."""
         names = self._reviewer.policy.scheduler_names
         spec = document.get("spec")
         name = spec.get("schedulerName", "") if isinstance(spec, dict) else ""
@@ -271,8 +273,8 @@ class AdmissionPipeline:
 
 
 def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
-    """Each document with its kind, namespace and name. Raises RejectedError with what is wrong
-    with all of them."""
+    """Each document with its kind, namespace and name. Raises RejectedError with the violations of
+    all documents."""
     refused: list[Violation] = []
     named: list[_NamedDocument] = []
     for index, document in enumerate(documents):
@@ -311,5 +313,5 @@ async def _authorize_reads(
 
 
 def _place(index: int, documents: Sequence[Any]) -> str:
-    """The prefix of paths in one of several documents."""
+    """The prefix of violation paths in a document; empty if there is only one document."""
     return f"objects[{index}]." if len(documents) > 1 else ""

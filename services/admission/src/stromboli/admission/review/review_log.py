@@ -1,4 +1,4 @@
-"""Queues records of reviews for ``admission.reviews``.
+"""Queues the records of reviews that are written to ``admission.reviews``.
 
 A review never waits for the log: records queue up in memory and the service loop appends them. When
 the log is unavailable for so long that the queue is full, further records are dropped and logged.
@@ -45,5 +45,5 @@ class ReviewLog:
             self.pending.put_nowait(draft)
         except asyncio.QueueFull:
             telemetry.log.warning(
-                "review not recorded: too many wait for the log", object=draft.key
+                "review not recorded: the queue of records for the log is full", object=draft.key
             )

@@ -1,4 +1,4 @@
-"""Reviews of objects: defaults and violations, by the cache and, if needed, the API server.
+"""Reviews of objects: defaults and violations, from the cache and, if needed, the API server.
 
 The rules themselves are pure (``shared.jobspec.validation.review``); this module collects their
 inputs.
@@ -28,7 +28,7 @@ R = TypeVar("R")
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 """Priority classes that every cluster has."""
 MAX_INLINE_VALUES = 2_000
-"""Values of an object that is reviewed on the event loop: some milliseconds."""
+"""Maximum values of an object that is reviewed on the event loop: some milliseconds."""
 _THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
 """One thread: Python runs one at a time, and the event loop competes with each."""
 
@@ -233,7 +233,7 @@ class Reviewer:
         namespace: str,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
-        """Defaults for an update."""
+        """Defaults for an update: values of the stored object that the new one omits."""
         space = self._cache.get(kinds.NAMESPACES, namespace)
         known = review.ClusterContext(namespace=space, claimed=claimed)
         return review.update_patch(kind, document, before, self.policy, known)

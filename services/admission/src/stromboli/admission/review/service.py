@@ -53,7 +53,7 @@ MAX_CONFLICT_RETRIES = 3
 
 
 class AdmissionService:
-    """Reviews, submissions and explanations."""
+    """The state of admission, with operations for reviews, submissions and explanations."""
 
     def __init__(
         self,
@@ -79,9 +79,10 @@ class AdmissionService:
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
         self.history: accounting.History | None = None
-        """Everything that ran; None where no history service runs."""
+        """Client of the history service; None if none runs."""
         self.pod_sessions_url = ""
-        """Where clients open sessions in pods; empty: at the API server, with their own rights."""
+        """URL at which clients open sessions in pods; empty: the API server, with their own
+        rights."""
         self.idempotency_cache = idempotency.IdempotencyCache(clock)
         self.watch_caches = watch_cache.WatchCaches(cluster, settings.watch_alive_every_s)
         self.task_histories = task_history.TaskHistories(settings.attempts_kept)

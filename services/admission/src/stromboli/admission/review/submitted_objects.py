@@ -50,7 +50,7 @@ class SubmittedObject(msgspec.Struct, frozen=True):
 
     @property
     def operation(self) -> Operation:
-        """The operation as the rules know it."""
+        """The operation for the validation rules: a creation or an update."""
         return "UPDATE" if self.before and not self.is_done else "CREATE"
 
 
@@ -110,7 +110,7 @@ def has_mark(document: Document, mark: str) -> bool:
 
 
 def with_namespace_and_name(kind: Kind[Any], document: Document) -> tuple[str, Document]:
-    """The namespace of an object, and the object with that and a name."""
+    """The namespace of an object, and the object with its namespace and name set."""
     metadata = {**document["metadata"]}
     namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
     if not patch.text_of(document, "name"):

@@ -24,17 +24,17 @@ from stromboli.shared.cluster import watches
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-"""Limits of the kept changes of one kind: a minute of a busy cluster."""
+"""Maximum changes kept of one kind: a minute of a busy cluster."""
 BATCH = 256
-"""Changes that one reader holds at a time."""
+"""Maximum changes that one reader holds at a time."""
 NOTIFY_INTERVAL_S = 0.02
 """Wake-ups of readers are coalesced: the first is immediate, later ones of a burst are delayed by
 this.
 """
 MAX_READERS_PER_USER = 64
-"""Streams of one user, so that one user cannot take all of them."""
+"""Maximum streams of one user, so that one user cannot take all of them."""
 MAX_READERS = 256
-"""Concurrent streams; each costs a connection, and CPU for every change of its kind."""
+"""Maximum concurrent streams; each costs a connection, and CPU for every change of its kind."""
 
 WatchEventType = Literal["added", "modified", "deleted", "reset", "synced", "alive"]
 _TYPES: Mapping[str, WatchEventType] = {
@@ -52,7 +52,7 @@ class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
     def has(self, found: meta.ObjectMeta) -> bool:
-        """Whether an object is selected."""
+        """Whether the selector matches an object."""
         return (
             self.namespace in ("", found.namespace)
             and self.name in ("", found.name)
@@ -80,11 +80,11 @@ class Notifier:
         self._is_missed = False
 
     def wait(self) -> "asyncio.Event":
-        """The event that the next ring sets. Take it before checking for news."""
+        """The event that the next ring sets. Get it before checking for changes."""
         return self._rung
 
     def ring(self) -> None:
-        """Wake waiters soon."""
+        """Wake all waiters, immediately or after the delay that coalesces a burst."""
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(NOTIFY_INTERVAL_S, self._again)
             self.ring_now()
@@ -133,7 +133,7 @@ class WatchCache:
         return int((await self._cluster.page(self.kind, limit=1)).resource_version)
 
     async def run(self) -> None:
-        """Follow the cluster indefinitely."""
+        """Watch the cluster and keep its changes, until cancelled."""
         backoff = runtime.Backoff()
         while True:
             try:

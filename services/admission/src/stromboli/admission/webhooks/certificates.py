@@ -27,7 +27,8 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime, telemetry
 
 CHECK_EVERY_S = 30.0
-"""Interval of checks of the files or the Secret: a mounted Secret changes within a minute."""
+"""Interval of checks of the files or the Secret, in seconds: a mounted Secret changes within a
+minute."""
 _FACT = "certificate"
 
 
@@ -58,7 +59,8 @@ class _Source(abc.ABC):
 
     @contextlib.asynccontextmanager
     async def kept(self, health: runtime.Health) -> AsyncIterator[ssl.SSLContext]:
-        """Updated while inside; waits for the first certificate, not ready meanwhile."""
+        """Keeps the certificate up to date while inside. Entering waits for the first certificate;
+        the service is not ready meanwhile."""
         health.set(_FACT, "not loaded yet")
         first = asyncio.Event()
 

@@ -26,7 +26,7 @@ COUNTS = (
     "unknown",
 )
 """Status fields that are derived from pods and affect no decision. The progress of an array is not
-among them: the result of an index makes room for the next one.
+among them: an index that ends lets the next one start.
 """
 
 
@@ -54,7 +54,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch an object. The patch tests its preconditions itself, by ``test`` or resourceVersion.
+    """Patch an object. The patch contains its preconditions: ``test`` operations or a
+    resourceVersion.
 
     ``can_wait``: it changes only counts, so it may be delayed to save writes.
     """
@@ -91,8 +92,8 @@ class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete the object of this uid or, for a kind that is not watched, the object of this name if
-    ``owner_uid`` manages it."""
+    """Delete the object with this uid or, for a kind that is not watched, the object with this name
+    if ``owner_uid`` is its controller."""
 
     kind: Kind[Any]
     namespace: str
@@ -108,14 +109,15 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 REPEATED_AFTER = timedelta(minutes=10)
-"""How often an Event is repeated while it holds: Events expire after an hour."""
+"""Interval at which an Event is recorded again while its condition lasts, since Events expire after
+an hour."""
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A Kubernetes Event about an object. Its name is derived from its content, so that a repeated
     Event is one object whose count grows.
 
-    ``recurs``: each ``at`` is an occurrence. Otherwise the Event states a condition, and counts
+    ``recurs``: each ``at`` is an occurrence. Otherwise the Event states a condition, and is counted
     again only after ``REPEATED_AFTER``.
     """
 
@@ -146,7 +148,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The complete body of the first pod of a task, with a node."""
+    """A dry-run create of the first pod of a task: its complete body, which names a node."""
 
     task: str
     prefix: str
@@ -176,7 +178,8 @@ class WithdrawPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """A probe: whether a port accepts a connection or, with a path, answers an HTTP GET."""
+    """A probe of a pod: tests whether a port accepts a connection or, with a path, answers an HTTP
+    GET."""
 
     port: int
     path: str = ""
@@ -203,7 +206,8 @@ class ReadOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Read a workload whose values the snapshot topics leave out, and put it into the cache."""
+    """Read a workload with the values that the snapshot topics leave out, and put it into the
+    cache."""
 
     kind: Kind[Any]
     namespace: str
@@ -216,7 +220,8 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Read an object whose published event is ahead of the cache; it may be deleted."""
+    """Read an object whose published events are newer than the cached object. It may have been
+    deleted."""
 
     kind: Kind[Any]
     namespace: str

@@ -15,7 +15,7 @@ MAKERS: Mapping[str, kinds.Kind[Any]] = {
     "template": kinds.JOB_TEMPLATES,
     "cron": kinds.CRON_JOBS,
 }
-"""Kinds of keys of objects that create jobs -> their kind."""
+"""Kind of a reconcile key -> kind of the object, for objects that create jobs."""
 
 
 _ABOUT: Mapping[str, kinds.Kind[Any]] = {
@@ -28,7 +28,7 @@ _ABOUT: Mapping[str, kinds.Kind[Any]] = {
     "command": kinds.COMMANDS,
     "numatopology": kinds.NUMA_TOPOLOGIES,
 }
-"""Kinds of keys that name a single object -> its kind."""
+"""Kind of a reconcile key -> kind of the object, for keys that name one object."""
 
 
 def reconcile_failed(
@@ -37,8 +37,8 @@ def reconcile_failed(
     error: Exception,
     now: datetime,
 ) -> commands.Stage:
-    """The Event for an object whose reconcile failed by a bug and is retried. Empty if the key
-    names no single object, or the object is gone."""
+    """The Event for an object whose reconcile failed with an internal error and is retried. Empty
+    if the key names no single object, or the object is gone."""
     kind = _ABOUT.get(item.kind)
     state = None if kind is None else cache.state(kind, item.key)
     if kind is None or not isinstance(state, meta.Object):
@@ -47,7 +47,7 @@ def reconcile_failed(
     what = str(error)
     if not isinstance(error, lifecycle.IllegalTransitionError):
         what = f"internal error: {type(error).__name__}: {error}"
-    why = f"its reconcile failed and is retried with backoff: {what}"
+    why = f"the reconcile failed and is retried with backoff: {what}"
     said = commands.event_about(kind, state, "Warning", reason, why, now)
     news = () if cache.is_recorded(said) else (said,)
     if kind not in (kinds.JOBS, kinds.CRON_JOBS):
@@ -62,7 +62,7 @@ def event(
     why: str,
     now: datetime,
 ) -> commands.RecordEvent | None:
-    """The Warning for a rejected command; None if the object is gone."""
+    """The Warning about a rejected command; None if the object no longer exists."""
     if item.kind == "job":
         job = cache.job(item.key)
         if job is None:
@@ -96,7 +96,8 @@ def note(
     command: commands.Command,
     said: commands.RecordEvent,
 ) -> commands.Stage:
-    """The same as a lasting pending reason on the job. A rejected note is not noted."""
+    """The patch that records the rejection as the job's pending reason. Empty if the rejected
+    command is such a patch itself."""
     job = cache.job(item.key) if item.kind == "job" else None
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:
@@ -137,9 +138,9 @@ def _what(command: commands.Command) -> str:
         case commands.PatchJobStatus():
             return "write the status"
         case commands.Publish() | commands.RecordEvent():
-            return "tell"
+            return "publish an event"
         case commands.RunProbe():
-            return "ask a pod"
+            return "probe a pod"
         case commands.PlanPods() | commands.WithdrawPlan():
             return "plan pods"
         case _:

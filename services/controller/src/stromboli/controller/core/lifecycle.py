@@ -1,7 +1,7 @@
 """The life cycle of a job: a table of (phase, event), and the rules that derive the event.
 
 The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A transition that is not in the
-table raises and changes nothing. A ``STOPPING`` phase ends pods; all others want them to run.
+table raises and changes nothing. In a ``STOPPING`` phase pods are deleted; in all others they run.
 
 Source: Volcano's job states. Deliberate differences: a finished job keeps its counts and version,
 an action during a restart is executed, and a job past its deadline has failed.
@@ -93,8 +93,8 @@ STOPPING: frozenset[str] = FINISHED | {
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """A transition. A ``retry`` counts; a ``new_version`` makes all earlier pods and the PodGroup
-    *old*."""
+    """A transition. ``retry``: it increments the retry count. ``new_version``: it begins a new job
+    version, so that all earlier pods and the PodGroup are *old*."""
 
     to: Phase
     retry: bool = False
@@ -152,7 +152,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
 
 
 class IllegalTransitionError(Exception):
-    """The table has no transition for this event in this phase: a bug."""
+    """Raised for an event that has no transition in this phase, which is a bug."""
 
     def __init__(self, phase: str, event: str) -> None:
         super().__init__(f"a job in phase {phase!r} has no transition for {event}")
@@ -174,7 +174,7 @@ def accepts(phase: Phase, event: Event) -> bool:
 
 
 class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """One task: its spec and its pods. ``min_available`` None: not set."""
+    """The inputs of one task: from its spec and its pods. ``min_available``: None if not set."""
 
     name: str
     replicas: int
@@ -184,12 +184,12 @@ class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of the rules.
+    """The inputs of the life-cycle rules for one job.
 
     ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
     without dependencies. ``doomed``: pods that have to be deleted and are not being deleted yet.
-    ``waiting``: replicas of tasks that are not released: once the others have ended, they will
-    never be created. ``indexes``: the number of indexes of an array, 0 for other jobs.
+    ``waiting``: replicas of tasks whose dependencies are not met; if all other pods have ended,
+    they will never be created. ``indexes``: the number of indexes of an array, 0 for other jobs.
     """
 
     phase: Phase
@@ -216,7 +216,7 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_event(facts: LifecycleInputs) -> Event | None:
-    """The event that follows from the states of the pods; None if the phase stays."""
+    """The event that follows from the states of the pods; None if the phase does not change."""
     match facts.phase:
         case "":
             return "Accepted"
@@ -240,7 +240,7 @@ def next_event(facts: LifecycleInputs) -> Event | None:
 
 
 def _next_event_running(facts: LifecycleInputs) -> Event | None:
-    """The rules of phase Running, in Volcano's order."""
+    """The event of a job in phase Running; rules in Volcano's order."""
     if facts.replicas == 0:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
@@ -258,7 +258,7 @@ def _has_succeeded(facts: LifecycleInputs) -> bool:
 
 def shortfall(facts: LifecycleInputs) -> str:
     """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
-    index did not."""
+    index has not succeeded."""
     if facts.waiting:
         return f"{facts.waiting} pods could never be created: their dependencies failed"
     if facts.indexes and facts.failed:

@@ -1,4 +1,4 @@
-"""Bodies of the objects that the controller writes, and their patches."""
+"""Builds the bodies of the objects that the controller writes, and the patches of these objects."""
 
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ def owned_by(job: batch.Job) -> list[dict[str, Any]]:
 
 
 def owner(kind: kinds.Kind[Any], of: Object) -> dict[str, Any]:
-    """The controller reference to ``of``."""
+    """The owner reference to ``of`` with ``controller: true``."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -47,12 +47,12 @@ def body(kind: kinds.Kind[Any], job: batch.Job, name: str, **fields: Any) -> byt
 
 
 def test(path: str, value: Any) -> dict[str, Any]:
-    """A precondition of a JSON patch."""
+    """The ``test`` operation of a JSON patch."""
     return {"op": "test", "path": path, "value": value}
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """Add or replace a field."""
+    """The operation of a JSON patch that adds or replaces a field."""
     return {"op": "add", "path": path, "value": value}
 
 
@@ -64,7 +64,7 @@ def merge(
     metadata: dict[str, Any] | None = None,
     **fields: Any,
 ) -> commands.Patch:
-    """A merge patch on the resourceVersion that it was derived from."""
+    """A merge patch with the resourceVersion of ``of`` as its precondition."""
     guard = {"uid": of.metadata.uid, "resourceVersion": of.metadata.resource_version}
     return commands.Patch(
         kind=kind,
@@ -78,15 +78,16 @@ def merge(
 
 
 def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) -> commands.Patch:
-    """Set an annotation. Where none is cached, there may be one that snapshots omit or that was
-    just written: therefore the patch merges, on the cached resourceVersion."""
+    """Set an annotation. If the cached object has no annotations, it may have some that the
+    snapshots omit or that were just written: so this is a merge patch, on the cached
+    resourceVersion."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})
     return _json_patch(kind, of, put(annotation_path(annotation), value))
 
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
-    """Remove an annotation, if it still has the cached value."""
+    """The patch that removes an annotation, if it still has the cached value."""
     seen = test(annotation_path(annotation), of.metadata.annotation(annotation))
     return _json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
 
@@ -108,7 +109,7 @@ def _json_patch(kind: kinds.Kind[Any], of: Object, *operations: dict[str, Any]) 
 
 def job_status_patch(command: commands.PatchJobStatus) -> bytes:
     """The JSON patch of a status write. It replaces the whole status, so it tests the
-    resourceVersion that the new status was derived from: results of an array and spent retries are
+    resourceVersion from which the new status was derived: results of an array and used retries are
     recorded nowhere else."""
     before = command.job.metadata
     return encode(
@@ -123,7 +124,7 @@ def job_status_patch(command: commands.PatchJobStatus) -> bytes:
 def event_body(event: commands.RecordEvent) -> bytes:
     """The Kubernetes Event. Events about cluster scoped objects are in namespace ``default``."""
     whole = event.at.isoformat(timespec="seconds").replace("+00:00", "Z")
-    # Microseconds show the order of Events of one second.
+    # Microseconds preserve the order of Events within one second.
     exact = event.at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     return encode(
         {
@@ -170,13 +171,13 @@ def version_of(found: Object) -> int:
 
 
 def attempt_of(pod: Object) -> int:
-    """The attempt of a pod, from 1. A pod that Volcano created does not have it: it is the first
-    that is known."""
+    """The attempt of a pod, from 1. A pod that Volcano created has no attempt and counts as the
+    first."""
     return max(number(pod.metadata.annotation(keys.ATTEMPT)), 1)
 
 
 def number(text: str | None) -> int:
-    """The number in an annotation, 0 if it is invalid: users may edit annotations."""
+    """The number in an annotation; 0 if it is invalid, since users may edit annotations."""
     return count(text or "") or 0
 
 
@@ -186,6 +187,6 @@ def count(text: str) -> int | None:
 
 
 def is_owned(found: Object, owner_uid: str) -> bool:
-    """Whether this owner manages the object."""
+    """Whether the owner with this uid is the object's controller."""
     owner = found.metadata.controller
     return owner is not None and owner.uid == owner_uid

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=tuple[Any, ...])
 _SLACK = 1000
-"""Discarded elements may stay in the heap up to this multiple of the others."""
+"""The heap is rebuilt once it has more entries than twice the set's size plus this number."""
 
 
 class LeastFirst(Generic[T]):
@@ -23,7 +23,7 @@ class LeastFirst(Generic[T]):
         return element in self._present
 
     def add(self, element: T) -> None:
-        """Add an element; nothing if it is present."""
+        """Add an element; no effect if it is present."""
         if element in self._present:
             return
         self._present.add(element)
@@ -32,7 +32,7 @@ class LeastFirst(Generic[T]):
             self._heap = sorted(self._present)
 
     def discard(self, element: T) -> None:
-        """Remove an element; nothing if it is absent."""
+        """Remove an element; no effect if it is absent."""
         self._present.discard(element)
         if not self._present and self._heap:
             # Neither a set nor a heap with lazy deletion becomes smaller by itself.

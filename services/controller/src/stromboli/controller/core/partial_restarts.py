@@ -1,9 +1,9 @@
 """Restarts of a part of a job: a pod, a partition, a task.
 
-The job's version stays, so all other pods keep running. The status records the restarted indexes
-of tasks with a retry count: a pod of theirs of an earlier retry count is *superseded*. So a crash
-between the status write and the deletions loses nothing, and a pod that is observed late is still
-recognized as superseded.
+The job's version does not change, so all other pods keep running. The status records the restarted
+indexes of each task with a retry count: their pods of an earlier retry count are *superseded*. So a
+crash between the status write and the deletions loses nothing, and a pod that is observed late is
+still recognized as superseded.
 """
 
 import functools
@@ -18,16 +18,16 @@ from stromboli.shared.formats import indexes
 _parse = functools.lru_cache(maxsize=1024)(indexes.parse)
 
 Part = Mapping[str, indexes.Indexes]
-"""Task -> indexes of its pods."""
+"""Task name -> indexes of its pods."""
 
 
 def is_partial(job: Job) -> bool:
-    """Whether the job is restarting only a part of itself."""
+    """Whether the job is restarting, but only in part."""
     return job.status.state.phase == "Restarting" and job.status.restarted is not None
 
 
 def is_superseded(job: Job, pod: core.Pod) -> bool:
-    """Whether a restart of its part ends this pod."""
+    """Whether a partial restart supersedes this pod, so that it has to be deleted."""
     return is_of_earlier_try(
         job,
         pod.metadata.annotation(keys.TASK_SPEC) or "",
@@ -37,7 +37,7 @@ def is_superseded(job: Job, pod: core.Pod) -> bool:
 
 
 def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool:
-    """Whether a pod with these values is superseded."""
+    """Whether a pod of this task, index and retry count is superseded."""
     found = job.status.restarted
     if found is None or retry_count >= found.retry_count or task not in found.tasks:
         return False

@@ -1,8 +1,8 @@
 """Why an object is pending, recorded on the object for as long as the reason holds.
 
-For a job this is what keeps its pods from being created. Kubernetes Events state it, too, and
-expire after an hour, while a job may be pending for weeks. It is an annotation and no status field:
-another system's CRD would drop the field, and each reconcile would write it again.
+For a job, it is the reason why its pods are not created. Kubernetes Events contain the same reason
+but expire after an hour, while a job may be pending for weeks. It is an annotation and not a status
+field: the CRD of another system would drop the field, and each reconcile would write it again.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The reconciler of each kind of key."""
+"""The reconcilers, by the kind of the reconcile key."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -23,11 +23,12 @@ Due = Callable[[controller_cache.ControllerCache, str, datetime], datetime | Non
 
 
 def _never(cache: controller_cache.ControllerCache, key: str, now: datetime) -> None:
-    """For kinds that need no timer."""
+    """The ``due`` of kinds that need no timer."""
 
 
 class Reconciler(msgspec.Struct, frozen=True):
-    """``plan``: the commands for a key. ``due``: when to reconcile it again without a change."""
+    """The functions of a reconciler. ``plan``: the commands for a key. ``due``: when to reconcile
+    the key again without a change."""
 
     plan: Plan
     due: Due = _never
@@ -54,8 +55,8 @@ RECONCILERS: Mapping[str, Reconciler] = {
 def plan(
     cache: controller_cache.ControllerCache, item: controller_cache.ReconcileKey, now: datetime
 ) -> commands.Plan:
-    """The next commands for a key, without Events that were recorded already. Raises
-    IllegalTransitionError for a job in an unknown phase; any other error is a bug."""
+    """The next commands for a key, without Events that were already recorded. Raises
+    IllegalTransitionError for a job in an unknown phase; any other exception is a bug."""
     found = RECONCILERS[item.kind].plan(cache, item.key, now)
     news = (tuple(it for it in stage if not cache.is_recorded(it)) for stage in found)
     return tuple(stage for stage in news if stage)
@@ -64,6 +65,6 @@ def plan(
 def due(
     cache: controller_cache.ControllerCache, item: controller_cache.ReconcileKey, now: datetime
 ) -> datetime | None:
-    """When to reconcile the key again although nothing changed; None if only a change requires
-    it."""
+    """The time at which to reconcile the key even if nothing changes; None if only a change
+    requires a reconcile."""
     return RECONCILERS[item.kind].due(cache, item.key, now)

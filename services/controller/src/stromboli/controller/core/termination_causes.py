@@ -20,9 +20,10 @@ CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 DISRUPTED = "DisruptionTarget"
 PREEMPTION = "PreemptionByScheduler"
 NOTICE = "; it ends at "
-"""Separates the cause of an eviction from the end of its notice period."""
+"""Separator between the cause of an eviction and the end of its notice period."""
 LONGEST_DETAIL = 253
-"""Characters of a detail in an event: other clients may write the condition as well."""
+"""Maximum length in characters of a detail in an event; other clients may write the condition,
+too."""
 _DISRUPTIONS = {
     PREEMPTION: PREEMPTED,
     "DeletionByTaintManager": NODE_LOST,
@@ -36,11 +37,12 @@ _REASONS = {
     "Preempting": PREEMPTED,
     "Preempted": PREEMPTED,
 }
-"""``Terminated`` and ``NodeShutdown`` are the kubelet's reasons on a node that shuts down."""
+"""Pod reasons -> causes. ``Terminated`` and ``NodeShutdown`` are the kubelet's reasons on a node
+that shuts down."""
 
 
 def of(pod: core.Pod) -> str:
-    """The cause; empty if it is none of ``CAUSES``. O(containers)."""
+    """The pod's termination cause; empty if it is none of ``CAUSES``. O(containers)."""
     disrupted = next(
         (it for it in pod.status.conditions if it.type == DISRUPTED and it.status == "True"), None
     )
@@ -58,7 +60,8 @@ def of(pod: core.Pod) -> str:
 
 
 def detail(pod: core.Pod) -> str:
-    """For an evicted pod, for whom: ``preempted by job default/urgent of queue research``."""
+    """Why and for which job a pod was evicted: ``preempted by job default/urgent of queue
+    research``. Empty for a pod that was not evicted."""
     if of(pod) != PREEMPTED:
         return ""
     text = next((it.message for it in pod.status.conditions if it.reason == PREEMPTION), "")

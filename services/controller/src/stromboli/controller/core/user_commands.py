@@ -1,8 +1,8 @@
 """Rejects and deletes user commands that no reconciler executes.
 
-Commands for a job are executed by ``jobs``, those for a queue by ``queues``; those for a job of
-another scheduler are ignored. A command may be observed before its target, so one without a target
-is rejected only after ``WAITS``.
+Commands for a job are executed by ``jobs``, commands for a queue by ``queues``. Commands for a job
+of another scheduler are ignored. A command may be observed before its target, so one without a
+target is rejected only after ``WAITS``.
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,8 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 
 WAITS = timedelta(seconds=30)
-"""How long a command waits for its target: watches of two kinds differ by seconds at most."""
+"""How long a command waits for its target to be observed: the watches of two kinds differ by
+seconds at most."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
@@ -27,9 +28,9 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     target = user_command.target
     name = "nothing" if target is None else f"{target.kind} {target.name}"
     if controller_cache.target_of(user_command) is None:
-        text = f"{user_command.action} for {name}: only Jobs and Queues have commands"
+        text = f"{user_command.action} for {name}: the target of a command must be a Job or a Queue"
     else:
-        text = f"{user_command.action} for {name}: it does not exist"
+        text = f"{user_command.action} for {name}: the target does not exist"
     said = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
@@ -41,7 +42,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a command without a target is rejected."""
+    """The time at which a command whose target does not exist is rejected."""
     user_command = _pending(cache, key)
     if user_command is None:
         return None
@@ -50,7 +51,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def _pending(cache: controller_cache.ControllerCache, key: str) -> Command | None:
-    """The command, if this module is responsible for it."""
+    """The command, if its target does not exist or has a kind without commands."""
     user_command = cache.command(key)
     if user_command is None or cache.is_going(user_command):
         return None

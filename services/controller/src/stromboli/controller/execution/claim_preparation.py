@@ -2,8 +2,8 @@
 
 A gang is prepared as a whole before any pod of it is bound: otherwise one claim that cannot be
 bound would leave a part of the gang running. The preparation waits for Kubernetes' volume
-controller, a provisioner, or another pod of the same claim. Other decisions proceed meanwhile. The
-rules are in ``core.decisions.preparations``.
+controller, a provisioner, or another pod that shares the claim. Other decisions proceed meanwhile.
+The rules are in ``core.decisions.preparations``.
 """
 
 import asyncio
@@ -27,12 +27,13 @@ from stromboli.shared.runtime import runtime
 
 M = TypeVar("M", bound=meta.Object)
 LOOK_S = 2.0
-"""Interval between reads of a claim: provisioning a volume takes seconds."""
+"""Seconds between two reads of a claim; provisioning a volume takes seconds."""
 _log = structlog.get_logger(__name__)
 
 
 class ClaimPreparation:
-    """Prepares binds, and rolls back. ``within_s``: the deadline of a claim, in seconds."""
+    """Prepares the claims of binds, and rolls back. ``within_s``: the deadline of a claim, in
+    seconds."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class ClaimPreparation:
     async def prepare(
         self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
     ) -> dict[str, decisions.ExecutionResult]:
-        """Uid of a pod -> why it cannot be bound; empty if all are prepared."""
+        """Prepare the claims of all binds. Returns why pods cannot be bound, by uid; empty if all
+        are prepared."""
         async with asyncio.TaskGroup() as tasks:
             found = {
                 bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))

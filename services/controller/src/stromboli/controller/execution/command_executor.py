@@ -45,7 +45,8 @@ class RefusedError(errors.PermanentError):
 
 
 class CommandExecutor:
-    """The only writer of the cluster and of ``batch.events``."""
+    """Executes commands of the core. Writes all objects of the reconcilers, and
+    ``batch.events``."""
 
     def __init__(
         self,
@@ -69,12 +70,13 @@ class CommandExecutor:
         self._planner = PodPlanner(cache, cluster, writer, limiter, clock)
 
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
-        """Execute all commands of a stage. ``group``: the key by which the request limiter is fair.
+        """Execute all commands of a stage. ``group``: the request group, to which the request
+        limiter gives a fair share.
 
-        Events of jobs are published last, also after a failure: they are due already. Kubernetes
-        Events are handed to the recorder without waiting. Raises the error of the first command
-        that failed: a bug before RefusedError before TransientError. Commands in flight are
-        finished first; the others are left for the next reconcile.
+        Events of jobs are published last, even after a failure, since their facts precede the
+        stage. Kubernetes Events are queued at the recorder. If commands failed, raises one of their
+        errors: an internal error before RefusedError before TransientError. Commands in flight are
+        finished first; the others are left to the next reconcile.
         """
         publications = [it for it in stage if isinstance(it, commands.Publish)]
         for said in stage:
@@ -138,7 +140,7 @@ class CommandExecutor:
         return 0 if written is None else written.metadata.version
 
     async def delete(self, command: commands.Delete, group: str) -> None:
-        """Delete an object. An object that does not exist, or has another uid, is a success."""
+        """Delete an object. It is a success if the object does not exist or has another uid."""
         uid = command.uid
         if command.owner_uid:
             found = await self.read(command.kind, command.namespace, command.name)
@@ -233,15 +235,19 @@ class CommandExecutor:
     ) -> None:
         found = await self.read(command.kind, command.namespace, command.name)
         if found is None:
-            raise errors.TransientError(error.what, "it was deleted meanwhile")
+            raise errors.TransientError(error.what, "the object was deleted meanwhile")
         if not command.owner_uid:
             return
         if not manifests.is_owned(found, command.owner_uid):
             raise errors.AlreadyExistsError(error.what, "the name belongs to another owner")
         if found.metadata.deletion_timestamp is not None:
-            raise errors.TransientError(error.what, "the previous one is still terminating")
+            raise errors.TransientError(
+                error.what, "the previous object of this name is still terminating"
+            )
         if command.version is not None and manifests.version_of(found) != command.version:
-            raise errors.TransientError(error.what, "the previous one is of another job version")
+            raise errors.TransientError(
+                error.what, "the previous object of this name is of another job version"
+            )
         if command.update:
             patch = commands.Patch(
                 kind=command.kind,
@@ -287,7 +293,8 @@ class CommandExecutor:
         self._events.record(event)
 
     async def _publish(self, publications: list[commands.Publish], cause: str) -> None:
-        """Append in one call, so that the events of a pod and its job keep their order."""
+        """Append the events in one call, so that the events of a pod and its job keep their
+        order."""
         drafts = [
             envelope.Draft(
                 topic=topics.BATCH_EVENTS,
@@ -331,7 +338,7 @@ class CommandExecutor:
 
 
 def _precedence(error: Exception) -> int:
-    """The order in which one of several failures is raised: bugs first."""
+    """The rank by which one of several errors is raised: internal errors first."""
     if not isinstance(error, errors.ExternalError):
         return 0
     return 1 if isinstance(error, RefusedError) else 2

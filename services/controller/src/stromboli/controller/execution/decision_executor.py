@@ -1,9 +1,9 @@
-"""Executes the scheduler's decisions and answers each in ``scheduling.outcomes``.
+"""Executes the scheduler's decisions and publishes the outcome of each to ``scheduling.outcomes``.
 
-A decision is in flight from when it is read until its outcome is acknowledged; a restart begins at
-the lowest one in flight. Transient errors are retried; a rejection is an outcome. The scheduler may
-publish a decision again under the same id: each publication gets an outcome, and the decision is
-executed by one task at a time (see ``publications``).
+A decision is in flight from when it is read until its outcome is acknowledged; after a restart,
+reading begins at the lowest offset in flight. Transient errors are retried; a rejection is an
+outcome. The scheduler may publish a decision again under the same id: each publication gets an
+outcome, and the decision is executed by one task at a time (see ``publications``).
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from stromboli.shared.runtime import runtime, telemetry
 GROUP = "controller"
 """Consumer group of the decisions."""
 NOTICE_LOOK_S = 5.0
-"""Interval between reads of a pod under eviction notice: the wait ends when the pod ends."""
+"""Interval between reads of a pod during its notice period, which ends early if the pod ends."""
 _ENDING = (errors.ExternalError, errors.InvariantError)
-"""Errors that end the term: they concern no single decision."""
+"""Errors that end the term, because they do not concern a single decision."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions, by result"
@@ -89,7 +89,7 @@ class DecisionExecutor:
         self._creating = PodCreation(cache, executor, self._retrier, events, add_key, clock)
 
     def stop(self) -> None:
-        """Take no more decisions; ``run`` returns when those in flight have outcomes."""
+        """Begin no more decisions; ``run`` returns when those in flight have outcomes."""
         self._stopping.set()
         self._retrier.give_up()
 
@@ -109,9 +109,9 @@ class DecisionExecutor:
                 await self._retrier.pause(self._backoff.next_s(trouble.retry_after_s))
 
     async def _work(self) -> errors.TransientError | None:
-        """Consume by one connection, until stopped (returns None) or until the log fails. Then the
-        decisions in flight stop waiting: the next connection delivers them again, and must not
-        wait for the longest eviction notice."""
+        """Consume on one connection until stopped (returns None) or until the log fails (returns
+        the error). After a failure the decisions in flight stop waiting: the next connection
+        delivers them again, and must not wait for the longest eviction notice."""
         failed: list[errors.TransientError] = []
         self._publications = Publications()
         try:
@@ -142,7 +142,7 @@ class DecisionExecutor:
     async def _handle(
         self, consumer: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
     ) -> None:
-        """Execute a publication, and append the outcome of it and of those that join it
+        """Execute a publication. Append its outcome and those of the publications that join it
         meanwhile."""
         decision = ""
         try:
@@ -193,7 +193,7 @@ class DecisionExecutor:
             now = self._clock()
             parked = runtime.dead_letter(record, "controller", error.reason, now)
             await self._retrier.until_done(lambda: self._writer.append(parked))
-            # Nothing was executed; the outcome tells the scheduler so.
+            # Nothing was executed; the outcome reports that to the scheduler.
             answer = messages.DecisionAnswered(
                 decision=record.id, decision_offset=record.offset, pod_group=record.key
             )
@@ -227,7 +227,7 @@ class DecisionExecutor:
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
-            decision_offset=-1,  # of the publication that the outcome answers
+            decision_offset=-1,  # set later, to that of the publication that the outcome answers
             pod_group=decided.pod_group,
             enqueue=enqueue,
             enqueued_version=entered_version,
@@ -319,15 +319,16 @@ class DecisionExecutor:
     # Binds and evictions
 
     def _turns_of(self, pod_group: str) -> str:
-        """The request group: that of the job, if there is one, so that its pods are bound in
-        order."""
+        """The request group: the key of the job or, without one, of the PodGroup. The requests of a
+        group are served in order."""
         group = self._cache.pod_group(pod_group)
         return (group and controller_cache.job_of(group)) or pod_group
 
     async def _bind_all(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Execute all binds of existing pods, or none of those left if one cannot be prepared."""
+        """Execute all binds of existing pods that have no result yet, or none of them if one cannot
+        be prepared."""
         binds = [bind for bind in decided.binds if not bind.is_planned]
         known = {bind.uid: decisions.before_bind(self._cache, bind, decision) for bind in binds}
         group = self._turns_of(decided.pod_group)
@@ -355,7 +356,7 @@ class DecisionExecutor:
         group: str,
         decision: str,
     ) -> messages.TaskOutcome:
-        """``answer``: the result, where the cache shows it already."""
+        """Bind a pod. ``answer``: the result, if it is known without a request."""
         if answer is None:
             call = functools.partial(self._bind_now, bind, group, decision)
             answer = await isolation.run(call, decisions.failure, "bind", pod=bind.pod)
@@ -445,8 +446,8 @@ class DecisionExecutor:
     async def _give_notice(
         self, eviction: messages.Eviction, cause: str, group: str
     ) -> datetime | decisions.ExecutionResult:
-        """Write the eviction on the pod: its condition and, with a notice period, its end. Returns
-        the end, of this or an earlier notice, or the result if there is nothing to evict.
+        """Record the eviction on the pod: its condition and, with a notice period, the end of that.
+        Returns this end, or that of an earlier notice, or the result if there is nothing to evict.
 
         After a restart, the repeated decision finds the notice on the pod.
         """
@@ -466,7 +467,7 @@ class DecisionExecutor:
                 await self._retrier.pause(backoff.next_s())
                 continue
             except errors.PermanentError as error:
-                # The pod loses its notice, and is deleted all the same.
+                # The pod gets no notice period, and is deleted.
                 _log.warning("eviction notice not written", pod=eviction.pod, reason=error.reason)
             return decisions.before_eviction(self._cache, eviction) or due
 

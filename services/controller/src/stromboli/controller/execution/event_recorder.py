@@ -2,7 +2,7 @@
 
 A repeated Event is one object whose ``count`` grows, as client-go writes it. ``Scheduled`` Events
 of pods have the lowest priority and a rate limit: a gang of thousands must not flood the API server
-with information that its pods show anyway.
+with information that its pods already show.
 """
 
 import asyncio
@@ -26,13 +26,15 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
-"""Request group of Events. It has had more requests than any job, so under load it gets at most one
-request in four."""
+"""Request group of Events. Its request count starts above that of any job, so that under load it
+gets at most one request in four."""
 MOST_EVENTS = 1000
-"""Events waiting to be written; the oldest are dropped, since Events are not state."""
+"""Most Events that wait to be written. Beyond it the oldest are dropped, since Events are not
+state."""
 MOST_SCHEDULED = 5000
 MOST_COUNTED = 4096
-"""Events whose count is cached, so that a repetition costs one request; as many as in client-go."""
+"""Number of Events whose count is cached, so that a repetition costs one request; client-go's
+number."""
 
 
 class _Series(msgspec.Struct, rename="camel"):
@@ -46,8 +48,8 @@ _SERIES = msgspec.json.Decoder(_Series)
 
 
 class EventRecorder:
-    """Writes Events one at a time. ``scheduled_per_s``: most ``Scheduled`` Events of pods per
-    second; 0 writes none."""
+    """Writes Events one at a time. ``scheduled_per_s``: rate limit of ``Scheduled`` Events of pods,
+    per second; with 0 none is written."""
 
     def __init__(
         self, cluster: cluster_port.Cluster, limiter: RequestLimiter, scheduled_per_s: float
@@ -60,7 +62,7 @@ class EventRecorder:
         self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._next_at = 0.0
         self._dropped = 0
-        """Events dropped since the queue was last empty."""
+        """Number of Events dropped since the queue was last empty."""
         self._news = asyncio.Event()
         self._stopping = False
 
@@ -70,7 +72,7 @@ class EventRecorder:
             self._dropped += 1
             _written.add(1, {"result": "dropped"})
             if self._dropped == 1:  # one line for a burst of thousands, and its count at the end
-                _log.warning("events dropped: more occur than can be written")
+                _log.warning("events dropped: they occur faster than they can be written")
         self._events.append(event)
         self._news.set()
 
@@ -88,7 +90,7 @@ class EventRecorder:
         self._news.set()
 
     async def run(self) -> None:
-        """Write until stopped."""
+        """Write Events until stopped."""
         while True:
             event = self._next()
             if event is not None:
@@ -150,7 +152,7 @@ class EventRecorder:
 
     async def _count_found(self, event: commands.RecordEvent) -> None:
         """Count an Event of a previous leader, unless it is the same occurrence."""
-        # An empty patch reads it without a further permission.
+        # An empty patch reads the Event without a further permission.
         found = _SERIES.decode(await self._send(event, b"{}"))
         count = found.count or 1
         self._remember(event, count)
@@ -183,4 +185,4 @@ def _key(event: commands.RecordEvent) -> tuple[str, str]:
 
 
 def _ignored(_: Exception) -> None:
-    """Drop an Event whose write failed by a bug, which was reported."""
+    """Drop an Event whose write failed with an internal error, which was reported."""

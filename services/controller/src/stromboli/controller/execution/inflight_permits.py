@@ -1,4 +1,4 @@
-"""How decisions in flight wait: for a permit, for a time, and between retries.
+"""Waits of decisions in flight: for a permit, for a time, and between retries.
 
 No wait outlasts the process or the connection that delivered the decision.
 """
@@ -16,11 +16,10 @@ T = TypeVar("T")
 
 
 class InFlightPermit:
-    """A decision's permit among those in flight, released while the decision only waits for a
-    time."""
+    """The permit of a decision to be in flight. It is released while the decision only waits."""
 
     def __init__(self, in_hand: asyncio.Semaphore) -> None:
-        """Use ``begun``."""
+        """Do not call; use ``begun``, which acquires the permit."""
         self._in_hand = in_hand
         self._waiting = 0
         self._has_place = True
@@ -58,7 +57,7 @@ class InFlightPermit:
 
 
 class Retrier:
-    """Retries calls and sleeps, until ``give_up``."""
+    """Retries and sleeps that can be ended by ``give_up``."""
 
     def __init__(self) -> None:
         self._given_up = asyncio.Event()
@@ -72,8 +71,8 @@ class Retrier:
         self._given_up.clear()
 
     async def until_done(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call with retries after transient errors. Raises PermanentError, or StoppingError if
-        ``give_up`` is called before a call succeeds."""
+        """Await the call, with retries after transient errors. Raises PermanentError, or
+        StoppingError if ``give_up`` is called before a call succeeds."""
         backoff = runtime.Backoff()
         while True:
             try:

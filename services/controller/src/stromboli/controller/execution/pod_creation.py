@@ -1,7 +1,7 @@
 """Executes planned binds: creates pods with their nodes, once their PodGroup is admitted.
 
-A pod that is not created here is created without a node by the next reconcile of its job, so no
-failure is repeated under the plan.
+A pod that is not created here is created without a node by the next reconcile of its job, so failed
+creates are not retried here.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
 
 Entry = asyncio.Task[tuple[messages.Result, int]]
-"""The execution of the statement's admission."""
+"""The task that admits the statement's PodGroup to its queue."""
 _log = structlog.get_logger(__name__)
 
 
@@ -51,7 +51,8 @@ class PodCreation:
 
     @contextlib.contextmanager
     def reserving(self, decided: messages.StatementDecided) -> Iterator[None]:
-        """Reserve the names of planned pods, which a reconcile would create without a node."""
+        """Reserve the names of planned pods during the block, since a reconcile would create the
+        pods without nodes."""
         names = [bind.pod for bind in decided.binds if bind.is_planned]
         with self._cache.plans.reserved(decided.job_uid, names):
             yield
@@ -63,7 +64,7 @@ class PodCreation:
     async def create_all(
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, after the admission that they depend on."""
+        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()
@@ -78,7 +79,7 @@ class PodCreation:
         return tuple(task.result() for task in created)
 
     async def _complete(self, decided: messages.StatementDecided) -> None:
-        """Read the values of the job that topics leave out, if they are not known."""
+        """Read the job, if the values that the topics leave out are not known."""
         job = planned_binds.job_of(self._cache, decided)
         if job is None or self._cache.is_complete(job):
             return
@@ -135,7 +136,8 @@ class PodCreation:
     def _compare(
         self, pod: core.Pod, decided: messages.StatementDecided, bind: messages.Bind
     ) -> None:
-        """Plan no more pods of a template that the API server changed between plan and create."""
+        """Compare a created pod with its plan. If they differ, pods of this template are not
+        planned again."""
         plan = self._cache.plans.of(decided.pod_group)
         task = None if plan is None else planned_binds.task_of(plan, bind)
         if task is not None and not planned_pods.is_as_planned(pod, task):

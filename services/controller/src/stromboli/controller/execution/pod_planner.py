@@ -37,8 +37,8 @@ class PodPlanner:
         self._clock = clock
 
     async def plan(self, asked: commands.PlanPods, group: str, cause: str) -> None:
-        """Publish the plan of a job. If the API server rejects a dry run, or answers it in a way
-        that cannot be planned, this version of the job has no plan. Raises TransientError."""
+        """Publish the plan of a job. If the API server rejects a dry run, or its response cannot be
+        planned, this version of the job gets no plan. Raises TransientError."""
         try:
             responses = await asyncio.gather(
                 *(self._dry_run(it, asked, group) for it in asked.dry_runs)

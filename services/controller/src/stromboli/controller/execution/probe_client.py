@@ -8,7 +8,7 @@ import aiohttp
 from stromboli.controller.core import commands
 
 WITHIN_S = 1.0
-"""Timeout of a probe, after which it has failed and is repeated."""
+"""Timeout of a probe in seconds; after it the probe has failed and is repeated later."""
 
 
 async def ask(asked: commands.RunProbe) -> bool:

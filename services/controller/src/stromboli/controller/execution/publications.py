@@ -4,8 +4,9 @@ The scheduler publishes a decision again under its id if it has no outcome after
 the outcome was lost, or because the execution takes long. Rules:
 
 1. A decision is executed by one task at a time. A publication during the execution joins it.
-2. Every publication that is not replaced by a later one gets an outcome, with its own offset. A
-   replaced one is marked done immediately, so that a restart may begin after it.
+2. Every publication that is not replaced by a later one gets an outcome, which contains the
+   publication's offset. A replaced publication is marked done immediately, so that a restart may
+   begin after it.
 3. A publication that has an outcome in the log is not executed again after a restart, even if the
    position after it was not committed.
 """
@@ -21,7 +22,7 @@ _FARTHER = 16
 
 
 class Publications:
-    """The newest publication of each decision in flight, on one connection to the log."""
+    """The newest publication of each decision in flight, by connection to the log."""
 
     def __init__(self) -> None:
         self._newest: dict[str, envelope.Record] = {}
@@ -56,8 +57,8 @@ class Publications:
             consumer.done(record)
 
     def end(self, decision: str, record: envelope.Record) -> None:
-        """Note the end of the execution that this publication began. Without an outcome the
-        publication stays unfinished until the next one replaces it."""
+        """Note the end of the execution that this publication started. Without an outcome the
+        publication is not committed until the next one replaces it."""
         if self._executing.get(decision) is record:
             del self._executing[decision]
 

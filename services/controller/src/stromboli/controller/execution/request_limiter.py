@@ -1,10 +1,10 @@
 """Limits the requests in flight, and orders those that wait.
 
 *Least attained service* (Nuyens and Wierman, 2008: the foreground-background discipline), in
-levels: the group with fewer requests so far goes first, and of equals the older one. So gangs that
-are submitted together are completed one after another, and a job of one pod does not wait for one
-of 5,000. Every fourth permit goes to the request that has waited longest, so that a job of 5,000
-pods makes progress under a load of small ones.
+levels: the group with fewer requests so far goes first, and among equals the older group. So gangs
+that are submitted together are completed one after another, and a job of one pod does not wait for
+one of 5,000. Every fourth permit goes to the request that has waited longest, so that a job of
+5,000 pods makes progress under a load of small ones.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 LEVEL = 256
-"""Requests until a group ranks behind new ones: a gang of 100 pods, created and bound."""
+"""Requests after which a group ranks behind new groups: enough to create and bind a gang of 100
+pods."""
 FAIR_TURN = 4
 MOST_REMEMBERED = 1000
-"""Idle groups whose number of requests is kept."""
+"""Number of idle groups whose request count is remembered."""
 
 
 class _Group:
-    """A group: its arrival number, its requests so far, and those that wait."""
+    """A request group: its arrival number, its requests so far, and its waiting requests."""
 
     __slots__ = ("came", "is_ranked", "served", "turns")
 
@@ -33,20 +34,20 @@ class _Group:
 
 
 class RequestLimiter:
-    """At most ``limit`` holders. O(log groups) for each permit."""
+    """Grants permits to at most ``limit`` holders at a time. O(log groups) for each permit."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._came = 0
         self._turns = 0
         self._known: dict[str, _Group] = {}
-        # A request is in both queues; each skips what the other has served.
+        # A waiting request is in both queues; each skips requests that the other has served.
         self._ranks: list[tuple[int, int, _Group]] = []
         self._all: deque[tuple[_Group, asyncio.Future[None]]] = deque()
 
     @contextlib.asynccontextmanager
     async def hold(self, group: str) -> AsyncIterator[None]:
-        """Hold a permit while inside."""
+        """Wait for a permit and hold it during the block."""
         known = self._group(group)
         if self._free > 0:
             self._free -= 1

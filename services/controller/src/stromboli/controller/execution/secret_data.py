@@ -1,6 +1,6 @@
 """Generates keys and tokens when their Secret is created.
 
-Only the API server holds them: they are in no plan, log line, message or topic. An existing Secret
+Only the API server stores them: they are in no plan, log line, message or topic. An existing Secret
 keeps its data.
 """
 
@@ -22,7 +22,7 @@ TOKEN_BYTES = 32
 async def completed(command: commands.Create) -> bytes:
     """The body of the Secret with the generated data of ``command.secret``."""
     if command.secret == "ssh-keys":
-        # Some hundred milliseconds of arithmetic: not on the event loop.
+        # Takes some hundred milliseconds, so it must not run on the event loop.
         made = await asyncio.to_thread(ssh_keys)
     else:
         made = {"token": secrets.token_urlsafe(TOKEN_BYTES).encode()}

@@ -32,7 +32,8 @@ JOB_DELETED = "JobDeleted"
 READ = (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES, topics.JOBS)
 """The topics that the history reads."""
 GPU_SUFFIXES = ("/gpu", "/gpu-number", "/vgpu-number")
-"""Ends of the names of resources that count whole or virtual GPUs; MIG instances begin as below."""
+"""Suffixes of resource names that count whole or virtual GPUs; those of MIG instances have the
+prefix below."""
 MIG_PREFIX = "nvidia.com/mig-"
 MOST = 2**63 - 1
 _TIMES = {
@@ -41,7 +42,7 @@ _TIMES = {
     "Terminating": "terminating_at",
 }
 _SESSIONS = frozenset({base.type_name(scheduling.SessionRecorded)})
-"""Large records that contain nothing for the history: not decoded."""
+"""Types of large records that contain nothing for the history and are not decoded."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
@@ -246,8 +247,9 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
 
 
 def _allocated_at(row: AttemptRow) -> int | None:
-    """When the pod got its node. A pod whose binding was not observed has it at the first observed
-    state on a node, else since its creation: it was never without a node for long."""
+    """When the pod was bound to its node. If the binding was not observed: the time of the first
+    observed state on a node, else of its creation, because such a pod waited for its node only
+    briefly."""
     known = [at for at in (row.bound_at, row.started_at) if at is not None]
     if known:
         return min(known)

@@ -50,7 +50,8 @@ class JobRow(msgspec.Struct, gc=False):
 class AttemptRow(msgspec.Struct, gc=False):
     """One pod of a task index. ``allocated_at``: from when its requests count as used: bound, or
     the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in bytes, ``gpu`` in
-    milli-devices; ``requests`` and ``devices`` are JSON."""
+    milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its usage is in the
+    sums of days, see ``store.daily_usage``."""
 
     pod_uid: str
     job_uid: str
@@ -77,6 +78,7 @@ class AttemptRow(msgspec.Struct, gc=False):
     terminating_at: int | None = None
     ended_at: int | None = None
     allocated_at: int | None = None
+    is_summed: int = 0
 
 
 class PhaseRow(msgspec.Struct, frozen=True, gc=False):
@@ -95,8 +97,8 @@ class PhaseRow(msgspec.Struct, frozen=True, gc=False):
 
 class EvictionRow(msgspec.Struct, gc=False):
     """One eviction of a decision: ``by_pod_group`` gets the resources of the pod. ``refused``: why
-    it was not executed, empty otherwise. ``by_pod_group`` is empty while only the answer was
-    read."""
+    it was not executed, empty otherwise. ``by_pod_group`` is empty while only the outcome of the
+    eviction has been read."""
 
     decision: str
     pod_uid: str

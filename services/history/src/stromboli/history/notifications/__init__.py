@@ -1,4 +1,4 @@
-"""Notifications about jobs: which are due (``notices``), to whom (``targets``), in which words
+"""Notifications about jobs: which are due (``notices``), their receivers (``targets``), their texts
 (``texts``) and how they are sent (``sender``, ``channels``).
 
 Owns the table ``notices``, an outbox: a notice is stored in the transaction of the event that it is

@@ -22,7 +22,7 @@ _RETRIED = (408, 425, 429)
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow none: the response is then an error with its status."""
+        """Do not follow redirects: the response counts as an error with its status."""
 
 
 def send(notice: Notice, target: Target, configuration: Configuration, now_s: int) -> None:
@@ -75,7 +75,7 @@ def _mail(notice: Notice, target: Target, mail: Mail, cluster: str) -> None:
             if mail.user:
                 server.login(mail.user, mail.password)
             server.send_message(message)
-        finally:  # an error of QUIT is none of the mail, which has been accepted by then
+        finally:  # an error of QUIT does not concern the mail, which is already accepted
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 server.quit()
     except smtplib.SMTPRecipientsRefused as error:

@@ -57,7 +57,7 @@ class Notice(msgspec.Struct, gc=False):
 def notices(
     message: msgspec.Struct, configuration: Configuration, now: datetime
 ) -> Iterator[Notice]:
-    """The notices of one event."""
+    """The notices that an event of a job causes, one for each target."""
     match message:
         case batch.JobPhaseChanged():
             event = _PHASES.get(message.after, "")

@@ -2,13 +2,13 @@
 
 ::
 
-    due ── claim: due_at moves behind the time limit of a try ──▶ send
+    due ── claim: due_at moves beyond the time limit of an attempt ──▶ send
     send ─┬─▶ sent_at
-          ├─▶ due_at: later (a transient fault)
-          └─▶ failure (a permanent fault, or too many tries)
+          ├─▶ due_at: later (a transient error)
+          └─▶ failure (a permanent error, or too many attempts)
 
-A claim is an update on the condition of the old ``due_at``, so of several replicas one sends. After
-a crash between the response and the note of it, the notice is sent again with the same id.
+A claim is an update on the condition of the old ``due_at``, so only one of several replicas sends.
+After a crash between the response and its recording, the notice is sent again with the same id.
 """
 
 import asyncio
@@ -30,19 +30,21 @@ LOOK_EVERY_S = 1.0
 AT_ONCE = 20
 """Notices that are sent at the same time."""
 CLAIM_S = 60.0
-"""How long a claim holds: above the time limits of a try."""
+"""How long a claim holds, in seconds: more than the time limit of an attempt."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 10.0, 3600.0
 EXPIRES_S = 24 * 3600.0
-"""After that time a notice is dropped: its target takes fewer than there are."""
+"""Seconds after which an unsent notice is dropped: more notices are due for its target than its
+limit allows."""
 NOT_WAITING = "the job is no longer pending"
-"""The end of most notices of LongWait: neither sent nor a fault."""
+"""The ``failure`` of most LongWait notices: the job left Pending in time, so nothing is sent; not
+an error."""
 MINUTE_US = 60_000_000
 MOST_TRIES = 12
-"""The last one is some five hours after the first."""
+"""Maximum attempts; the last one is about five hours after the first."""
 Send = Callable[[Notice, Target, Configuration, int], None]
 
 _results = telemetry.meter.create_counter(
-    "stromboli.history.notifications", description="tries to send a notification, by result"
+    "stromboli.history.notifications", description="attempts to send a notification, by result"
 )
 
 
@@ -64,12 +66,14 @@ class Sender:
         """Target -> when the notifications of the last minute were sent; grows with the targets."""
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send due notices until cancelled."""
         while True:
             try:
                 is_full = await self.send_due() == AT_ONCE
             except errors.TransientError as error:
-                telemetry.log.warning("notifications wait for the store", error=str(error))
+                telemetry.log.warning(
+                    "notifications delayed: the store is unavailable", error=str(error)
+                )
                 is_full = False
             if not is_full:
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -107,7 +111,9 @@ class Sender:
         target = self._configuration.target(notice.target)
         age_us = micros(self._clock()) - notice.at
         if age_us > (EXPIRES_S + self._configuration.long_wait_s) * 1_000_000:
-            await self._fail(notice, "it has waited too long for its target")
+            await self._fail(
+                notice, "it expired before it could be sent; see per_minute in the file of targets"
+            )
         elif target is None:
             await self._fail(notice, "the target is no longer configured")
         elif notice.event == requests.LONG_WAIT and not await self._still_waits(notice):
@@ -124,7 +130,7 @@ class Sender:
         except errors.TransientError as error:
             tries = notice.tries + 1
             if tries >= MOST_TRIES:
-                await self._fail(notice, f"{tries} tries: {error.reason}")
+                await self._fail(notice, f"{tries} attempts failed; the last one: {error.reason}")
                 return
             wait_s = min(FIRST_RETRY_S * 2**notice.tries, LONGEST_RETRY_S)
             _results.add(1, {"result": "retried"})
@@ -156,8 +162,8 @@ class Sender:
         return (row.phase, row.retry_count) == ("Pending", notice.retry_count)
 
     def _reserve(self, target: str) -> float:
-        """Count a notification to the target; or the seconds until another one is within the
-        limit."""
+        """Count a notification to the target and return 0; at its limit, return the seconds until
+        the next one is allowed."""
         now = micros(self._clock())
         minute = [at for at in self._sent.get(target, ()) if now - at < MINUTE_US]
         if len(minute) >= self._configuration.per_minute:
@@ -166,7 +172,7 @@ class Sender:
         return 0.0
 
     async def _defer(self, target: str, wait_s: float) -> None:
-        """Let all due notices of a target wait: one statement, however many there are."""
+        """Postpone all due notices of a target, in one statement."""
         table = tables.NOTICES
         is_due = sa.and_(table.c.is_open == 1, table.c.due_at <= micros(self._clock()))
         async with self._database.transaction() as connection:
@@ -180,7 +186,7 @@ class Sender:
         return micros(self._clock() + timedelta(seconds=seconds))
 
     async def _update(self, notice: Notice, **values: object) -> bool:
-        """Change a notice unless another replica has changed it; whether it is changed."""
+        """Change a notice unless another replica has changed it; returns whether it was changed."""
         table = tables.NOTICES
         statement = sa.update(table).where(
             table.c.id == notice.id, table.c.due_at == notice.due_at, table.c.is_open == 1

@@ -21,7 +21,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A receiver. ``url`` and ``secret`` may be in files of their own. ``events``: those that it
+    """A receiver. ``url`` and ``secret`` may be in separate files. ``events``: those that it
     receives about every job (of ``queues``, if there are any). ``namespaces``: whose jobs may
     request it; ``*`` for all."""
 
@@ -56,8 +56,9 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file. ``per_minute``: notifications to one target; further ones wait. ``long_wait_s``:
-    how long a job is pending before ``LongWait``. ``cluster``: named in texts."""
+    """The content of the file. ``per_minute``: maximum notifications to one target; further ones
+    wait. ``long_wait_s``: how long a job is pending before ``LongWait``. ``cluster``: named in
+    texts."""
 
     targets: tuple[Target, ...] = ()
     mail: Mail | None = None

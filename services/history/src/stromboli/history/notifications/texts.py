@@ -1,4 +1,4 @@
-"""The words and documents of notifications, and the signature of webhooks. Pure."""
+"""The texts and JSON documents of notifications, and the signature of webhooks. Pure."""
 
 import hashlib
 import hmac
@@ -29,7 +29,7 @@ def subject(notice: Notice, cluster: str) -> str:
 
 
 def lines(notice: Notice, cluster: str) -> list[str]:
-    """The subject, and what a reader does next."""
+    """The subject, the time, the detail, and the command that shows more."""
     namespace, _, name = notice.job.partition("/")
     command = "explain" if notice.event == requests.LONG_WAIT else "job describe"
     found = [subject(notice, cluster), f"at {instant(notice.at):%Y-%m-%d %H:%M:%S} UTC"]
@@ -38,7 +38,7 @@ def lines(notice: Notice, cluster: str) -> list[str]:
 
 
 def document(notice: Notice, cluster: str) -> bytes:
-    """The body of a webhook."""
+    """The JSON body of a request to a webhook."""
     body: dict[str, Any] = {
         "id": notice.id,
         "event": notice.event,
@@ -63,7 +63,7 @@ def slack(notice: Notice, cluster: str) -> bytes:
 
 
 def mail(notice: Notice, cluster: str, sender: str, to: tuple[str, ...]) -> EmailMessage:
-    """A mail. The Message-ID is the same in each try, so that servers can drop repetitions."""
+    """A mail. The Message-ID is the same in each attempt, so that servers can drop repetitions."""
     made = EmailMessage()
     made["Subject"] = subject(notice, cluster)
     made["From"] = sender

@@ -1,9 +1,9 @@
 """Backups of the store in one portable file: from SQLite to PostgreSQL and back.
 
-A backup is what one transaction sees: all tables and the position in the log up to which they are.
-A restored store therefore continues exactly behind its rows. The file is compressed with gzip and
-contains JSON lines: a ``Header``, ``Part``s of the tables, and an ``End`` with the number of rows
-of each table, without which a file is incomplete.
+A backup is the view of one transaction: all tables, and the position in the log up to which they
+are complete. A restored store therefore continues exactly after its rows. The file is compressed
+with gzip and contains JSON lines: a ``Header``, ``Part``s of the tables, and an ``End`` with the
+number of rows of each table, without which a file is incomplete.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
-    """Rows of a table."""
+    """A line of the file with rows of one table."""
 
     table: str
     rows: list[dict[str, Any]]
@@ -55,7 +55,7 @@ _LINE = msgspec.json.Decoder(Line)
 
 
 async def backup(opened: database.Database, file: Path) -> dict[str, int]:
-    """Write all rows to a file, which is complete once it has its name; returns the number of rows
+    """Write all rows to a file, which gets its name when it is complete; returns the number of rows
     by table. Raises UnavailableError, ConfigurationError for tables of another version or a file
     that cannot be written. The service may run meanwhile.
     """
@@ -119,7 +119,8 @@ async def _check_version(opened: database.Database) -> None:
 
 
 def _header(line: Line | None, what: str) -> Header:
-    """The first line. Raises ConfigurationError."""
+    """The header in the first line. Raises ConfigurationError if the file is not a backup, or of
+    another version of the tables."""
     if not isinstance(line, Header) or line.format != FORMAT:
         raise errors.ConfigurationError(what, "the file is not a backup of the history")
     if line.tables != database.HEAD:
@@ -159,7 +160,7 @@ def _lines(file: Path) -> Iterator[Line]:
 
 
 def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row with its columns as plain text: SQLAlchemy's names are a type of their own."""
+    """A row with its column names as ``str``: SQLAlchemy uses a subclass."""
     return {str(name): value for name, value in row.items()}
 
 

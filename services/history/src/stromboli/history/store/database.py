@@ -14,12 +14,12 @@ from sqlalchemy.ext import asyncio as sa_asyncio
 
 from stromboli.shared import errors
 
-HEAD = "0003"
+HEAD = "0004"
 """The version of the tables that this code reads and writes."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 _MIGRATING = threading.Lock()
-"""Alembic keeps the current migration in a variable of the process, which several threads and event
+"""Alembic keeps the current migration in a global variable, which several threads and event
 loops share."""
 MIGRATION_PAUSE_S = 0.05
 MIGRATION_LOCK = 0x5742_0001
@@ -34,7 +34,7 @@ _SQLITE = (
 
 
 class RecordRejectedError(Exception):
-    """The database does not take the values of a record: no retry helps."""
+    """The database rejects the values of a record; a retry does not help."""
 
 
 class Database:
@@ -162,6 +162,6 @@ def _begin(connection: sa.Connection) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The database's own words, without the statement and its values."""
+    """The database's error message, without the statement and its values."""
     origin = getattr(error, "orig", None) or error
     return " ".join(str(origin).split())[:300] or type(origin).__name__

@@ -1,4 +1,4 @@
-"""The queries about jobs: their phases, and who evicted whom."""
+"""The queries about jobs: their phases, and evictions with their beneficiaries."""
 
 from collections import defaultdict
 from typing import Any
@@ -158,7 +158,8 @@ def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.Job
 
 
 def _eviction(row: Any, namespace: str) -> accounting.Eviction:
-    """The eviction as a reader of this namespace sees it, of all namespaces if it is empty."""
+    """The eviction for a reader of this namespace (empty: of all namespaces); the names of pods and
+    jobs in other namespaces are left out."""
     is_shown = namespace in ("", row.namespace)
     by_namespace, _, by_pod_group = row.by_pod_group.partition("/")
     return accounting.Eviction(

@@ -16,7 +16,7 @@ def behind(
     text, _, last = after.partition(".")
     number = decoding.number(text)
     if number is None or not last:
-        raise errors.InvalidError("continue", "it is not the `continue` of a page")
+        raise errors.InvalidError("continue", "it is not the `continue` of a previous page")
     return sa.tuple_(at, identity) < sa.tuple_(sa.literal(number, tables.NUMBER), sa.literal(last))
 
 

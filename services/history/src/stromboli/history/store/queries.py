@@ -1,37 +1,22 @@
-"""The queries: attempts with filters, page by page; usage by group.
+"""The query of attempts: filters, page by page."""
 
-Amounts times microseconds exceed 64 bits after some thousand pods, so usage is summed as floating
-point: exact to far below a second for a year of a large cluster.
-"""
-
-from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
-from stromboli.history.core.rows import instant, micros, optional_instant
+from stromboli.history.core.rows import micros, optional_instant
 from stromboli.history.store import database, pages, tables
-from stromboli.shared import errors
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
 SECOND = 1e6
-PREEMPTED = "Preempted"
 _ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
 _JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
 _REQUESTS = msgspec.json.Decoder(dict[str, int])
 _DEVICES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _LABELS = msgspec.json.Decoder(dict[str, str])
-_OF_JOBS: dict[str, "sa.ColumnElement[str]"] = {"queue": _JOBS.queue, "user": _JOBS.user_name}
-_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {
-    "namespace": _ATTEMPTS.namespace,
-    "job": _ATTEMPTS.job,
-    "node": _ATTEMPTS.node,
-}
-_SUMS = ("attempts", "cpu", "memory", "gpu", "evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")
 Conditions = list["sa.ColumnElement[bool]"]
 
 
@@ -40,7 +25,7 @@ async def attempts(
 ) -> accounting.AttemptPage:
     """A page of attempts, the last submitted first. Running ones count until ``now``. Raises
     InvalidError, UnavailableError."""
-    wanted = _of_jobs(query.namespace, query.user, query.queue, query.labels)
+    wanted = of_jobs(query.namespace, query.user, query.queue, query.labels)
     wanted += [
         column == value
         for column, value in (
@@ -77,34 +62,8 @@ async def attempts(
     )
 
 
-async def usage(
-    opened: database.Database, query: accounting.UsageQuery, now: datetime
-) -> accounting.UsageReport:
-    """Usage by group; running attempts count until ``now``. Raises InvalidError,
-    UnavailableError."""
-    by_day = "day" in query.by
-    intervals = [(query.since, query.until)]
-    if by_day:
-        if accounting.days(query.since, query.until) > accounting.MOST_DAYS:
-            reason = f"by day a report has at most {accounting.MOST_DAYS} days"
-            raise errors.InvalidError("usage", reason)
-        intervals = _days(query.since, query.until)
-    keys = [key for key in query.by if key != "day"]
-    statement = _usage(query, keys, intervals, micros(now), is_sqlite=opened.is_sqlite)
-    async with opened.transaction() as connection:
-        rows = (await connection.execute(statement)).all()
-    found = []
-    for begin, *values in rows:
-        group = dict(zip(keys, (str(it or "") for it in values), strict=False))
-        if by_day:
-            group["day"] = instant(begin).date().isoformat()
-        ordered = {key: group[key] for key in query.by}
-        found.append(_one_usage(ordered, values[len(keys) :]))
-    found.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
-    return accounting.UsageReport(since=query.since, until=query.until, usage=tuple(found))
-
-
-def _of_jobs(namespace: str, user: str, queue: str, labels: dict[str, str]) -> Conditions:
+def of_jobs(namespace: str, user: str, queue: str, labels: dict[str, str]) -> Conditions:
+    """Conditions on attempts joined with their jobs; an empty field selects all."""
     wanted: Conditions = [
         column == value
         for column, value in (
@@ -165,121 +124,3 @@ def _attempt(row: Any, now_us: int) -> accounting.Attempt:
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
     )
-
-
-def _group(key: str, per_job: "sa.Subquery", *, is_sqlite: bool) -> "sa.ColumnElement[Any]":
-    if key in _OF_JOBS:
-        return _OF_JOBS[key]
-    if key in _OF_ATTEMPTS:
-        return per_job.c[_OF_ATTEMPTS[key].name]
-    label = key.removeprefix(accounting.LABEL)
-    if label == key or not label or '"' in label:
-        known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
-        raise errors.InvalidError("usage", f"by {key!r} is unknown; use one of {known}")
-    if is_sqlite:
-        return sa.func.json_extract(_JOBS.labels, f'$."{label}"')
-    return sa.cast(_JOBS.labels, postgresql.JSON).op("->>")(label)
-
-
-def _usage(
-    query: accounting.UsageQuery,
-    keys: Sequence[str],
-    intervals: Sequence[tuple[datetime, datetime]],
-    now: int,
-    *,
-    is_sqlite: bool,
-) -> "sa.Select[Any]":
-    """The sums in each interval of all attempts that had a node then.
-
-    First by job, which reads each attempt once, then by group: a million look-ups of jobs less.
-    """
-    per_job = _usage_of_jobs(query, intervals, now, is_sqlite=is_sqlite).subquery()
-    groups = [_group(key, per_job, is_sqlite=is_sqlite) for key in keys]
-    return (
-        sa.select(per_job.c.begin, *groups, *(sa.func.sum(per_job.c[name]) for name in _SUMS))
-        .select_from(per_job.outerjoin(tables.JOBS, per_job.c.job_uid == _JOBS.uid))
-        .group_by(per_job.c.begin, *groups)
-    )
-
-
-def _usage_of_jobs(
-    query: accounting.UsageQuery,
-    intervals: Sequence[tuple[datetime, datetime]],
-    now: int,
-    *,
-    is_sqlite: bool,
-) -> "sa.Select[Any]":
-    """The sums by interval and job, and by what of the attempts ``query.by`` names, in the
-    units of the columns times seconds."""
-    least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
-    # A bare number would be a 32-bit integer in PostgreSQL.
-    cut = sa.union_all(
-        *(
-            sa.select(
-                sa.literal(micros(since), tables.NUMBER).label("begin"),
-                sa.literal(min(micros(until), now), tables.NUMBER).label("end"),
-            )
-            for since, until in intervals
-        )
-    ).cte("intervals")
-    begin = greatest(_ATTEMPTS.allocated_at, cut.c.begin)
-    end = least(sa.func.coalesce(_ATTEMPTS.ended_at, cut.c.end), cut.c.end)
-    started = sa.func.coalesce(_ATTEMPTS.started_at, _ATTEMPTS.ended_at, cut.c.end)
-    held = _seconds(begin, greatest(begin, end))
-    idle = _seconds(begin, greatest(begin, least(started, end)))
-    cpu, memory, gpu = (held * it for it in (_ATTEMPTS.cpu, _ATTEMPTS.memory, _ATTEMPTS.gpu))
-    is_evicted = _ATTEMPTS.reason == PREEMPTED
-    evicted = (sa.case((is_evicted, it), else_=0.0) for it in (cpu, gpu))
-    values = (cpu, memory, gpu, *evicted, idle * _ATTEMPTS.cpu, idle * _ATTEMPTS.gpu)
-    sums = (sa.func.count(), *map(sa.func.sum, values))
-    columns = (_ATTEMPTS.job_uid, *(_OF_ATTEMPTS[key] for key in query.by if key in _OF_ATTEMPTS))
-    wanted: Conditions = [_ATTEMPTS.namespace == query.namespace] if query.namespace else []
-    of_jobs = _of_jobs("", query.user, query.queue, query.labels)
-    if of_jobs:
-        wanted.append(_ATTEMPTS.job_uid.in_(sa.select(_JOBS.uid).where(*of_jobs)))
-    is_held = sa.and_(
-        _ATTEMPTS.allocated_at < cut.c.end,
-        sa.or_(_ATTEMPTS.ended_at.is_(None), _ATTEMPTS.ended_at > cut.c.begin),
-    )
-    return (
-        sa.select(
-            cut.c.begin,
-            *columns,
-            *(value.label(name) for name, value in zip(_SUMS, sums, strict=True)),
-        )
-        .select_from(tables.ATTEMPTS.join(cut, is_held))
-        .where(*wanted)
-        .group_by(cut.c.begin, *columns)
-    )
-
-
-def _seconds(begin: Any, end: Any) -> Any:
-    return sa.cast(end - begin, sa.Float) / SECOND
-
-
-def _one_usage(group: dict[str, str], values: Sequence[Any]) -> accounting.Usage:
-    attempts_, cpu, memory, gpu, evicted_cpu, evicted_gpu, idle_cpu, idle_gpu = (
-        value or 0 for value in values
-    )
-    return accounting.Usage(
-        group=group,
-        attempts=int(attempts_),
-        cpu_seconds=float(cpu) / 1000,
-        memory_gib_seconds=float(memory) / GIB,
-        gpu_seconds=float(gpu) / 1000,
-        evicted_cpu_seconds=float(evicted_cpu) / 1000,
-        evicted_gpu_seconds=float(evicted_gpu) / 1000,
-        idle_cpu_seconds=float(idle_cpu) / 1000,
-        idle_gpu_seconds=float(idle_gpu) / 1000,
-    )
-
-
-def _days(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
-    """The interval cut at midnights (UTC)."""
-    since, until = since.astimezone(UTC), until.astimezone(UTC)
-    cut = [since]
-    midnight = datetime.combine(since.date() + timedelta(days=1), time(), UTC)
-    while midnight < until:
-        cut.append(midnight)
-        midnight += timedelta(days=1)
-    return list(zip(cut, [*cut[1:], until], strict=True))

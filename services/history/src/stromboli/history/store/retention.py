@@ -14,6 +14,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "phases": tables.PHASES.c.at,
     "evictions": tables.EVICTIONS.c.at,
     "notices": tables.NOTICES.c.at,
+    "daily_usage": tables.DAILY_USAGE.c.day,
 }
 """Table -> the column with the time from which its rows are kept."""
 

@@ -22,6 +22,10 @@ def _time(name: str) -> "sa.Column[int]":
     return sa.Column(name, NUMBER, nullable=True)
 
 
+def _sum(name: str) -> "sa.Column[float]":
+    return sa.Column(name, sa.Double, nullable=False, server_default="0")
+
+
 READ_UP_TO = sa.Table(
     "read_up_to",
     METADATA,
@@ -29,8 +33,8 @@ READ_UP_TO = sa.Table(
     _number("revision"),
     _json("position"),
 )
-"""One row: the position in the log up to which the other tables are. ``revision`` grows with each
-transaction, so that of two writers with the same revision one fails."""
+"""One row: the position in the log up to which the other tables are complete. ``revision`` grows
+with each transaction, so that of two writers with the same revision one fails."""
 
 JOBS = sa.Table(
     "jobs",
@@ -84,12 +88,32 @@ ATTEMPTS = sa.Table(
     _time("terminating_at"),
     _time("ended_at"),
     _time("allocated_at"),
+    _number("is_summed"),
     sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
     sa.Index("attempts_by_job", "job_uid"),
     sa.Index("attempts_by_name", "namespace", "job"),
     sa.Index("attempts_by_node", "node", "submitted_at"),
     sa.Index("attempts_by_end", "ended_at"),
+    sa.Index(
+        "attempts_not_summed",
+        "ended_at",
+        sqlite_where=sa.text("is_summed = 0"),
+        postgresql_where=sa.text("is_summed = 0"),
+    ),
 )
+DAILY_USAGE = sa.Table(
+    "daily_usage",
+    METADATA,
+    sa.Column("day", NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("namespace", sa.Text, primary_key=True),
+    sa.Column("queue", sa.Text, primary_key=True),
+    sa.Column("user_name", sa.Text, primary_key=True),
+    *(_sum(name) for name in ("attempts", "begun", "cpu", "memory", "gpu")),
+    *(_sum(name) for name in ("evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")),
+)
+"""What attempts with ``is_summed`` used on each day (its midnight, UTC). ``attempts``: those that
+held resources on that day, ``begun``: those of them that got these on that day. The others are
+amounts in the units of ``ATTEMPTS`` times seconds."""
 PHASES = sa.Table(
     "phases",
     METADATA,
@@ -151,4 +175,4 @@ UNREADABLE = sa.Table(
     _text("reason"),
     _time("at"),
 )
-"""Records that could not be decoded or stored: isolated, so that the ones behind them are."""
+"""Records that could not be decoded or stored; isolated, so that later records are applied."""

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from stromboli.history.core import folding
 from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows
-from stromboli.history.store import database, tables
+from stromboli.history.store import daily_usage, database, tables
 from stromboli.shared import envelope, errors
 from stromboli.shared.bus import port
 
@@ -100,7 +100,8 @@ class Writer:
         return refused
 
     async def _advance(self, connection: AsyncConnection, position: port.Position) -> None:
-        """Comes first: it locks out other writers and refuses the later one of two."""
+        """Write the position. The first statement of the transaction: it locks the row for other
+        writers, and of two writers the later one fails."""
         table = tables.READ_UP_TO
         advanced = await connection.execute(
             sa.update(table)
@@ -118,8 +119,10 @@ class Writer:
         before = _copies(rows)
         for event in events:
             folding.fold(rows, event)
+        changed = _changed(before.attempts, rows.attempts)
+        await self._subtract(connection, before, rows, changed)
         await self._put(connection, tables.JOBS, _changed(before.jobs, rows.jobs))
-        await self._put(connection, tables.ATTEMPTS, _changed(before.attempts, rows.attempts))
+        await self._put(connection, tables.ATTEMPTS, changed)
         await self._put(connection, tables.EVICTIONS, _changed(before.evictions, rows.evictions))
         if notices := [it for event in events for it in self._notices(event.message)]:
             statement = self._database.insert(tables.NOTICES).on_conflict_do_nothing()
@@ -128,6 +131,30 @@ class Writer:
             statement = self._database.insert(tables.PHASES).on_conflict_do_nothing()
             values = [msgspec.structs.asdict(each) for each in rows.phases.values()]
             await connection.execute(statement, values)
+
+    async def _subtract(
+        self,
+        connection: AsyncConnection,
+        before: Rows,
+        rows: Rows,
+        changed: Sequence[AttemptRow],
+    ) -> None:
+        """Take what will change out of the sums of days, while the tables have its old values."""
+        summed = [row for row in changed if row.is_summed]
+        regrouped = [
+            uid
+            for uid, old in before.jobs.items()
+            if (old.queue, old.user_name) != (rows.jobs[uid].queue, rows.jobs[uid].user_name)
+        ]
+        attempts = tables.ATTEMPTS.c
+        for column, keys in (
+            (attempts.pod_uid, sorted(row.pod_uid for row in summed)),
+            (attempts.job_uid, sorted(regrouped)),
+        ):
+            for chunk in _chunks(keys):
+                await daily_usage.subtract_all(self._database, connection, column.in_(chunk))
+        for row in summed:
+            row.is_summed = 0
 
     async def _put(
         self, connection: AsyncConnection, table: sa.Table, changed: Sequence[msgspec.Struct]
@@ -216,7 +243,7 @@ def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _copies(rows: Rows) -> Rows:
-    """The rows as they are now: the fold changes them in place."""
+    """Copies of the rows before the fold, which changes them in place."""
     return Rows(
         {key: msgspec.structs.replace(row) for key, row in rows.jobs.items()},
         {key: msgspec.structs.replace(row) for key, row in rows.attempts.items()},

@@ -29,24 +29,30 @@ NO_KUBELET = "none"
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
         description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs) and its "
         "allocations, and reports them to the monitor. Settings are STROM_AGENT_... variables.",
     )
-    parser.add_argument("--sysfs", metavar="DIR", help="read this instead of /sys")
-    parser.add_argument("--nvml", metavar="FILE", help="the GPU driver's answers, as JSON")
+    parser.add_argument("--sysfs", metavar="DIR", help="directory to read instead of /sys")
     parser.add_argument(
-        "--kubelet", metavar="DIR", help=f"the kubelet's folder; {NO_KUBELET!r} for no kubelet"
+        "--nvml",
+        metavar="FILE",
+        help="recorded responses of the GPU driver (JSON) to read instead of it",
     )
-    parser.add_argument("--once", action="store_true", help="read once, then end")
-    parser.add_argument("--print", action="store_true", help="print instead of reporting")
+    parser.add_argument(
+        "--kubelet", metavar="DIR", help=f"the kubelet's directory; {NO_KUBELET!r} for no kubelet"
+    )
+    parser.add_argument("--once", action="store_true", help="read once and exit")
+    parser.add_argument(
+        "--print", action="store_true", help="print the report instead of sending it"
+    )
     return parser.parse_args(given)
 
 
 def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
-    """The machine to read."""
+    """The machine of these options: this one, or a recording."""
     driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
     answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
     folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)
@@ -55,7 +61,8 @@ def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machin
 
 
 class Agent:
-    """Reads the node, and reports changes and heartbeats. ``monitor`` None: prints."""
+    """Reads the node, and sends changes and heartbeats. Without a ``monitor`` it prints the
+    reports."""
 
     def __init__(
         self, read: machine.Machine, monitor: reporting.MonitorClient | None, chosen: AgentSettings
@@ -82,7 +89,7 @@ class Agent:
             self._tell(body, now_s)
         except (errors.ExternalError, OSError) as error:
             if str(error) != self._trouble:
-                log.warning("not reported: %s", error)
+                log.warning("report not sent: %s", error)
             if not self._trouble:
                 self._pause_s = self._settings.retry_period_s / 2
             self._trouble = str(error)

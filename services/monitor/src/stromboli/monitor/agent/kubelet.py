@@ -21,7 +21,7 @@ Stamp = tuple[tuple[int, int] | None, ...]
 
 
 class _Answer(NamedTuple):
-    """The API's answer; None: there was none."""
+    """The response of the kubelet's API; None: no response."""
 
     allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
     cpus: frozenset[int] | None = None
@@ -29,7 +29,7 @@ class _Answer(NamedTuple):
 
 
 class Kubelet:
-    """The kubelet of a folder; it may start, stop and restart."""
+    """The kubelet that uses this directory; it may start, stop and restart at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,8 @@ class Kubelet:
         self._socket: tuple[int, int] | None = None
         self._answer = _Answer()
         self._answered_by: tuple[int, int] | None = None
-        """The socket of the kubelet that gave it."""
+        """The socket from which ``_answer`` was read, by inode: a restarted kubelet has another
+        one."""
         self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
 
     def stamp(self) -> Stamp:
@@ -68,11 +69,12 @@ class Kubelet:
         )
 
     def _ask(self, failed: dict[str, str]) -> _Answer:
-        """Allocations and what is allocatable; the last answer while the kubelet does not answer,
-        or has started again and not read its pods: its containers run on, and it allocates nothing.
+        """Allocations and allocatable resources; the last response while the kubelet does not
+        respond, or has restarted and not read its pods yet: its containers continue, and it
+        allocates nothing.
 
-        A kubelet that has started lists no pod until the API server has sent it all of them. The
-        agent is a pod itself, so that the list is never empty afterwards.
+        A kubelet lists no pods after its start until the API server has sent all of them. The agent
+        is a pod itself, so the list is never empty afterwards.
         """
         socket = _stamp(self._folder / SOCKET)
         if socket is None:
@@ -94,7 +96,7 @@ class Kubelet:
             failed["the kubelet's PodResources API"] = error.reason
             return self._answer
         if exclusive_allocations is None and self._answered_by not in (None, socket):
-            failed["the kubelet's PodResources API"] = "it has started again and lists no pods yet"
+            failed["the kubelet's PodResources API"] = "it has restarted and lists no pods yet"
             return self._answer
         allocatable = self._answer[1:]
         try:

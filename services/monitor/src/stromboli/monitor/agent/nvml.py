@@ -33,7 +33,8 @@ def load() -> Any:
 
 
 class NvmlDriver:
-    """A connection to the driver, opened again after an error. ``library``: NVML, None for none."""
+    """A connection to the driver, reopened after an error. ``library``: the NVML module; None if no
+    driver is installed."""
 
     def __init__(self, library: Any) -> None:
         self._nvml = library
@@ -92,7 +93,7 @@ class NvmlDriver:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
                 uuid = self._nvml.nvmlDeviceGetUUID(event.device)
             except self._nvml.NVMLError:
-                return  # no more events, which NVML reports as a timeout
+                return  # NVML reports a timeout when there are no more events
             self._xids.setdefault(uuid, set()).add(int(event.eventData))
 
     def _card(self, index: int) -> tuple[Any, gpus.GpuReading]:
@@ -161,7 +162,7 @@ class NvmlDriver:
                 pci = nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
             except nvml.NVMLError as error:
                 if self._is_unsupported(error):
-                    return  # links are numbered consecutively: there are no more
+                    return  # links are numbered consecutively, so this was the last one
                 continue
             yield gpus.LinkReading(remote=_REMOTES.get(kind, "other"), pci=pci)
 

@@ -15,7 +15,7 @@ LONGEST_WORDS = 300
 
 
 def digest(body: bytes) -> str:
-    """Identifies a report in heartbeats."""
+    """The digest by which heartbeats identify a report."""
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 

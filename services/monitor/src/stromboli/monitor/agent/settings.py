@@ -23,6 +23,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     a few milliseconds.
     """
     retry_period_s: float = 1.0
-    """Seconds between two checks whether the kubelet has allocated something: microseconds each."""
+    """Seconds between two checks whether the kubelet has allocated something; a check takes
+    microseconds."""
     alive_every_s: float = 20.0
     """Seconds between two heartbeats: four fit into the monitor's timeout."""

@@ -59,7 +59,7 @@ class CompetitorTracker:
         self._observed[claim].see(lease_rules.lease_record(self._leases[claim]), now_s)
 
     def refuse(self, claim: LeaseClaim, reason: str) -> None:
-        """Record that the lease may not be read."""
+        """Record that the permission to read the lease is missing."""
         self._unknown[claim] = reason
 
     def found(self, now_s: float, now: datetime) -> cluster.CompetitorsObserved:

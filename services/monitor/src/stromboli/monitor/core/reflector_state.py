@@ -96,7 +96,7 @@ class ReflectorState:
     # --- the log ---------------------------------------------------------------------------
 
     def apply(self, record: envelope.Record) -> None:
-        """Apply an accepted record, in the order of the topic."""
+        """Apply an accepted record. Call it in the order of the topic."""
         self._overwritten.discard(record.key)
         self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
         try:
@@ -138,7 +138,8 @@ class ReflectorState:
         self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
 
     def open(self, end: int) -> None:
-        """The log has been read up to our own opening; the topic's next offset is ``end``."""
+        """Start after the log has been read up to this writer's opening; ``end``: the topic's next
+        offset."""
         known = self._synced
         stands, self._stands = self._stands, {}
         if (
@@ -159,16 +160,16 @@ class ReflectorState:
     # --- the cluster -----------------------------------------------------------------------
 
     def expired(self) -> None:
-        """The watch cannot resume from ``version``."""
+        """Record that the watch cannot resume from ``version``, so that a full list follows."""
         self.state = "must_list"
 
     def list_begins(self) -> None:
-        """A full list begins."""
+        """Start to process a full list of the API server."""
         self.state = "listing"
         self._listed.clear()
 
     def see(self, raw: bytes, now: datetime) -> envelope.Draft | None:
-        """An object of a list, or added or modified in a watch."""
+        """Process an object of a list, or one that a watch reports as added or modified."""
         observed = projection.observe(self.kind, raw)
         key, version = observed.identity.key, observed.identity.version
         entry = self._entries.get(key)
@@ -187,7 +188,7 @@ class ReflectorState:
         return self._draft_change(observed, now)
 
     def lose(self, raw: bytes, now: datetime) -> envelope.Draft | None:
-        """An object deleted in a watch."""
+        """Process an object that a watch reports as deleted."""
         lost = projection.identify(raw)
         self.version = str(lost.version)
         entry = self._entries.get(lost.key)
@@ -198,11 +199,11 @@ class ReflectorState:
         return self._draft_deletion(lost.key, lost.uid, lost.version, now)
 
     def bookmark(self, raw: bytes) -> None:
-        """The watch has reached this version without a change of this kind."""
+        """Process a bookmark: the watch has reached this version without a change of this kind."""
         self.version = str(projection.identify(raw).version)
 
     def list_ends(self, resource_version: str, now: datetime) -> list[envelope.Draft]:
-        """The list is complete: objects that it did not contain are deleted."""
+        """Finish the list; return drafts of tombstones for objects that it did not contain."""
         missing = sorted((self._entries.keys() | self._overwritten) - self._listed)
         drafts = [
             self._draft_deletion(

@@ -42,7 +42,7 @@ class NodeReports:
     # --- the log ---------------------------------------------------------------------------
 
     def apply(self, record: envelope.Record) -> None:
-        """Apply an accepted record, in the order of the topic."""
+        """Apply an accepted record. Call it in the order of the topic."""
         self._overwritten.discard(record.key)
         try:
             message = envelope.decode(record)

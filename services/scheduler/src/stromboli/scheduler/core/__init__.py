@@ -1,1 +1,1 @@
-"""What the scheduler decides: plain functions over columns, without clock, client or randomness."""
+"""The scheduler's decisions: pure functions over arrays, without clock, client or randomness."""

@@ -1,7 +1,7 @@
 """Distinguishes gangs that can never fit from gangs that wait for free resources.
 
 A gang that exceeds the current cluster or its queue waits until nodes are added or limits are
-raised; the end of other jobs does not help it. The explanation states that, with the numbers:
+raised; the end of other jobs does not help it. The explanation states which limit applies:
 
 1. One pod requests more of a resource than any node has, or a combination that no node has.
 2. The gang's minimum requests more than all nodes together have.
@@ -23,7 +23,7 @@ from stromboli.shared.formats import units
 
 
 class CapacityCheck:
-    """Compares gangs with what the cluster has in all. Sums and maxima are computed once.
+    """Compares gangs with the cluster's total capacity. Sums and maxima are computed once.
 
     O(resources) for each gang, O(nodes x resources) once for each class of tasks.
     """
@@ -46,8 +46,8 @@ class CapacityCheck:
         return f"can never fit: {found}" if found else ""
 
     def _of_pods(self, job: entities.Job) -> str:
-        """The same for the pods of a job. A job with a single pod is checked by its PodGroup before
-        the pod is created.
+        """Return why one of the job's pods can never fit; empty if each may fit. A job with a
+        single pod is checked by its PodGroup before the pod is created.
         """
         if not job.tasks and job.min_available == 1 and job.min_request is not None:
             return self._of_request(job.min_request.tolist())
@@ -111,7 +111,8 @@ class CapacityCheck:
 
 
 def _minimum(job: entities.Job) -> list[int] | None:
-    """What the gang needs to start: of its PodGroup, or of its pods if it needs all of them."""
+    """What the gang needs to start: its PodGroup's minResources, or the sum of its pods if it needs
+    all of them."""
     if job.tasks and len(job.tasks) <= job.min_available:
         found: list[int] = job.total_request.tolist()
         return found

@@ -22,23 +22,23 @@ from collections import deque
 from datetime import datetime, timedelta
 
 SAMPLES = 16
-"""After a step of either clock, this many new objects correct the estimate."""
+"""Number of samples kept. If either clock is stepped, as many new objects correct the estimate."""
 LARGEST_OFFSET = timedelta(days=1)
-"""With a larger skew TLS certificates are invalid, so such a creation time is not a current one."""
+"""With a larger skew TLS would fail, so a creation time that is further off is not a recent one."""
 TOLERANCE = timedelta(seconds=2)
 """Creation times are whole seconds, and a record takes some time to arrive."""
 
 
 class ClusterClock:
-    """``offset``: the API server's clock less the host's. O(``SAMPLES``) a sample."""
+    """``offset``: the API server's clock minus the host's. O(``SAMPLES``) per sample."""
 
     def __init__(self) -> None:
         self.offset = timedelta()
         self._samples: deque[timedelta] = deque(maxlen=SAMPLES)
 
     def observe(self, created: datetime, now: datetime) -> None:
-        """Observe a new object's creation time, and the host's time at which its record arrived. A
-        sample that is off by more than ``LARGEST_OFFSET`` is ignored.
+        """Add a sample: a new object's creation time, and the host's time at which its record
+        arrived. A sample that is off by more than ``LARGEST_OFFSET`` is ignored.
         """
         if abs(created - now) > LARGEST_OFFSET:
             return
@@ -48,5 +48,5 @@ class ClusterClock:
             self.offset = estimate
 
     def of(self, now: datetime) -> datetime:
-        """The API server's time at a time of the host."""
+        """Convert a time of the host's clock to the API server's clock."""
         return now + self.offset

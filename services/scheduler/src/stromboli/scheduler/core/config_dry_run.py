@@ -31,8 +31,8 @@ IGNORED_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "dynamicresources.filterTimeoutSeconds",
     ),
 }
-"""Arguments of Volcano that tune its caches, workers and samples. They have no effect here and
-cause no warning."""
+"""Arguments of Volcano that tune its caches, workers and node sampling. They have no effect here
+and cause no warning."""
 
 _AT = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
@@ -99,7 +99,7 @@ def dry_run(
     broken = list(_contradictions(configured, places))
     broken += [
         config_reader.ConfigMistake(
-            places[f"plugin {name}"], f"the plugin cannot be used: {why}", "correct or omit it"
+            places[f"plugin {name}"], f"the plugin cannot be used: {why}", "correct or remove it"
         )
         for name, why in closed.failures.items()
     ]
@@ -119,7 +119,7 @@ def _contradictions(
             yield config_reader.ConfigMistake(
                 f"{places['plugin drf']}.enableHierarchy",
                 "drf with enableHierarchy and proportion in one tier both order queues",
-                "put them in different tiers, or leave one of them out",
+                "put them in different tiers, or remove one of them",
             )
 
 
@@ -145,7 +145,7 @@ def _unknown_arguments(
     asked = {
         f"plugin {options.name}": options.arguments for tier in watched.tiers for options in tier
     }
-    # An action that is configured but does not run has read nothing.
+    # An action that has arguments but is not in ``actions`` does not run, so it has read none.
     asked |= {
         f"action {name}": values
         for name, values in watched.action_arguments.items()
@@ -178,5 +178,5 @@ def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigM
     if problem:
         place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
     return config_reader.ConfigMistake(
-        place, problem or rest, "correct it: the default applies until then"
+        place, problem or rest, "correct it; until then the default applies"
     )

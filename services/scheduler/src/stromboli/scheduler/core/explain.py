@@ -27,7 +27,7 @@ _MAX_NAMED_PODS = 3
 
 
 class ExplanationChanges(msgspec.Struct, frozen=True):
-    """Changes of explanations: PodGroup -> explanation, or None once it does not wait.
+    """Changes of explanations: PodGroup -> explanation, or None once it no longer waits.
 
     ``orders``: changed chunks of the queues' orders. ``is_throttled``: some gangs were not tried.
     """
@@ -57,8 +57,8 @@ def explain_waiting(
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
     ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
-    left alone because their decisions were refused. O(waiting jobs), and little for each job that
-    the session skipped because its queue did not admit it.
+    skipped because their decisions were refused. O(waiting jobs), with a small constant for jobs
+    that the session skipped because their queue did not admit them.
     """
     gone = cache.explained.keys() - cache.waiting
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(gone)
@@ -117,8 +117,8 @@ def _with_capacity(
 ) -> messages.PodGroupExplained:
     """The explanation of a gang that can never fit, which has precedence; else unchanged.
 
-    What a session reports about a gang that is not admitted is about the current use of its queue,
-    so it would be wrong: an empty queue has no room for the gang either.
+    The session's explanation of a gang that is not admitted names the current usage of its queue,
+    which would mislead: an empty queue would not have room for the gang either.
     """
     if not reason:
         return explanation
@@ -158,7 +158,7 @@ def _is_being_created(
     return created is not None and not closed.reached(durations.after(created, creation_grace))
 
 
-# What blocks ---------------------------------------------------------------------------------
+# Blocking reasons ----------------------------------------------------------------------------
 
 
 def _blocking_reason(
@@ -210,7 +210,7 @@ def _blocking_reason(
         return BlockingReason("order", f": {job.fit_error}")
     if job.count(entities.Status.PIPELINED):
         return BlockingReason(
-            "releasing", ": it is nominated for resources that are being released"
+            "releasing", ": it is nominated to nodes whose resources are being released"
         )
     if job.pending:
         first = closed.ordered_tasks(job.pending)[0]
@@ -313,7 +313,7 @@ def _explanation(
 
 
 def _failed_plugins(closed: session.Session, message: str) -> str:
-    """Which plugins failed, and why: the explanation may be a consequence."""
+    """The failed plugins with their errors, since the explanation may be a consequence of them."""
     lacking = [
         f"{name} ({blocking})"
         for name, blocking in sorted(closed.failures.items())
@@ -339,13 +339,13 @@ def _message(job: entities.Job, origin: str, tried: int) -> str:
 
 
 def _histogram(counts: dict[str, int]) -> str:
-    """Sorted as texts, so that ``10 x`` comes before ``2 y``, as in Volcano."""
+    """Sorted as strings, so that ``10 x`` comes before ``2 y``, as in Volcano."""
     lines = (f"{number} {name}" for name, number in counts.items() if number or "min" in name)
     return ", ".join(sorted(lines))
 
 
 class _FreeResources:
-    """Free resources of all nodes after a session, summed up at the first use."""
+    """Free resources of all nodes after a session, summed on first use."""
 
     def __init__(self, closed: session.Session) -> None:
         self._session = closed
@@ -357,7 +357,8 @@ class _FreeResources:
     ) -> tuple[messages.Shortage, ...]:
         """What the gang needs to start, is free and exists, for each resource that is short.
 
-        A gang that runs needs what its surplus needs. If the queue blocks, its share is included.
+        For a running gang, that is what its pending surplus tasks need. If the queue blocks the
+        gang, the queue's share is included.
         """
         needed = self._needed(job, blocking)
         if needed is None:

@@ -10,15 +10,16 @@ DEFAULT_CONFIGURATION = config_reader.read_configuration(
 )
 """The configuration without a file: the default of Volcano's chart."""
 EVICTING_ACTIONS = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim", "shuffle"})
-"""Actions that evict."""
+"""Actions that evict pods."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """``scheduler_names``: only pods with one of these names are scheduled. ``max_in_flight``:
-    binds and evictions that may be in flight, or more if the controller executes more in 2 s."""
+    """``scheduler_names``: only pods with one of these schedulerNames are scheduled.
+    ``max_in_flight``: binds and evictions that may be in flight, or more if the controller executes
+    more in 2 s."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     configured: configuration.Configuration = DEFAULT_CONFIGURATION
     max_in_flight: int = 2000
-    """Two seconds of what the API server takes (1,000 to 1,400 binds/s): decisions that outrun
-    their execution are decided on a cache that is old when they are executed."""
+    """The binds that an API server executes in two seconds (1,000 to 1,400 binds/s). With a higher
+    limit, the cache that decisions are based on would be outdated when they are executed."""

@@ -1,5 +1,5 @@
-"""One scheduling session: what enters its queue, what is bound where, what is evicted, and why the
-rest waits.
+"""One scheduling session: decides which gangs are admitted, which pods are bound or evicted, and
+explains why the rest waits.
 
 ``SessionRun.run`` is the session, as numbered steps. The rules below apply to all of them.
 
@@ -15,10 +15,11 @@ Contract
 What a session changes
     1. *The cluster model* in the cache is worked on in place, because a copy of 10,000 nodes costs
        more than most sessions. Every change is kept in a list and rolled back in step 7, so that
-       the model is as before. If a step raises, the model may be in any state: ``isolate`` then
-       builds it again from the snapshots, without the objects that the step failed on.
-    2. *Unschedulable gangs*: which gangs later sessions may skip. They cost time and change no
-       decision, as they are skipped only if another attempt is bound to fail.
+       the model is unchanged afterwards. If a step raises, the model may be in any state:
+       ``isolate`` then builds it again from the snapshots, without the objects that the step failed
+       on.
+    2. *Unschedulable gangs*: which gangs later sessions may skip. Skipping saves time and changes
+       no decision, as a gang is skipped only if another attempt is bound to fail.
     3. *The failure history* of plugins, if one is passed.
     4. *Quarantine*, if an attempt failed.
 
@@ -74,7 +75,7 @@ MEASUREMENT_MAX_AGE = timedelta(minutes=5)
 """Age at which measurements of nodes are no longer used."""
 
 RunWatched = Callable[[plugin_isolation.Attempt], framework.Session]
-"""Runs an attempt and stops a plugin that does not answer."""
+"""Runs an attempt and stops a plugin that does not respond."""
 
 
 class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,12 +83,12 @@ class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``decisions``: one statement for each gang, in the order in which they were decided.
     ``explanations`` and ``orders``: only those that differ from the explanations topic; None for a
-    gang that no longer waits. ``record``: present if anything was decided or is to be remembered.
-    ``cause``: id of the record that triggered the session. ``is_throttled``: the in-flight limit
-    kept the session from deciding more. ``complaints``: problems that stopped nothing.
-    ``failures``: plugin -> why the session ran without it, or excludes gangs because of it.
-    ``gauges``: values that plugins export, None if they were not requested. ``wake_at``: time at
-    which another session may decide otherwise without a change.
+    gang that no longer waits. ``record``: present if anything was decided or must be stored for
+    later sessions. ``cause``: id of the record that triggered the session. ``is_throttled``: the
+    in-flight limit kept the session from deciding more. ``complaints``: problems that did not stop
+    the session. ``failures``: plugin -> why the session ran without it, or excludes gangs because
+    of it. ``gauges``: values that plugins export, None if they were not requested. ``wake_at``:
+    time at which another session may decide differently without a change.
     """
 
     decisions: tuple[messages.StatementDecided, ...]
@@ -118,7 +119,7 @@ def run_session(
     """Run a session; the module's docstring is its contract.
 
     ``find``: the plugins that are installed. ``plugin_failures``: recent failures of plugins, which
-    the session updates. ``watched``: runs an attempt and stops a plugin that does not answer.
+    the session updates. ``watched``: runs an attempt and stops a plugin that does not respond.
     ``timed``: measures actions and plugins. ``with_gauges``: also return the gauges of plugins,
     O(queues).
 
@@ -132,7 +133,9 @@ def run_session(
             return attempt.run(with_gauges=with_gauges)
         except Exception as error:
             cache.isolate(error)
-    raise cache.quarantine.broken(f"{MAX_ATTEMPTS} sessions failed", RuntimeError("give up"))
+    raise cache.quarantine.broken(
+        f"{MAX_ATTEMPTS} attempts at a session failed", RuntimeError("no attempts left")
+    )
 
 
 class SessionRun:
@@ -164,17 +167,17 @@ class SessionRun:
     def run(self, *, with_gauges: bool) -> SessionResult:
         """Run the steps. An error leaves the model in any state."""
         cache = self._cache
-        # 1. Limit: as many binds and evictions as the controller executes in time.
+        # 1. Limit decisions to the binds and evictions that the controller executes in time.
         self._limit = self._decision_limit()
         # 2. Measurements: the measured use of nodes, unless it is too old.
         self._measured, complaints = _usable_measurements(
             self._inputs.measured, self._now, self._configured
         )
-        # 3. Skip the gangs that failed before and that nothing since can have helped.
+        # 3. Skip the gangs that failed before and that no later change can have helped.
         cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
-        # 4. Open the session with its plugins, release partial gangs, leave refused gangs alone
-        #    while they back off, run the actions, explain what still waits, close. A plugin that
-        #    fails is left out, and this step starts again.
+        # 4. Open the session with its plugins, release partial gangs, skip refused gangs while
+        #    they back off, run the actions, explain what still waits, close. A plugin that fails
+        #    is left out, and this step starts again.
         self._with_gauges = with_gauges
         closed = plugin_isolation.run_isolated(
             self._configured,
@@ -185,13 +188,13 @@ class SessionRun:
             self._failures,
             self._watched,
         )
-        # 5. Complaints of all parts, and the time at which the measurements become too old.
+        # 5. Collect complaints, and the time at which the measurements become too old.
         closed.complaints.extend([*complaints, *cache.quarantine.complaints()])
         if self._measured is not None:
             closed.request_session_at(self._measured.at + MEASUREMENT_MAX_AGE)
         # 6. Note which gangs the next sessions may skip.
         cache.unschedulable_gangs.note(closed, self._skippable)
-        # 7. Collect statements, and roll the model back: they count once they are published.
+        # 7. Collect statements, and roll back the model: they take effect once they are published.
         statements = tuple(_statements(closed, self._cache.sessions + 1))
         closed.rollback()
         # 8. Place the planned pods of gangs that were admitted, in a second pass.
@@ -202,7 +205,8 @@ class SessionRun:
     # 1. Limit
 
     def _decision_limit(self) -> int:
-        """How many binds and evictions the session may decide; a replay takes the recorded one."""
+        """How many binds and evictions the session may decide; a replay uses the recorded
+        number."""
         if self._inputs.decision_limit is not None:
             return self._inputs.decision_limit
         limit = self._cache.in_flight_limit.limit(self._policy.max_in_flight)
@@ -234,7 +238,8 @@ class SessionRun:
         return opened
 
     def _act(self, opened: framework.Session) -> None:
-        """Explanations and gauges call plugins as actions do: one that fails there has failed."""
+        """Run the actions and compute explanations and gauges, which call plugins too: failures of
+        plugins in all of them are handled alike."""
         refusals = self._cache.assumed.refusals
         partial = partial_gangs.release_partial_gangs(opened, refusals)
         backing_off = refusal_backoff.back_off(opened, refusals)
@@ -250,8 +255,8 @@ class SessionRun:
     def _with_planned_pods(
         self, first: framework.Session, decided: tuple[messages.StatementDecided, ...]
     ) -> tuple[messages.StatementDecided, ...]:
-        """The statements with binds of planned pods. A bug there costs only these: the gangs wait
-        for pending pods."""
+        """The statements with binds of planned pods added. If the second pass fails, they stay
+        unchanged, and the gangs are placed after their pods are created."""
         plans = planned_placement.plans_of(self._cache, self._configured, decided)
         count = sum(len(each.binds) + len(each.evictions) for each in decided)
         if not plans or count >= self._limit:
@@ -311,8 +316,8 @@ class SessionRun:
     def _record(
         self, closed: framework.Session, number: int, *, has_decisions: bool
     ) -> messages.SessionRecorded | None:
-        """The session's whole input; None if a replay and a restart can do without it: nothing was
-        decided, remembered, or learned from outcomes."""
+        """The record of the session's whole input; None if a replay and a restart do not need it,
+        because nothing was decided, stored, or learned from outcomes."""
         cache = self._cache
         memory = {**cache.memory, **closed.remember}
         if not (has_decisions or memory != cache.memory or cache.assumed.refusals):
@@ -342,7 +347,7 @@ class SessionRun:
 def _usable_measurements(
     newest: cluster_objects.MeasuredUsage | None, now: datetime, by: configuration.Configuration
 ) -> tuple[cluster_objects.MeasuredUsage | None, list[str]]:
-    """The measurements to be used, and complaints if they are configured and missing or old."""
+    """The measurements to use, and complaints if they are configured but missing or too old."""
     if by.metrics is None:
         return None, []
     if newest is None:
@@ -351,7 +356,7 @@ def _usable_measurements(
         text = (
             f"metrics: the measurements of {by.metrics.address} are from {newest.at.isoformat()}: "
         )
-        return None, [f"{text}older than {MEASUREMENT_MAX_AGE}, not used"]
+        return None, [f"{text}older than {MEASUREMENT_MAX_AGE}; they are not used"]
     return newest, []
 
 
@@ -408,7 +413,7 @@ def _with_binds(
 
 
 def _starts_gang(job: entities.Job, binds: int) -> bool:
-    """Whether these binds of the session are all members of a gang that are on nodes."""
+    """Whether the gang starts with these binds: no other member is on a node."""
     return binds > 0 and job.min_available > 1 and job.ready == binds
 
 

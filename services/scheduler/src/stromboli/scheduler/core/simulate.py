@@ -50,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """The nodes that the session is to serve, and whether hard or soft."""
+    """The NodeShard of the session: its nodes, and whether the mode is hard or soft."""
 
     mode: str
     name: str
@@ -88,13 +88,13 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "HyperNode": ("hyper_nodes", topology.HyperNode),
     "Numatopology": ("numa_topologies", numa.Numatopology),
 }
-"""Kind -> field of the cluster and how it is read; other kinds are ignored."""
+"""Kind -> field of the cluster, and the type to decode; other kinds are ignored."""
 
 
 def simulate(document: bytes | str) -> Outcome:
     """Run the session of a case document (JSON).
 
-    Raises ValueError (msgspec's are) that names what cannot be read.
+    Raises ValueError (msgspec's errors are subclasses) that names what cannot be read.
     """
     case = msgspec.json.decode(document, type=_CaseDocument)
     configured = config_reader.read_configuration(case.config, actions.NAMES, plugins.NAMES)
@@ -115,7 +115,7 @@ def run(
     find: opening.FindPlugin = plugins.find,
     plugin_failures: plugin_isolation.FailureHistory | None = None,
 ) -> session.Session:
-    """Open a session, run the configured actions, close it; again without plugins that fail."""
+    """Open a session, run the configured actions, close it; repeat without plugins that fail."""
     return plugin_isolation.run_isolated(
         configured,
         lambda how, which: opening.open_session(how, given, which),
@@ -127,7 +127,7 @@ def run(
 
 
 def run_actions(opened: session.Session) -> None:
-    """Run the actions that the session is configured with, lend idle room, and close it."""
+    """Run the configured actions and the borrowing pass, and close the session."""
     for name in opened.configuration.actions:
         with opened.timed(timing.ACTION, name):
             actions.find(name)(opened)
@@ -137,7 +137,7 @@ def run_actions(opened: session.Session) -> None:
 
 
 def summarize(name: str, closed: session.Session) -> Outcome:
-    """What a closed session decided."""
+    """The decisions of a closed session."""
     decided = closed.decisions
     jobs = closed.jobs.values()
     return Outcome(
@@ -169,7 +169,7 @@ def _waits(job: entities.Job) -> bool:
 def _with_shard(
     configured: configuration.Configuration, given: cluster_objects.Cluster, which: Shard
 ) -> tuple[configuration.Configuration, cluster_objects.Cluster]:
-    """The same with a shard of nodes and the plugin that keeps to it."""
+    """The configuration and cluster with the shard and the plugin ``sharding`` added."""
     options = configuration.PluginOptions(
         sharding.NAME, arguments={"sharding.mode": which.mode, "sharding.name": which.name}
     )

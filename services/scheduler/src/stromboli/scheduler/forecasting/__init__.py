@@ -1,3 +1,3 @@
-"""Forecasts of when pending gangs start, beside the sessions: ``forecaster`` runs in the leader,
-``worker`` in a process of its own, ``frames`` is what they exchange.
+"""Forecasts when pending gangs start, in parallel to sessions: ``forecaster`` runs in the leader,
+``worker`` in a separate process, and ``frames`` is their protocol.
 """

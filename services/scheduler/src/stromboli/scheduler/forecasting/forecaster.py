@@ -5,10 +5,11 @@
     batch.events ───────────────▶ forecast process ─▶ scheduling.explanations, forecast//...
     objects of the cache ────────▶ (worker)
 
-The process starts when a gang waits for ``PATIENCE_S``, and ends after ``IDLE_S`` without one.
-Whatever fails here (the process, its memory, the log) is a warning of the service, is tried again,
-and stops nothing else. Two scopes share the CPU: ``first`` forecasts the gangs that start next once
-a minute; in a larger cluster ``all`` forecasts the others every ten minutes, in a second process.
+The process starts when a gang waits for ``PATIENCE_S``, and ends after ``IDLE_S`` without one. A
+failure here (of the process, its memory limit, the log) is reported as a warning of the service and
+retried; it affects nothing else. Two scopes share the CPU: ``first`` forecasts the gangs that start
+next once a minute; in a larger cluster ``all`` forecasts the others every ten minutes, in a second
+process.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.scheduler.core.config import durations
-from stromboli.scheduler.core.forecast import expected_starts, present
+from stromboli.scheduler.core.forecast import expected_starts, present, range_calibration
 from stromboli.scheduler.forecasting import frames, process
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, topics
@@ -29,17 +30,20 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 FIRST = 500
-"""Gangs of the scope ``first``. A draw simulates some more, as their order differs."""
+"""Number of gangs in the scope ``first``. A draw simulates some more, because the order of starts
+differs between draws."""
 MARGIN = 1.2
 ALL_REFRESH_S = 600.0
 ALL_SHARE = 0.03
 DRAWS = 20
 LOOK_S = 1.0
-"""How often new pending gangs are looked for."""
+"""Interval at which new pending gangs are looked for, seconds."""
 PATIENCE_S = 5.0
-"""A gang that waits less gets no forecast, so a cluster with room runs no forecast process."""
+"""Seconds that a gang must wait before it gets a forecast, so that a cluster with free room runs no
+forecast process."""
 SOONEST_S = 10.0
-"""Least time between two forecasts of a scope: a new gang does not wait for the next minute."""
+"""Minimum seconds between two forecasts of a scope. A new gang triggers a forecast before the
+regular interval ends."""
 IDLE_S = process.IDLE_S
 STARTS_PER_RECORD = 500
 
@@ -52,8 +56,8 @@ _failures = telemetry.meter.create_counter(
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Which gangs are forecast how often, and with which share of a core. ``first``: how many;
-    None: all. ``beyond``: only while more gangs wait."""
+    """A set of gangs to forecast, with the interval and the share of a core. ``first``: the number
+    of gangs; None: all. ``beyond``: forecast only while more gangs than this wait."""
 
     name: str
     first: int | None
@@ -75,7 +79,7 @@ def scopes(settings: SchedulerSettings) -> tuple[Scope, ...]:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What a forecaster reads and writes. ``pending``: keys of the gangs that wait now."""
+    """The inputs and outputs of a forecaster. ``pending``: keys of the gangs that wait now."""
 
     pending: Callable[[], Awaitable[frozenset[str]]]
     present: Callable[[], Awaitable[present.Present]]
@@ -85,7 +89,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Forecaster:
-    """One scope. ``run`` never ends and never fails."""
+    """One scope. ``run`` never ends and never fails. ``widening``: the factors learned so far."""
 
     def __init__(
         self, scope: Scope, settings: SchedulerSettings, source: Source, health: runtime.Health
@@ -97,6 +101,7 @@ class Forecaster:
         self._forecast: frozenset[str] = frozenset()
         self._seen_s: dict[str, float] = {}
         self._began_s = -math.inf
+        self.widening = range_calibration.Widening()
 
     async def run(self) -> None:
         """Forecast until cancelled."""
@@ -105,7 +110,7 @@ class Forecaster:
             try:
                 await self._next_due(idle_s=None)
                 await self._with_process(backoff)
-            except Exception as error:  # what forecasts need must not end the scheduler
+            except Exception as error:  # a failed forecast must not stop the scheduler
                 reason = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                 self._warn(f"{type(reason).__name__}: {reason}")
                 await asyncio.sleep(backoff.next_s())
@@ -141,20 +146,21 @@ class Forecaster:
         return frozenset(key for key, at_s in self._seen_s.items() if at_s <= before_s)
 
     def _is_due(self, waiting: frozenset[str], age_s: float) -> bool:
-        """Whether the last forecast is too old, or leaves out a gang of the next ones."""
+        """Whether the last forecast is too old, or lacks one of the gangs that start next."""
         if not waiting or age_s < min(SOONEST_S, self._scope.refresh_s):
             return False
         is_new = self._scope.first is not None and bool(waiting - self._forecast)
         return is_new or age_s >= self._scope.refresh_s
 
     async def _with_process(self, backoff: runtime.Backoff) -> None:
-        """Forecast again and again with one process, until it is idle."""
+        """Forecast repeatedly with one process, until it is idle."""
         settings = self._settings
         start = frames.Start(
             settings.configuration,
             settings.scheduler_names,
             self._scope.share,
             settings.forecast_memory_mib,
+            self.widening,
         )
         async with process.running(start, self._source.events) as channel:
             is_due = True
@@ -176,6 +182,7 @@ class Forecaster:
             self._warn(answer.reason if isinstance(answer, frames.Failed) else "a wrong answer")
             return
         _seconds.record(answer.cpu_s, {"scope": self._scope.name})
+        self.widening = answer.widening
         drafts = list(records(self._scope.name, at, answer.draws, answer.starts))
         await self._source.publish(drafts)
         self._warn(None)
@@ -216,7 +223,8 @@ def published(start: expected_starts.ExpectedStart, at: datetime) -> messages.Ex
 
 
 def read_events(bus: port.Bus) -> AsyncIterator[port.Batch]:
-    """``batch.events`` from the start. Events of a topic that was recreated are still true."""
+    """Read ``batch.events`` from the start. Events from before a recreation of the topic remain
+    valid."""
     return materialization.materialize(
         bus, (topics.BATCH_EVENTS,), lambda *_: None, "forecast", on_recreated=lambda _: None
     )

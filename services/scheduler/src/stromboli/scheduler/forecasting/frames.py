@@ -9,22 +9,24 @@ import struct
 
 import msgspec
 
-from stromboli.scheduler.core.forecast import expected_starts
+from stromboli.scheduler.core.forecast import expected_starts, range_calibration
 from stromboli.shared.messages import what_if
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
-"""Bounds the memory of the scheduler: only one frame of them is encoded at a time."""
+"""Limits the scheduler's memory: only one frame of objects is encoded at a time."""
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """``share``: CPU seconds for each second that the process may use. ``configuration``: file of
-    the scheduler's configuration, empty for the built-in one."""
+    """``share``: CPU seconds per second that the process may use. ``configuration``: file of
+    the scheduler's configuration, empty for the built-in one. ``widening``: the factors that an
+    earlier process learned."""
 
     configuration: str
     scheduler_names: tuple[str, ...]
     share: float
     memory_mib: int
+    widening: range_calibration.Widening = range_calibration.Widening()
 
 
 class Events(msgspec.Struct, frozen=True, tag=True):
@@ -41,9 +43,9 @@ class Objects(msgspec.Struct, frozen=True, tag=True):
 
 
 class Compute(msgspec.Struct, frozen=True, tag=True):
-    """Forecast from the objects sent before. ``first``: as in ``expected_starts.Options``.
-    ``draws``: simulations, fewer if they take longer than ``within_s``. ``spent_s``: CPU seconds
-    that the scheduler spent on the objects."""
+    """A request to forecast from the objects sent before. ``first``: as in
+    ``expected_starts.Options``. ``draws``: simulations, fewer if they take longer than
+    ``within_s``. ``spent_s``: CPU seconds that the scheduler spent on the objects."""
 
     now: str
     first: int | None
@@ -53,22 +55,27 @@ class Compute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Computed(msgspec.Struct, frozen=True, tag=True):
-    """The answer to ``Compute``. ``cpu_s``: CPU seconds that it took."""
+    """The answer to ``Compute``, with ranges widened by ``widening``. ``cpu_s``: CPU seconds
+    used."""
 
     starts: list[expected_starts.ExpectedStart]
     draws: int
     cpu_s: float
+    widening: range_calibration.Widening
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
     """Answer a question about the objects sent before. ``draws``, ``within_s`` and ``spent_s``: as
-    of ``Compute``; the simulation ends after ``within_s``, with or without an answer."""
+    in ``Compute``; the simulation ends after ``within_s``, with or without an answer.
+    ``widening``: the factors that the forecasts have learned; the answer's ranges are widened by
+    them."""
 
     question: what_if.WhatIfAsked
     now: str
     draws: int
     within_s: float
     spent_s: float
+    widening: range_calibration.Widening
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
@@ -94,7 +101,7 @@ _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def frame(message: Request | Answer) -> bytes:
-    """A message with its length in front."""
+    """Encode a message, prefixed with its length."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
 

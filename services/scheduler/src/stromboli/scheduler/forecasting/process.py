@@ -59,7 +59,7 @@ class Channel:
         await self._stdin.drain()
 
     async def send_objects(self, objects: Mapping[str, Sequence[meta.Object]]) -> float:
-        """Encode and write objects, off the event loop. Return the CPU seconds of that."""
+        """Encode objects outside the event loop and write them. Return the CPU seconds used."""
         spent_s = 0.0
         for field, found in objects.items():
             for at in range(0, len(found), frames.OBJECTS_PER_FRAME):

@@ -17,7 +17,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.scheduler.core.forecast import present
+from stromboli.scheduler.core.forecast import present, range_calibration
 from stromboli.scheduler.forecasting import forecaster, frames, process
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, topics
@@ -36,13 +36,14 @@ BUSY = f"{MOST_WAITING} other questions wait; ask again in a minute"
 
 class Source(msgspec.Struct, frozen=True):
     """Inputs and outputs of ``WhatIfs``. ``leads``: whether this replica is the leader; a standby
-    answers no questions."""
+    answers no questions. ``widening``: the factors that the forecasts have learned."""
 
     leads: Callable[[], bool]
     present: Callable[[], Awaitable[present.Present]]
     publish: Callable[[Sequence[envelope.Draft]], Awaitable[object]]
     events: Callable[[], AsyncIterator[port.Batch]]
     questions: Callable[[], AsyncIterator[port.Batch]]
+    widening: Callable[[], range_calibration.Widening]
     clock: runtime.Clock
 
 
@@ -139,7 +140,9 @@ class WhatIfs:
         at = self._source.clock()
         spent_s = await channel.send_objects(found.objects)
         left_s = max(1.0, self._left_s(question.asked.until))
-        asked = frames.Ask(question.asked, found.now.isoformat(), DRAWS, left_s, spent_s)
+        now = found.now.isoformat()
+        widening = self._source.widening()
+        asked = frames.Ask(question.asked, now, DRAWS, left_s, spent_s, widening)
         # A single session is not interrupted: a process that does not return from one is killed.
         async with asyncio.timeout(left_s * 2):
             answer = await channel.ask(asked)

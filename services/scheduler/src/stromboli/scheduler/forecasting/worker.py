@@ -1,9 +1,9 @@
 """``python -m stromboli.scheduler.forecasting.worker``: the forecast process of a scheduler.
 
-It reads requests from stdin and writes answers to stdout, see ``frames``. It is a process
-of its own so that a forecast can neither delay a session, nor take the scheduler's memory with it:
-it has the lowest priority, a limit of memory, and pauses beyond its share of CPU. It ends with the
-scheduler: at the end of stdin, or when its parent is another process.
+It reads requests from stdin and writes answers to stdout, see ``frames``. It is a separate process
+so that a forecast can neither delay a session nor exhaust the scheduler's memory: it has the lowest
+priority and a memory limit, and pauses when it has used its share of CPU. It ends with the
+scheduler: at the end of stdin, or when its parent process changes.
 """
 
 import contextlib
@@ -27,18 +27,19 @@ from stromboli.scheduler.core.forecast import (
     cpu_budget,
     expected_starts,
     present,
+    range_calibration,
     run_time_events,
     run_times,
     what_if,
 )
 from stromboli.scheduler.forecasting import frames
-from stromboli.shared.messages import base
+from stromboli.shared.messages import base, batch
 
 BURST_S = 6.0
 """CPU seconds that may be used without a pause: a tenth of a core over a minute."""
 LEAST_DRAWS = 5
 TOLERANCE = 0.01
-"""Ends within 1 % of the time until then share a session."""
+"""Pods whose ends differ by less than 1 % of the simulated time until then share a session."""
 
 
 class ForecastWorker:
@@ -51,6 +52,7 @@ class ForecastWorker:
         self._spent_s = 0.0
         self._learned = run_times.RunTimeEstimator()
         self._events = run_time_events.RunTimeEvents(self._learned)
+        self.calibrator = range_calibration.RangeCalibrator(start.widening)
         self._objects: dict[str, list[Any]] = {}
         self._registry: plugins.Registry = discovery.discover_plugins()
         self._configured: configuration.Configuration | None = None
@@ -65,7 +67,9 @@ class ForecastWorker:
             case frames.Events():
                 for kind, value in request.records:
                     with contextlib.suppress(msgspec.DecodeError, KeyError):  # reported elsewhere
-                        self._events.apply(base.decode(kind, value))
+                        message = base.decode(kind, value)
+                        self._events.apply(message)
+                        self._calibrate(message)
                 self._pace()
             case frames.Objects():
                 decode = msgspec.msgpack.Decoder(present.FIELDS[request.field].struct).decode
@@ -114,7 +118,11 @@ class ForecastWorker:
                 cannot_tell=f"a simulation with {waiting} waiting jobs takes longer than "
                 f"{asked.within_s:.0f} s"
             )
-        return frames.Answered(found.present, found.changed, found.draws, found.notes)
+        horizon_s = expected_starts.HORIZON.total_seconds()
+        before, after = (
+            asked.widening.applied(each, horizon_s) for each in (found.present, found.changed)
+        )
+        return frames.Answered(before, after, found.draws, found.notes)
 
     def _options(
         self, pause: Callable[[], None], first: int | None = None
@@ -146,10 +154,24 @@ class ForecastWorker:
                 yield numbers
 
         found = expected_starts.expected_starts(cluster, options, self._learned.draw, parts())
-        return frames.Computed(found, drawn, time.process_time() - began_s + asked.spent_s)
+        for each in found:
+            self.calibrator.forecast(now, each)
+        widening = self.calibrator.widening
+        horizon_s = expected_starts.HORIZON.total_seconds()
+        widened = [widening.applied(each, horizon_s) for each in found]
+        cpu_s = time.process_time() - began_s + asked.spent_s
+        return frames.Computed(widened, drawn, cpu_s, widening)
+
+    def _calibrate(self, message: msgspec.Struct) -> None:
+        """Compare the forecast of a job that has started. Others' PodGroups have no events."""
+        match message:
+            case batch.JobPhaseChanged(after="Running"):
+                self.calibrator.started(f"{message.job}-{message.uid}", message.at)
+            case batch.JobDeleted():
+                self.calibrator.deleted(f"{message.job}-{message.uid}")
 
     def _configuration(self) -> configuration.Configuration:
-        """The file's configuration; one with errors leaves the previous one in force."""
+        """The file's configuration; if it has errors, the previous one stays in use."""
         if self._file is not None:
             with contextlib.suppress(configuration_file.ConfigurationFileError):
                 loaded = self._file.read_if_changed()
@@ -159,7 +181,7 @@ class ForecastWorker:
         return self._configured
 
     def _pace(self) -> None:
-        """Pause as long as the share of CPU requires. Ends the process without its parent."""
+        """Pause as long as the share of CPU requires. Ends the process if its parent has ended."""
         now_s = time.process_time()
         pause_s = self._budget.spend(now_s - self._spent_s, time.monotonic())
         self._spent_s = now_s
@@ -195,7 +217,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _limit(memory_mib: int) -> None:
-    """Take the lowest priority and a limit of memory, and be the first to go if memory is short."""
+    """Set the lowest priority, a memory limit, and the highest OOM score."""
     os.nice(19)
     limit = memory_mib * 1024 * 1024
     with contextlib.suppress(OSError, ValueError):  # not on every system

@@ -30,7 +30,7 @@ from stromboli.shared.runtime import settings
 
 SERVICES: tuple[topics.Service, ...] = ("admission", "controller", "monitor", "scheduler")
 READERS = ("history",)
-"""Services that append nothing, not even dead letters."""
+"""Services that never append, not even dead letters."""
 PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in (*SERVICES, *READERS)}
 READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
 """Topics that no other service reads."""
@@ -52,7 +52,7 @@ ALLOW = 3
 
 
 class Acl(msgspec.Struct, frozen=True, order=True):
-    """One ACL: an operation that a principal may execute on resources."""
+    """One ACL: an operation that a principal may perform on resources."""
 
     principal: str
     resource: str

@@ -1,4 +1,4 @@
-"""The bus over Kafka."""
+"""The Kafka adapter of ``port.Bus``."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from stromboli.shared.runtime import runtime
 _log = structlog.get_logger(__name__)
 
 REACHABLE_WITHIN_S = 1.0
-"""A broker that takes longer than this to answer a metadata request counts as unreachable."""
+"""A broker counts as unreachable if it takes longer than this to answer a metadata request."""
 
 
 class KafkaBus:
@@ -100,7 +100,7 @@ class KafkaBus:
 
     async def _mend(self) -> None:
         """Create topics that were deleted, and restore the settings of recreated ones."""
-        assert self._admin is not None, "read within the bus"
+        assert self._admin is not None, "enter the bus as an async context manager first"
         with contextlib.suppress(*clients.CLIENT_ERRORS, errors.ExternalError):
             await topic_provisioning.ensure_topics(self._admin, self._given)
 
@@ -108,7 +108,7 @@ class KafkaBus:
         self, topic: topics.Topic, group: str
     ) -> AbstractAsyncContextManager[port.GroupConsumer]:
         """See ``port.Bus.consume``. Waits while the broker is unavailable."""
-        assert self._admin is not None, "work within the bus"
+        assert self._admin is not None, "enter the bus as an async context manager first"
         return group_consumer.consuming(self._given, self._admin, topic, group, self._mend)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:

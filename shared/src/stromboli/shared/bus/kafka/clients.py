@@ -19,7 +19,7 @@ T = TypeVar("T")
 PARTITION = 0
 """The only partition in use of every topic."""
 RETRY_MS = 100
-"""aiokafka's pause between retries."""
+"""Milliseconds between aiokafka's retries."""
 CLOSE_TIMEOUT_S = 0.02
 """How long a closed connection may wait for the TLS close notification."""
 
@@ -41,7 +41,7 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, TimeoutError)
 
 
 def connection(given: settings.KafkaSettings) -> dict[str, Any]:
-    """Arguments of every aiokafka client."""
+    """The arguments that all aiokafka clients get, from the settings."""
     return {
         "bootstrap_servers": list(given.bootstrap),
         "client_id": f"stromboli-{given.cluster_name}",
@@ -65,12 +65,12 @@ def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether the broker answered and would give the same answer to a retry."""
+    """Whether the broker rejected the request and would reject a retry, too."""
     return isinstance(error, (*_FORBIDDEN, *_TOO_LARGE))
 
 
 def translate_error(what: str, error: BaseException) -> errors.ExternalError:
-    """The ExternalError for an error of the client. ``what`` names the operation."""
+    """The ExternalError for an error of aiokafka. ``what`` names the operation."""
     reason = str(error) or type(error).__name__
     if isinstance(error, _FORBIDDEN):
         return errors.ForbiddenError(what, reason)
@@ -97,11 +97,11 @@ async def retry_until_available(what: str, call: Callable[[], Awaitable[T]]) -> 
                 raise trouble from error
             if not is_away:
                 is_away = True
-                _log.warning("log away", what=what, reason=trouble.reason)
+                _log.warning("log unavailable", what=what, reason=trouble.reason)
             await asyncio.sleep(backoff.next_s())
         else:
             if is_away:
-                _log.info("log back", what=what)
+                _log.info("log available again", what=what)
             return result
 
 
@@ -172,7 +172,7 @@ async def _finish_within(
     if not is_over:
         return f"not done within {timeout_s} s"
     if ending.cancelled():
-        return "ended within"
+        return "cancelled by the client"
     error = ending.exception()
     return None if error is None else str(error) or type(error).__name__
 

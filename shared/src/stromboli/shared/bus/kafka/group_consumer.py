@@ -1,15 +1,16 @@
-"""Processes each record of a topic once: the committed offset of a consumer group.
+"""Consumes each record of a topic once per consumer group, by the group's committed offset.
 
 The partition is assigned manually; the group only stores the offset. So a restarted process
 continues immediately, whereas a group with automatic assignment first waits for the session timeout
 of the dead member. Leader election ensures that one process consumes; commits are fenced against a
-process that has lost the leadership and does not know it yet:
+process that has lost the leadership and has not detected it yet:
 
 1. A commit carries, in Kafka's metadata field, the number of the consumer that wrote it. Opening a
    consumer commits with a number above the stored one, and reads back that it is stored.
-2. Before each commit a consumer reads the stored number, and raises ReplacedError when it is not
-   its own. So a paused process that resumes cannot move the group's offset, neither back (records
-   would be repeated) nor forward past records whose outcome readers dropped (they would be lost).
+2. Before each commit a consumer reads the stored number, and raises ReplacedError if another
+   consumer wrote it. So a paused process that resumes cannot move the group's offset, neither back
+   (records would be repeated) nor forward past records whose outcome readers dropped (they would be
+   lost).
 3. A process may be paused between that read and the commit. The offset that it then writes is
    overwritten by the next commit of its successor, within ``commit_again_s``.
 
@@ -159,7 +160,7 @@ class KafkaGroupConsumer:
 
     async def _stored(self) -> "_Stored":
         """The group's last commit. aiokafka's consumer has no public method that returns the
-        metadata. A tool with which an operator moves the group writes other metadata, or none.
+        metadata. A tool that resets the group's offset writes other metadata, or none.
         """
         partitions = [self._partition]
         offsets = await self._client.list_consumer_group_offsets(self._group, partitions=partitions)
@@ -206,8 +207,8 @@ async def consuming(
     group: str,
     mend: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[KafkaGroupConsumer]:
-    """A consumer of ``topic`` for ``group``, positioned at its last commit; at the beginning for a
-    new group.
+    """A consumer of ``topic`` for ``group``, positioned at the group's last commit or, for a new
+    group, at the beginning.
     """
     name = f"{given.cluster_name}.{group}"
     async with reader.open_reader(given, (topic,), name) as source:
@@ -223,7 +224,7 @@ async def consuming(
 
 
 async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
-    """Commit a last time, if the broker answers soon."""
+    """Commit a last time, within a short timeout."""
     assert consumer.committer is not None
     consumer.committer.cancel()
     await asyncio.gather(consumer.committer, return_exceptions=True)

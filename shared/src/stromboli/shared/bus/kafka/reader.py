@@ -1,6 +1,6 @@
 """Reads topics for ``materialize`` and ``consume``: one consumer with manually assigned partitions.
 
-Progress is measured by positions, not by records: compaction leaves gaps, also at the end.
+Progress is measured by positions, not by records: compaction leaves gaps, even at the end.
 """
 
 import asyncio
@@ -25,24 +25,27 @@ _behind = telemetry.meter.create_gauge(
 )
 
 POLL_MS = 200
-"""How long a read waits before it checks its position again: a gap advances it without records."""
+"""Milliseconds that a read waits before it checks its position again, which a gap advances without
+records."""
 BATCH_RECORDS = 1000
-"""Records per batch: a few milliseconds of work, so that the event loop stays responsive."""
+"""Maximum number of records per batch: a few milliseconds of work, so that the event loop stays
+responsive."""
 
 
 TOPIC_ID_CHECK_S = 5.0
-"""How often a reader fetches the ids of its topics: one small request. A recreated topic is mostly
-detected sooner, by an offset that is out of range.
+"""Seconds between two fetches of the topic ids by a reader, one small request each. A recreated
+topic is usually detected sooner, by an offset that is out of range.
 """
 
 
 UNREADABLE = (UnicodeDecodeError, kafka_errors.UnsupportedCodecError)
-"""What aiokafka raises, at each try, for a batch from a record on with a header name that is not
-UTF-8, and for a batch with a codec that is not installed. A broker accepts both."""
+"""The errors that aiokafka raises, at each attempt, for a batch with a record whose header name is
+not UTF-8, and for a batch with a codec that is not installed. A broker accepts both."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
-    """Accepted and fenced records, and topics that are read from their start again."""
+    """The result of one read: accepted and fenced records, and topics that are read from their
+    start again."""
 
     accepted: tuple[envelope.Record, ...] = ()
     fenced: tuple[envelope.Record, ...] = ()
@@ -117,7 +120,7 @@ class Reader:
         return {names[full]: topic_id for full, topic_id in found.items()}
 
     async def read(self) -> ReadResult:
-        """The next records, in order by topic; none after ``POLL_MS`` without any."""
+        """The next records, in order within each topic; empty if none arrive within ``POLL_MS``."""
         if _now() >= self._look_at:
             recreated = await self._recreated()
             if recreated:
@@ -135,8 +138,8 @@ class Reader:
         return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end)
 
     async def fetch(self, *wanted: structs.TopicPartition) -> list[envelope.Record]:
-        """The next records of these partitions (of all without any), fenced ones included. Raises
-        kafka errors."""
+        """The next records of these partitions (of all, if none are given), including fenced
+        records. Raises kafka errors."""
         partitions = wanted or tuple(self.partitions)
         before = {partition: await self.consumer.position(partition) for partition in partitions}
         try:
@@ -144,7 +147,7 @@ class Reader:
                 *partitions, timeout_ms=POLL_MS, max_records=BATCH_RECORDS
             )
         except UNREADABLE:
-            # The error of one partition loses what was taken of those before it.
+            # The error of one partition discards the records fetched from the partitions before it.
             for partition, offset in before.items():
                 self.consumer.seek(partition, offset)
             return await self._fetch_to_unreadable(partitions)
@@ -157,8 +160,8 @@ class Reader:
     async def _fetch_to_unreadable(
         self, partitions: Sequence[structs.TopicPartition]
     ) -> list[envelope.Record]:
-        """Records one by one, up to the unreadable one, which is replaced by a record without
-        content: that cannot be decoded, so it is reported like any other."""
+        """Records, fetched one by one, up to the unreadable record. That is replaced by a record
+        without content, which cannot be decoded and so is reported like any undecodable record."""
         found: list[envelope.Record] = []
         for partition in partitions:
             while len(found) < BATCH_RECORDS:
@@ -185,7 +188,7 @@ class Reader:
 
     async def _note_ends(self) -> None:
         """Note when a topic was read to its end. That is the time before the request was sent (when
-        the previous answer arrived), not the time of the answer, which may have waited for this
+        the previous response arrived), not the time of the response, which may have waited for this
         process.
         """
         for partition, topic in self.partitions.items():
@@ -339,7 +342,7 @@ async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
     """The records from offset ``first`` up to and excluding ``end``. Waits while the broker is
-    unavailable. Raises UnavailableError when the topic does not contain them (or no longer).
+    unavailable. Raises UnavailableError if the topic does not contain them, or no longer does.
     """
     async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions

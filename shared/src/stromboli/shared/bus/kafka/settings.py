@@ -1,4 +1,4 @@
-"""All settings of the Kafka adapter; nested in a service's settings as ``kafka``."""
+"""Settings of the Kafka adapter, nested in a service's settings as ``kafka``."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect to Kafka, and the timeouts."""
+    """Settings of the connection to Kafka, and timeouts."""
 
     bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
     """``host:port`` of the bootstrap brokers; the default is a broker on this machine."""
@@ -15,13 +15,13 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``ce_source`` and ``ce_cluster`` of each record. Clusters that share a broker need different
     names; a record of another cluster on one of our topics is rejected."""
     replication_factor: int = 1
-    """Copies of each topic that is created: 1 fits one broker; production wants 3, and
-    ``min.insync.replicas`` 2 on the brokers."""
+    """Replication factor of topics that are created. 1 fits a single broker; use 3 in production,
+    with ``min.insync.replicas`` 2 on the brokers."""
 
     security: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """Kafka's ``security.protocol``; the default fits loopback only."""
+    """Kafka's ``security.protocol``; the default is only safe on loopback."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """Used with SASL_*: the default never sends the password itself."""
+    """Kafka's ``sasl.mechanism``, for SASL_*; the default never sends the password itself."""
     sasl_username: str = ""
     sasl_password: str = ""
     tls_ca_file: str = ""
@@ -33,16 +33,18 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     request_timeout_s: float = 5.0
     """Seconds until a request to a broker counts as lost. A healthy broker answers within
-    milliseconds; this is half of the time in which a process has to stop."""
+    milliseconds; the default is half of the time that a process has to stop."""
     append_timeout_s: float = 10.0
     """Seconds until ``append`` raises UnavailableError. A broker restarts in about this time, so
     most restarts cause no error."""
     fetch_wait_ms: int = 250
-    """Milliseconds for which a broker holds a fetch without records. A new record ends the wait
-    immediately; only a reader that was slow to process the previous records may receive it late, by
-    up to this time. A lower value costs CPU on an idle system."""
+    """Milliseconds for which a broker holds a fetch request if there are no records
+    (``fetch.max.wait.ms``). A new record ends the wait immediately; only a reader that was slow to
+    process the previous records may receive it late, by up to this time. A lower value costs CPU on
+    an idle system."""
     commit_every_s: float = 0.2
-    """Least seconds between two commits of a group: what a crash repeats, against requests."""
+    """Minimum seconds between two commits of a group. A higher value saves requests; a crash
+    repeats the records since the last commit."""
     commit_again_s: float = 60.0
     """Seconds after which a group commits the same offset again. Kafka drops offsets that were not
     committed for ``offsets.retention.minutes`` (7 days unless the brokers are configured

@@ -1,5 +1,5 @@
-"""Provisions topics: creates missing ones, compares existing ones and, where that cannot lose a
-record, alters them.
+"""Provisions topics: creates missing topics, compares the settings of existing ones and alters
+these where that cannot lose a record.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from stromboli.shared.bus.kafka import clients, settings
 _log = structlog.get_logger(__name__)
 
 _ONLY_RAISED = ("retention.ms", "max.message.bytes")
-"""Settings that are only ever raised: an operator may keep more records than we configure, and
-keeping less loses records.
+"""Settings that are only raised, never lowered: an operator may retain more records than we
+configure, and lowering a setting would lose records.
 """
 _SET_ON_TOPIC = 1
 """Kafka's config source of a value that is set on the topic itself."""

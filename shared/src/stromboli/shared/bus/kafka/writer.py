@@ -1,11 +1,11 @@
-"""The writer of a service.
+"""The Kafka adapter of ``port.Writer``: appends the records of a service in order, at least once.
 
 One lock around sending and Kafka's idempotent producer keep the order; the producer retries a lost
 request under its old sequence number. Sends do not wait for each other's acknowledgement.
 
 A producer can fail permanently (the broker has lost or fenced its sequence). Then it is discarded,
-and a new one sends, in order, the records that the old one got no acknowledgement for: at least
-once. The epoch stays the same: it is a property of the log, not of the producer.
+and a new one sends, in order, the records that were not acknowledged to the old one: at least once.
+The epoch stays the same: it is a property of the log, not of the producer.
 
 When an append times out, its records stay with the producer, because only the producer can still
 deliver them in order. Until they are delivered, later appends send nothing: a broker that is
@@ -45,7 +45,7 @@ HEADER_BYTES = 10
 
 
 class _PendingRecord(msgspec.Struct, eq=False):
-    """One record in flight. ``sent`` is the future of the current producer."""
+    """One record in flight. ``sent`` is its future at the current producer."""
 
     topic: str
     key: bytes
@@ -69,12 +69,12 @@ class _PendingRecord(msgspec.Struct, eq=False):
 
     @property
     def is_failed(self) -> bool:
-        """Whether its producer will no longer deliver it."""
+        """Whether the producer failed to deliver the record and will not retry."""
         return self.sent is None or (self.sent.done() and self.offset is None)
 
     @property
     def error(self) -> BaseException | None:
-        """Why it was rejected, if the producer reported an error."""
+        """The error that the producer reported for the record, if any."""
         if self.sent is None or not self.sent.done() or self.sent.cancelled():
             return None
         return self.sent.exception()
@@ -149,7 +149,7 @@ class KafkaWriter:
     async def _append_opened(self, floor: int) -> int:
         draft = fencing.opening(self._service, self._instance, floor, self._clock())
         sealed = self._seal(draft, 0)
-        # The epoch is not known before it is appended, so a random id makes the record unique.
+        # The epoch is known only after the append, so a random id makes the record unique.
         opening = f"{self._service}/opened/{uuid.uuid4()}"
         sealed.headers = [
             (name, opening.encode() if name == "ce_id" else value) for name, value in sealed.headers
@@ -191,7 +191,8 @@ class KafkaWriter:
         again = [topic for name, topic in own.items() if name in lost and topic.is_fenced]
         for topic in again:
             if topic.main:
-                raise errors.LogLostError(f"append as {self._service}", f"{topic.name} is another")
+                reason = f"topic {topic.name} was recreated"
+                raise errors.LogLostError(f"append as {self._service}", reason)
         await self._announce(again)
         return bool(again)
 
@@ -333,7 +334,7 @@ class KafkaWriter:
             acks="all",
             linger_ms=0,
             max_batch_size=BATCH_BYTES,
-            max_request_size=2 * topics.RECORD_BYTES,  # our own limit comes first
+            max_request_size=2 * topics.RECORD_BYTES,  # above our own limit, which is checked first
         )
         try:
             await clients.retry_until_available(f"open writer {self._service}", producer.start)

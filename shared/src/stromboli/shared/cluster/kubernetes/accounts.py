@@ -56,7 +56,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 class _SelfReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True, rename="camel"):
-        """The user of this process."""
+        """The status of a SelfSubjectReview: the user of this process."""
 
         user_info: _UserInfo
 
@@ -65,7 +65,7 @@ class _SelfReview(msgspec.Struct, frozen=True):
 
 class _AccessReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True):
-        """The decision of the authorizers."""
+        """The status of a SubjectAccessReview: the decision of the authorizers."""
 
         allowed: bool = False
         denied: bool = False
@@ -86,8 +86,8 @@ class KubernetesAccounts:
         spec = {"token": token, "audiences": list(audiences)}
         found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
         if not found.authenticated:
-            # The error may repeat the token: authenticators behind the API server write it.
-            reason = found.error.replace(token, "...") or "the API server does not know the token"
+            # The error comes from authenticators of the API server and may contain the token.
+            reason = found.error.replace(token, "...") or "the API server rejected the token"
             return accounts.UnknownToken(reason)
         if not set(found.audiences) & set(audiences):
             return accounts.UnknownToken(f"the token is not for {' or '.join(audiences)}")
@@ -129,6 +129,6 @@ class KubernetesAccounts:
         except errors.TransientError as error:
             raise errors.UnavailableError(kind.kind, error.reason, error.retry_after_s) from None
         except (errors.ExternalError, msgspec.DecodeError) as error:
-            # Any error here is between the API server and this process, never the user's fault.
-            reason = f"the API server did not answer the review: {error}"
+            # Any error here is between the API server and this process; the user did not cause it.
+            reason = f"the API server could not perform the review: {error}"
             raise errors.UnavailableError(kind.kind, reason) from None

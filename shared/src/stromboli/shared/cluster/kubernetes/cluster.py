@@ -1,4 +1,4 @@
-"""``KubernetesCluster``: the methods of the port as HTTP requests."""
+"""``KubernetesCluster``: implements the port with HTTP requests."""
 
 import contextlib
 import copy
@@ -25,8 +25,8 @@ _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-pat
 _ENCODER = msgspec.json.Encoder()
 _LOG_FLAGS = ("follow", "previous", "timestamps")
 _AT_ONCE: frozenset[port.AnyKind] = frozenset({kinds.LEASES})
-"""Kinds whose requests bypass the limit of concurrent requests: a lease that is renewed late is
-lost.
+"""Kinds whose requests bypass the limit of concurrent requests, since a lease that is renewed late
+is lost.
 """
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -44,7 +44,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class KubernetesCluster:
-    """A real API server. ``spread`` is the source of jitter."""
+    """Adapter to an API server. ``spread``: the random source of jitter."""
 
     def __init__(self, settings: KubernetesSettings, spread: random.Random | None = None) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class KubernetesCluster:
         self._connection = Connection(settings, self._spread)
 
     async def __aenter__(self) -> Self:
-        """Read the configuration. Raises ConfigurationError when it is wrong."""
+        """Read the configuration. Raises ConfigurationError if it is invalid."""
         await self._connection.open()
         return self
 
@@ -96,7 +96,7 @@ class KubernetesCluster:
                 if not pages.expired():
                     raise
             except msgspec.DecodeError as error:
-                raise errors.TransientError(what, f"garbled answer: {error}") from None
+                raise errors.TransientError(what, f"invalid response: {error}") from None
             else:
                 if whole is not None:
                     return whole
@@ -110,14 +110,14 @@ class KubernetesCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """One page of the server: all pages show the collection as of the first one."""
+        """One page of a list. All pages show the collection as of the first page."""
         what = _what("list", kind, namespace)
         query = _chosen(labels) | {"limit": str(limit)} | ({"continue": after} if after else {})
         body = await self._connection.read(kind.path(namespace), what, query)
         try:
             return listing.page(body)
         except msgspec.DecodeError as error:
-            raise errors.TransientError(what, f"garbled answer: {error}") from None
+            raise errors.TransientError(what, f"invalid response: {error}") from None
 
     async def watch(
         self, kind: port.AnyKind, resource_version: str
@@ -274,7 +274,7 @@ def read_event(what: str, line: bytes) -> port.WatchEvent:
         kind, *objects = _LINE.decode(nesting.outer(line, levels=1)).type, *nesting.parts(line, 2)
         read = _Line(kind, msgspec.Raw(objects[0]))
     except msgspec.DecodeError as error:
-        raise errors.TransientError(what, f"garbled event: {error}") from None
+        raise errors.TransientError(what, f"invalid watch event: {error}") from None
     if read.type not in _EVENT_TYPES:
         raise status.translate_event(what, bytes(read.object))
     return port.WatchEvent(read.type, bytes(read.object))  # type: ignore[arg-type]  # checked above

@@ -26,26 +26,29 @@ from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 from stromboli.shared.runtime import runtime
 
 READ_TRIES = 3
-"""How often a read is attempted before its error is raised: enough for one restarting replica."""
+"""Number of attempts of a read before its error is raised: enough to survive the restart of one
+replica."""
 PROBE_TIMEOUT_S = 2.0
-"""A server that does not answer its health check within this time counts as unreachable."""
+"""Seconds within which a server must answer its health check to count as reachable."""
 BUFFER_BYTES = 1 << 20
-"""Read-ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
+"""Bytes of read-ahead of a stream: objects are tens of KB, so that each wake-up handles many
+events."""
 LARGE_BYTES = 1 << 18
-"""A larger body is sent as a file, in pieces."""
+"""A body with more bytes than this is sent as a file, in chunks."""
 KEPT_OPEN_S = 60.0
-"""How long an idle connection is kept for the next burst of requests. An API server keeps it for 90
-s, and a new one costs both sides a handshake of some milliseconds.
+"""Seconds for which an idle connection is kept for the next requests. An API server keeps it for 90
+s, and a new connection costs both sides a handshake of a few milliseconds.
 """
 CLOSE_TIMEOUT_S = 2.0
-"""How long closing waits for its sockets to be released: they are a few loop iterations away."""
+"""How long closing waits for its sockets to be released, in seconds; it takes a few iterations of
+the event loop."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Idle seconds, interval in seconds and count of TCP keepalive probes: a silent watch whose peer
 has vanished is detected after 25 s instead of two hours. Some systems lack these options.
 """
 _HEADERS = {
     "Accept": "application/json",
-    "Accept-Encoding": "identity",  # inside a cluster gzip costs more time than it saves
+    "Accept-Encoding": "identity",  # inside a cluster, gzip costs more time than it saves
     "User-Agent": "stromboli",  # the field manager of our writes, and shown in audit logs
 }
 
@@ -53,7 +56,7 @@ Query = Mapping[str, str]
 
 
 class Connection:
-    """Pooled connections of one account."""
+    """Pooled connections to one API server with the credentials of one account."""
 
     def __init__(self, settings: KubernetesSettings, spread: random.Random | None) -> None:
         self._settings = settings
@@ -68,7 +71,7 @@ class Connection:
         )
 
     async def open(self) -> None:
-        """Read the configuration. Raises ConfigurationError when it is wrong."""
+        """Read the configuration. Raises ConfigurationError if it is invalid."""
         await self._access.load()
         proxy, proxy_auth = _proxy_of(self._access.host)
         self._session = aiohttp.ClientSession(
@@ -92,9 +95,9 @@ class Connection:
             await self._close_sockets()
 
     async def _close_sockets(self) -> None:
-        """Close what the session left: aborted transports close their socket in the next iteration
-        of the loop, but the one of a cancelled request waits up to 30 s for the server's end of
-        TLS. If the loop is closed before, the socket is never released.
+        """Close the sockets that the session left open. Aborted transports close their socket in
+        the next iteration of the loop, but the transport of a cancelled request waits up to 30 s
+        for the server to close TLS. If the loop is closed before, the socket is never released.
         """
         left = [each for each in self._sockets if each.fileno() >= 0]
         for each in left:
@@ -146,13 +149,13 @@ class Connection:
         query: Query | None = None,
         at_once: bool = False,
     ) -> bytes:
-        """One attempt; ``at_once`` as with ``read``. Raises ExternalError; after UnavailableError
-        the write may have been executed.
+        """Send a write once, without retries; ``at_once`` as for ``read``. Raises ExternalError;
+        after UnavailableError the write may have been executed.
         """
         return await self._call(method, path, what, query, body, content_type, at_once=at_once)
 
     async def answers(self, path: str) -> bool:
-        """Whether the server answers within the probe timeout. A rejection is an answer too."""
+        """Whether the server answers within the probe timeout. A rejection is also an answer."""
         patience = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         try:
             async with self._request("GET", path, "probe", timeout=patience) as response:
@@ -164,8 +167,8 @@ class Connection:
     async def stream(
         self, path: str, what: str, query: Query, *, may_be_silent: bool = False
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The chunks of a long-running GET. Raises ExternalError on opening. Later errors, and
-        silence unless ``may_be_silent``, just end the stream.
+        """The chunks of a long-running GET. Raises ExternalError on opening. Later errors end the
+        stream, and so does a pause without data, unless ``may_be_silent``.
         """
         patience = aiohttp.ClientTimeout(
             sock_connect=self._settings.connect_timeout_s,
@@ -177,7 +180,7 @@ class Connection:
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     response = await stack.enter_async_context(opening)
             except TimeoutError:
-                raise errors.UnavailableError(what, "no answer in time") from None
+                raise errors.UnavailableError(what, "no response in time") from None
             await _raise_for_status(what, response)
             stack.callback(_abort_stream, response)
             chunks = _chunks(response)
@@ -223,7 +226,7 @@ class Connection:
         read.
         """
         if self._session is None:
-            raise RuntimeError("a cluster is used as an async context manager")
+            raise RuntimeError("enter the cluster as an async context manager first")
         url = self._access.host + urllib.parse.quote(path)
         if query:
             url += "?" + urllib.parse.urlencode(query)
@@ -238,8 +241,8 @@ class Connection:
                 **options,
             ) as response:
                 yield response
-        except TimeoutError:  # before ClientError: aiohttp's own timeouts are both
-            raise errors.UnavailableError(what, "no answer in time") from None
+        except TimeoutError:  # before ClientError, since aiohttp's timeouts are both
+            raise errors.UnavailableError(what, "no response in time") from None
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise errors.UnavailableError(what, reason) from error
@@ -256,7 +259,7 @@ class Connection:
 
 
 async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:
-    """Raise the error for a status above 299."""
+    """Raise the ExternalError for a response with a status above 299."""
     if response.status >= 300:
         body = await response.read()
         after = response.headers.get("Retry-After", "")
@@ -264,19 +267,21 @@ async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Chunks until the stream ends for any reason: a broken stream is resumed like an ended one."""
+    """Chunks until the stream ends for any reason. The caller resumes a broken stream like one that
+    ended."""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
         async for chunk in response.content.iter_any():
             yield chunk
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A small body unchanged. aiohttp warns about large bodies, and sends a file in pieces."""
+    """The body as aiohttp should send it: a small body unchanged, a large one as a file, since
+    aiohttp warns about large bodies and sends files in chunks."""
     return body if body is None or len(body) <= LARGE_BYTES else io.BytesIO(body)
 
 
 def _abort_stream(response: aiohttp.ClientResponse) -> None:
-    """Abort an endless stream without the TLS close handshake, which may take seconds and outlive
+    """Abort an endless stream without the TLS close handshake, which may take seconds and outlast
     the event loop.
     """
     if response.connection is not None and response.connection.transport is not None:

@@ -1,4 +1,4 @@
-"""Address and credentials of an API server, renewed in time.
+"""The address and credentials of an API server, which are renewed before they expire.
 
 kubernetes-asyncio implements kubeconfigs, exec plugins, OIDC and service accounts. This module
 loads its configuration, refreshes it periodically and returns what a request needs.
@@ -14,12 +14,12 @@ from stromboli.shared import errors
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 
 REFRESH_AFTER_S = 60.0
-"""How long credentials are used without a refresh. Short-lived tokens are renewed minutes before
-they expire, and an exec plugin runs again only when its token is about to expire.
+"""Seconds for which credentials are used without a refresh. Short-lived tokens are renewed minutes
+before they expire, and an exec plugin runs again only when its token is about to expire.
 """
 
 DEFAULT_FILE = "~/.kube/config"
-"""What kubectl reads where ``KUBECONFIG`` is not set."""
+"""The file that kubectl reads if ``KUBECONFIG`` is not set."""
 
 _WHAT = "read the Kubernetes configuration"
 
@@ -36,9 +36,9 @@ class Credentials:
         self.tls: ssl.SSLContext | None = None
 
     async def load(self) -> None:
-        """Read the configuration. Raises ConfigurationError, with what is wrong with it."""
-        # Imported here: it brings every generated model class along, 1.5 s of a process's start,
-        # which only those pay who talk to an API server.
+        """Read the configuration. Raises ConfigurationError with the reason if it is invalid."""
+        # Imported here: it imports every generated model class, which takes 1.5 s of a process's
+        # start, and only processes that use an API server need it.
         from kubernetes_asyncio import client, config
 
         self._configuration = client.Configuration()
@@ -46,7 +46,7 @@ class Credentials:
         in_cluster = not path and os.environ.get("KUBERNETES_SERVICE_HOST")
         try:
             if path:
-                _check_file(path)  # the loader itself only misses a key in nothing
+                _check_file(path)  # for an empty file the loader would only report a missing key
             elif not in_cluster:
                 _check_default_files()
             if in_cluster:
@@ -62,13 +62,13 @@ class Credentials:
             self.tls = self._make_tls()
         except errors.ConfigurationError:
             raise
-        except Exception as error:  # the loader meets a malformed file with any error there is
+        except Exception as error:  # the loader may raise any exception for a malformed file
             raise errors.ConfigurationError(_WHAT, f"{type(error).__name__}: {error}") from error
         self._keep()
 
     @property
     def host(self) -> str:
-        """Scheme, host and port, possibly with a path prefix."""
+        """The server's scheme, host and port, possibly with a path prefix."""
         host: str = self._configuration.host
         return host
 
@@ -86,15 +86,15 @@ class Credentials:
         if asyncio.get_running_loop().time() >= self._fresh_until:
             await self.refresh()
         try:
-            # This call reads the service account's token file again, when it is due.
+            # This call also reads the service account's token file again, if that is due.
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
         except Exception as error:  # as in load
             raise _unreadable(error) from error
-        # aiohttp refuses a header with the newline of a file.
+        # aiohttp rejects a header that ends with the newline of a file.
         return {"Authorization": token.strip()} if token else {}
 
     async def refresh(self) -> None:
-        """Read the credentials again, once for all concurrent callers."""
+        """Read the credentials again, once for all concurrent callers. Raises UnavailableError."""
         if self._loader is None:
             return
         before = self._fresh_until
@@ -114,7 +114,7 @@ class Credentials:
         self._fresh_until = now + REFRESH_AFTER_S if renews else float("inf")
 
     def _make_tls(self) -> ssl.SSLContext:
-        """The TLS context as kubernetes-asyncio's own client makes it."""
+        """The TLS context, configured as kubernetes-asyncio's own client does."""
         self.tls = ssl.create_default_context(cafile=self._configuration.ssl_ca_cert)
         if not self._configuration.verify_ssl:
             self.tls.check_hostname = False

@@ -1,4 +1,4 @@
-"""A paginated list that is one consistent view.
+"""A paginated list that shows one consistent version of a collection.
 
 The continue token of an API server pins the version of the first page, so all pages show the
 collection as of that version. Once the version is compacted, the server answers 410 in the middle
@@ -13,7 +13,7 @@ from stromboli.shared.cluster.port import Listing
 from stromboli.shared.formats import nesting
 
 PAGE_ITEMS = 500
-"""Objects per page, as in client-go: some megabytes, and milliseconds to decode."""
+"""Objects per page, as in client-go: a few megabytes, decoded in milliseconds."""
 
 
 class _ListMeta(msgspec.Struct, frozen=True):

@@ -22,7 +22,8 @@ from stromboli.shared.cluster.kubernetes.credentials import Credentials
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 
 OPEN_WITHIN_S = 30.0
-"""The time limit for opening a session: the kubelet starts the command before it answers."""
+"""The time limit for opening a session, in seconds: the kubelet starts the command before it
+responds."""
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {
     session_frames.STDOUT: "stdout",
     session_frames.STDERR: "stderr",
@@ -30,7 +31,7 @@ _STREAMS: dict[int, Literal["stdout", "stderr"]] = {
 
 
 class Access(Protocol):
-    """The address of a server and the credentials of requests."""
+    """Provides the address of a server and the credentials of requests."""
 
     tls: ssl.SSLContext | None
 
@@ -47,7 +48,7 @@ class Access(Protocol):
 
 
 class FixedAccess(msgspec.Struct):
-    """A server whose address and headers are known."""
+    """Access to a server with a fixed address and fixed headers."""
 
     host: str
     fixed_headers: dict[str, str]
@@ -67,7 +68,7 @@ async def kubeconfig_access(settings: KubernetesSettings | None = None) -> Acces
 
 
 class WebSocketPodSessions:
-    """Sessions in pods of an API server, or of another server with its paths."""
+    """Sessions in pods, through an API server or another server with the same paths."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -125,7 +126,7 @@ class WebSocketPodSessions:
 
 
 class _RemoteExec:
-    """A command at the other end of a WebSocket."""
+    """A command that runs in a container, over a WebSocket."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, what: str) -> None:
         self._socket = socket
@@ -159,9 +160,11 @@ class _RemoteExec:
                 return
 
     def exit_code(self) -> int:
-        """The exit code in the status."""
+        """The exit code from the command's status."""
         if self._status is None:
-            reason = f"the connection broke before it ended (code {self._socket.close_code})"
+            reason = (
+                f"the connection was lost before the command ended (code {self._socket.close_code})"
+            )
             raise errors.UnavailableError(self._what, reason)
         if (code := self._status.exit_code) is None:
             raise errors.InvalidError(self._what, self._status.message or self._status.reason)
@@ -169,7 +172,7 @@ class _RemoteExec:
 
 
 class _RemoteConnection:
-    """A port of a pod at the other end of a WebSocket."""
+    """A connection to a port of a pod, over a WebSocket."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, what: str) -> None:
         self._messages = _messages(socket)
@@ -195,7 +198,7 @@ class _RemoteConnection:
 
 
 async def _messages(socket: aiohttp.ClientWebSocketResponse) -> AsyncGenerator[bytes, None]:
-    """The binary messages; text messages are taken as bytes."""
+    """The messages of a socket as bytes; text messages are encoded."""
     async for message in socket:
         if message.type == aiohttp.WSMsgType.BINARY and message.data:
             yield message.data
@@ -218,22 +221,25 @@ async def _time_limit(what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(OPEN_WITHIN_S):
             yield
     except TimeoutError:
-        raise errors.UnavailableError(what, f"no answer within {OPEN_WITHIN_S:g} s") from None
+        raise errors.UnavailableError(what, f"no response within {OPEN_WITHIN_S:g} s") from None
 
 
 def _refusal(status: int, what: str) -> errors.ExternalError:
-    """The error of a refused session: aiohttp does not keep the body of the response."""
+    """The error for a rejected session, from the HTTP status alone: aiohttp does not keep the body
+    of the response."""
     match status:
         case 401:
-            return errors.ForbiddenError(what, "the server does not accept the credentials")
+            return errors.ForbiddenError(what, "the server rejected the credentials")
         case 403:
-            reason = "you lack the right to create pods/exec or pods/portforward there"
+            reason = "you lack the right to create pods/exec or pods/portforward in this namespace"
             return errors.ForbiddenError(what, reason)
         case 404:
             return errors.NotFoundError(what, "the pod does not exist")
         case 400 | 409 | 422:
-            return errors.InvalidError(what, "the container does not exist or does not run")
+            return errors.InvalidError(what, "the container does not exist or is not running")
         case 501:
-            return errors.UnsupportedError(what, "its node runs no commands")
+            return errors.UnsupportedError(
+                what, "the pod's node does not support commands in containers"
+            )
         case _:
             return errors.UnavailableError(what, f"the server answered with status {status}")

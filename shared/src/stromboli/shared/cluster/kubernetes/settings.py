@@ -13,16 +13,19 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
     """Context in the kubeconfig. Empty: its current context."""
     concurrency: int = 64
-    """Concurrent requests, without watches. 32 keep an API server on 2 cores busy, and its priority
-    and fairness queues throttle a client with hundreds.
+    """Concurrent requests, not counting watches. 32 keep an API server on 2 cores busy, and its
+    priority and fairness queues throttle a client with hundreds.
     """
     connect_timeout_s: float = 5.0
-    """Seconds until a connection must be established: within a network this takes milliseconds."""
+    """Seconds within which a connection must be established; within a network this takes
+    milliseconds."""
     request_timeout_s: float = 30.0
-    """Seconds for one response, or one page of a list: a write may wait 10 s for each webhook."""
+    """Seconds within which a response, or a page of a list, must arrive: a write may wait 10 s for
+    each webhook."""
     watch_timeout_s: int = 300
-    """Seconds after which the server ends a watch (spread up to twice that, so that watches of many
-    clients do not reconnect together). Ended watches resume. client-go requests the same.
+    """Minimum seconds after which the server ends a watch; the actual time is random, up to twice
+    as long, so that the watches of many clients do not reconnect together. Ended watches are
+    resumed. The same as in client-go.
     """
     silence_timeout_s: float = 120.0
-    """Seconds without a byte after which a watch counts as broken: bookmarks come each minute."""
+    """Seconds without data after which a watch counts as broken: bookmarks arrive every minute."""

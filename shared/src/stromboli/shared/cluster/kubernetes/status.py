@@ -12,17 +12,17 @@ import msgspec
 from stromboli.shared import decoding, errors
 
 LONGEST_REASON = 2000
-"""Characters kept of a server's message: webhooks and proxies may send whole pages."""
+"""Maximum length of a server's message in characters; webhooks and proxies may send whole pages."""
 
 _NO_REASON = "the server rejected our request due to an error in our request"
 _TOO_LARGE = ("request is too large", "larger than max", "entity too large")
 _BUDGET = "DisruptionBudget"
-"""The reason of a cause: an eviction exceeds a PodDisruptionBudget."""
+"""The reason of a cause which says that an eviction exceeds a PodDisruptionBudget."""
 _MISSING_RIGHT = re.compile(r"User \"[^\"]*\" cannot ")
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the parts of a Status: only the fields in use."""
+    """Base of the parts of a Status; these have only the fields that this module uses."""
 
 
 class _Cause(_Part, frozen=True):
@@ -49,7 +49,8 @@ _DECODER = msgspec.json.Decoder(_Status)
 def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.ExternalError:
     """The error for a response with HTTP status ``code``.
 
-    ``what`` names verb and object; ``retry_after`` is the header of that name in seconds.
+    ``what`` names verb and object; ``retry_after`` is the value of the header ``Retry-After``, in
+    seconds.
     """
     status = _read(code, body)
     reason = _explain(status)
@@ -75,7 +76,7 @@ def _permanent(status: _Status, code: int, reason: str) -> type[errors.Permanent
     if code == 422:
         return errors.ConflictError if _is_lost_race(status) else errors.InvalidError
     if code == 403:
-        # Quotas, pod security and webhooks answer with 403 as well: then the object is rejected.
+        # Quotas, pod security and webhooks also answer with 403, which means an invalid object.
         return errors.ForbiddenError if _MISSING_RIGHT.search(reason) else errors.InvalidError
     known: dict[int, type[errors.PermanentError]] = {
         401: errors.ForbiddenError,
@@ -110,7 +111,7 @@ def _read(code: int, body: bytes) -> _Status:
 
 
 def _explain(status: _Status) -> str:
-    """The message, with the causes that it does not contain itself."""
+    """The message, with the causes that it does not already contain."""
     causes = _causes(status)
     said = [status.message or status.reason]
     for cause in causes:
@@ -123,6 +124,7 @@ def _explain(status: _Status) -> str:
 
 
 def _seconds(status: _Status, retry_after: str) -> float:
-    """The longer of the two delays that a server may request; a date in the header is ignored."""
+    """The longer of the delays in the status and the header, in seconds; a date in the header is
+    ignored."""
     asked = status.details.retry_after_seconds if status.details else 0.0
     return max(asked, float(retry_after)) if retry_after.isdecimal() else asked

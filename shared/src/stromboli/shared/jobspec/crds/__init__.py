@@ -1,11 +1,11 @@
 """The custom resources: their definitions, their defaults and their validation.
 
-The files `*.yaml` beside this module are applied with `kubectl apply -f`. They are generated from
+The files `*.yaml` in this folder are applied with `kubectl apply -f`. They are generated from
 `source/` by `python -m stromboli.shared.jobspec.crds`; edit `source/`. The same schemas are
 evaluated here, without an API server, so that every entry point (webhook, REST, manifest, the
 embedded cluster) applies the same defaults and rejects the same objects with the same messages.
 
-Everything here is a pure function of its arguments and of the packaged files.
+All functions here are pure functions of their arguments and of the packaged files.
 """
 
 from stromboli.shared.jobspec.crds.catalog import documents, paths

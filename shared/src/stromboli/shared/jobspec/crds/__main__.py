@@ -1,4 +1,4 @@
-"""Generates the definitions after an edit of `source/`.
+"""Generates the definitions from `source/`.
 
     python -m stromboli.shared.jobspec.crds [--check]
 
@@ -16,6 +16,6 @@ if sys.argv[1:] == ["--check"]:
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     if stale:
-        sys.exit(f"not up to date: {', '.join(stale)}; run python -m stromboli.shared.jobspec.crds")
+        sys.exit(f"out of date: {', '.join(stale)}; run python -m stromboli.shared.jobspec.crds")
 else:
     compose.write()

@@ -22,7 +22,7 @@ Schema = dict[str, Any]
 
 
 class _Writer(yaml.SafeDumper):
-    """A YAML dumper without aliases, which would point across half a file."""
+    """A YAML dumper that writes no aliases, which would be hard to follow in a long file."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -42,7 +42,7 @@ def compose_all() -> dict[pathlib.Path, str]:
 
 
 def write() -> None:
-    """Writes the files for `kubectl`."""
+    """Write the generated files, for `kubectl apply`."""
     for path, text in compose_all().items():
         path.write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Finds what an installed definition lacks compared with ours.
+"""Compares an installed custom resource definition with ours, and finds the parts that it lacks.
 
 An API server silently drops fields that its definition does not have, and rejects values outside an
 enumeration. So the definition of another system, or of an older version, works for most objects and
@@ -10,7 +10,7 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 MAX_SHOWN = 5
-"""Differences shown per definition: the first ones show which kind of difference it is."""
+"""Number of differences that are shown per definition, enough to recognize their kind."""
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -29,7 +29,7 @@ def shortened(lacks: tuple[str, ...]) -> str:
 
 def _missing_parts(ours: Schema, theirs: Schema) -> Iterator[str]:
     if theirs.get("scope") != ours["scope"]:
-        yield f"its objects are {theirs.get('scope')}, not {ours['scope']}"
+        yield f"its scope is {theirs.get('scope')}, not {ours['scope']}"
     others = {it.get("name"): it for it in theirs.get("versions") or ()}
     for version in ours["versions"]:
         other = others.get(version["name"])
@@ -50,7 +50,11 @@ def _fields(ours: Schema, theirs: Schema, path: str) -> Iterator[str]:
         missing = [it for it in ours.get("enum", ()) if it not in allowed]
         if missing or "enum" not in ours:
             said = ", ".join(map(str, missing))
-            yield f"{path}: no {said}" if missing else f"{path}: only {len(allowed)} values"
+            yield (
+                f"{path}: does not allow {said}"
+                if missing
+                else f"{path}: allows only {len(allowed)} values"
+            )
     properties = theirs.get("properties") or {}
     others = theirs.get("additionalProperties")
     for name, child in (ours.get("properties") or {}).items():

@@ -3,8 +3,8 @@
     python -m stromboli.shared.jobspec.crds.install
 
 The API server is configured as in every service (``STROM_KUBERNETES_...``). An existing definition
-may belong to another system, which continues to use it, so it is never overwritten. The tool prints
-what it lacks and exits with 1.
+may belong to another system, which continues to use it, so it is never overwritten. If existing
+definitions lack parts of ours, the tool prints these and exits with 1.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from stromboli.shared.runtime import settings
 
 
 class InstalledDefinition(msgspec.Struct, frozen=True):
-    """A definition after the installation. ``lacks``: the differences of one that existed
+    """A definition after the installation. ``lacks``: the parts that it lacks, if it existed
     before.
     """
 
@@ -47,7 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def install_missing(cluster: port.Cluster) -> tuple[InstalledDefinition, ...]:
-    """Create missing definitions; returns all of ours as they are now. Raises ExternalError."""
+    """Create missing definitions. Returns the result for each of our definitions. Raises
+    ExternalError."""
     found = []
     for document in crds.documents():
         name = document["metadata"]["name"]
@@ -71,8 +72,8 @@ async def _main() -> None:
     sys.stdout.writelines(f"{definition}\n" for definition in found)
     if any(definition.lacks for definition in found):
         sys.exit(
-            "Fields that a definition lacks are dropped from objects silently. Apply our "
-            "definitions yourself once the other system accepts them: charts/base/crds."
+            "Fields that a definition lacks are dropped from objects silently. Apply the "
+            "definitions in charts/base/crds yourself once the other system works with them."
         )
 
 

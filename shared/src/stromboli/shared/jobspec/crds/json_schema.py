@@ -1,4 +1,4 @@
-"""Translates a definition's schema into JSON Schema, which a fast library validates.
+"""Translates a definition's schema into JSON Schema, for validation by a fast library.
 
 The translation adds rules that the API server has outside the schema: unknown fields, which it
 would prune, are rejected (as in `kubectl`'s strict field validation), and metadata has a schema.
@@ -19,8 +19,8 @@ SAME = ("title", "type", "enum", "required", "oneOf", "pattern", *_BOUNDS)
 
 _TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
 
-# The CRD's schema does not cover metadata, but the API server validates it: the fields that users
-# write.
+# The CRD's schema does not cover metadata, which the API server validates separately. This schema
+# covers the fields of metadata that users write.
 _METADATA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -78,7 +78,7 @@ def compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Va
 
 
 def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema that rejects what the API server would reject or prune."""
+    """The JSON Schema that rejects all values that the API server would reject or prune."""
     translated = {key: value for key, value in schema.items() if key in SAME}
     if schema.get("x-kubernetes-int-or-string"):
         translated["type"] = ["integer", "string"]
@@ -94,7 +94,7 @@ def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _additional_properties(schema: Mapping[str, Any]) -> Any:
-    """The schema of members that are not named fields."""
+    """The schema of members other than the named fields."""
     if "additionalProperties" in schema:
         return _translate(schema["additionalProperties"])
     return bool(schema.get("x-kubernetes-preserve-unknown-fields"))

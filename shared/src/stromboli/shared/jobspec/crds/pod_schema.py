@@ -1,9 +1,9 @@
 """Strict decoding of pod templates against the pod schema of Kubernetes.
 
-The definitions keep unknown fields of pod templates, and an API server drops what it does not know
-when it creates the pod. A typo such as ``comand`` would go unnoticed until then. This module finds
-unknown fields and values of the wrong JSON type by the table ``pod_schema.json``, which
-``python -m tools.pod_schema`` generates from the Kubernetes client's models.
+The definitions preserve unknown fields of pod templates, and an API server drops unknown fields
+when the pod is created. So a typo such as ``comand`` would go unnoticed. This module finds unknown
+fields and values of the wrong JSON type with the table ``pod_schema.json``, which ``python -m
+tools.pod_schema`` generates from the Kubernetes client's models.
 
 Kubernetes never changes the type of a field, so a wrong type is always an error. A field that the
 table lacks may come from a Kubernetes version newer than the table: the caller decides between an
@@ -34,8 +34,9 @@ class _Finding(NamedTuple):
 
 
 def unknown_fields(document: Mapping[str, Any]) -> Iterator[Violation]:
-    """Each field of the pod templates and volume claims in a Job, JobTemplate, CronJob or JobFlow
-    that Kubernetes does not have, with the field that was probably meant. O(values)."""
+    """A violation for each field that Kubernetes does not have, in the pod templates and volume
+    claims of a Job, JobTemplate, CronJob or JobFlow. It suggests the field that was probably meant.
+    O(values)."""
     for path, type_name, value in _parts(document):
         for found in _walk(value, type_name, path):
             if found.is_unknown_field:
@@ -43,14 +44,15 @@ def unknown_fields(document: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def type_errors(value: Any, type_name: str, path: str) -> Iterator[Violation]:
-    """Each value below ``path`` whose JSON type is not the one that Kubernetes decodes."""
+    """A violation for each value below ``path`` whose JSON type is not the one that Kubernetes
+    decodes."""
     for found in _walk(value, type_name, path):
         if not found.is_unknown_field:
             yield found.violation
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """(path, type, value) of each part of a document that is Kubernetes' own type."""
+    """(path, type, value) of each part of a document that has a type of Kubernetes."""
     for path, spec in _job_specs(document):
         for index, task in enumerate(_list(spec.get("tasks"))):
             if isinstance(task, dict) and "template" in task:
@@ -61,7 +63,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _job_specs(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each job spec: of a Job or JobTemplate, below a CronJob's template, in a flow's patches."""
+    """The job specs of a document: of a Job or JobTemplate, in a CronJob's template, or in a
+    JobFlow's patches."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return
@@ -80,8 +83,9 @@ def _list(value: Any) -> list[Any]:
 
 
 def _walk(value: Any, type_name: str, path: str) -> Iterator[_Finding]:
-    """Findings below a value of a type of the table; ``[]`` and ``{}`` before its name mean a list
-    or a map of it, an empty name any value. Null is absent, as the API server has it."""
+    """Findings below a value of a type of the table; ``[]`` and ``{}`` before the type name mean a
+    list or a map of the type, an empty name any value. Null counts as absent, as in the API
+    server."""
     if value is None or not type_name:
         return
     if type_name.startswith("[]"):

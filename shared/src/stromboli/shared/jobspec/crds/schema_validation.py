@@ -1,7 +1,7 @@
 """Validates a document against its schema, and reports all violations in readable form.
 
-A library finds the errors; this module writes the messages. Each names the path, the value and what
-is expected.
+A library finds the errors; this module composes the messages. Each names the path, the value and
+the expected form.
 """
 
 import difflib
@@ -55,7 +55,7 @@ TYPES = {
 def _explain(
     error: jsonschema_rs.ValidationError, root: Mapping[str, Any], document: Any
 ) -> Iterator[Finding]:
-    """The findings of one error of the library: one, or one per unknown field."""
+    """The findings for one error of the library: one finding, or one for each unknown field."""
     schema = _at(root, error.schema_path[:-1])
     path = _with_keys(error.instance_path, document)
     match error.kind:
@@ -72,7 +72,7 @@ def _explain(
             if isinstance(error.instance, dict):  # otherwise its type is a separate error
                 choices = [name for choice in schema["oneOf"] for name in choice["required"]]
                 present = " and ".join(name for name in choices if name in error.instance)
-                reason = f"has {present}" if present else "has none of the alternatives"
+                reason = f"has {present}" if present else "has none of the alternative fields"
                 yield path, reason, f"expected exactly one of {', '.join(choices)}"
         case _:
             yield path, *_reason_and_expected(error, schema)
@@ -81,7 +81,7 @@ def _explain(
 def _reason_and_expected(
     error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """What is wrong at the path and what is expected there."""
+    """The violation at the path, and what is expected there."""
     value = error.instance
     shown = _show(value)
     match error.kind:
@@ -108,7 +108,7 @@ def _reason_and_expected(
 
 
 def suggested_field(name: str, known: Sequence[str]) -> str:
-    """The field that was probably meant, else the known fields."""
+    """A hint with the field that was probably meant or, without a similar one, the known fields."""
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {_show(close[0])}?"
@@ -116,7 +116,7 @@ def suggested_field(name: str, known: Sequence[str]) -> str:
 
 
 def _choose(value: Any, options: Sequence[Any]) -> str:
-    """The choices, and the one that was probably meant."""
+    """A hint with the allowed values and the one that was probably meant."""
     texts = [option for option in options if isinstance(option, str)]
     guess = isinstance(value, str) and len(options) > 1
     close = difflib.get_close_matches(value, texts, n=1) if guess else []
@@ -141,18 +141,18 @@ def _expected_type(schema: Any) -> str:
 
 
 def _describe(value: Any) -> str:
-    """The value with its type, for a mismatch of types."""
+    """The reason of a type mismatch: the value with its type."""
     if isinstance(value, bool | int | float | str):
         return f"{_show(value)} is {type_name(value)}"
     return f"is {type_name(value)}"
 
 
 def type_name(value: Any) -> str:
-    """The JSON type of a value, with its article."""
+    """The JSON type of a value as text with an article, such as ``an integer``."""
     match value:
         case None:
             return "null"
-        case bool():  # before int: a bool is one
+        case bool():  # before int, since bool is a subclass
             return "a boolean"
         case int():
             return "an integer"
@@ -188,7 +188,7 @@ def join_path(path: str, name: str) -> str:
 
 
 def _with_keys(path: Path, document: Any) -> list[str | int]:
-    """The path with keys as text: the library converts keys of digits to numbers."""
+    """The path with keys as text; the library converts keys that consist of digits to numbers."""
     keys: list[str | int] = []
     at = document
     for part in path:

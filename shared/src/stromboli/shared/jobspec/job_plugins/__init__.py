@@ -1,7 +1,7 @@
-"""Job plugins: what a job requests for its pods, by name.
+"""Job plugins: named extensions that a job requests for its pods and objects.
 
-Admission and the controller load plugins by this module, so every plugin that is admitted can be
-executed.
+Admission and the controller both load plugins with this module, so the controller can execute every
+plugin that admission accepts.
 """
 
 import importlib.metadata
@@ -45,9 +45,10 @@ BUILT_IN: Plugins = {
     "ray": ray.Ray(),
     "hcclrank": hcclrank.Hcclrank(),
 }
-"""Plugins that are part of Stromboli. ``hcclrank`` reads what ``pytorch`` wrote."""
+"""Plugins that are part of Stromboli. ``hcclrank`` comes after ``pytorch``, since it reads the rank
+that ``pytorch`` sets."""
 _NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
-"""Plugins whose pods find each other by name."""
+"""Plugins whose pods connect to each other by DNS name, and so require ``svc``."""
 
 
 def with_required_plugins(
@@ -65,8 +66,8 @@ def with_required_plugins(
 def load() -> Plugins:
     """All plugins of this process: the built-in ones, then those of other packages by name.
 
-    Raises TypeError for an entry point that is not a ``Plugin`` and ValueError for one with the
-    name of a built-in plugin: failing at start is better than an incomplete service.
+    Raises TypeError for an entry point that is not a ``Plugin``, and ValueError for one with the
+    name of a built-in plugin, since failing at start is better than running without a plugin.
     """
     others: dict[str, Plugin] = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):

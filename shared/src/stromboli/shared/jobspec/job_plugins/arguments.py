@@ -15,7 +15,7 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 class Arguments(msgspec.Struct, frozen=True):
     """Parsed arguments. ``fault``: the error that ended parsing, or empty; values before it are
-    valid. ``ignored``: arguments that the plugin does not have (other versions may).
+    valid. ``ignored``: arguments that the plugin does not have, but another version may have.
     """
 
     values: dict[str, Value]
@@ -24,7 +24,8 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 def read(arguments: Sequence[str], defaults: Mapping[str, Value]) -> Arguments:
-    """The values. An unknown argument is skipped with its apparent value."""
+    """Parse arguments. An unknown argument is skipped, together with the value that seems to follow
+    it."""
     values = dict(defaults)
     rest, ignored = list(arguments), list[str]()
     fault = ""

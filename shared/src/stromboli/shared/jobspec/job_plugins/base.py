@@ -41,35 +41,37 @@ class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plugin:
-    """The base class, which adds nothing; plugins override what they need. Every task has a
-    name.
+    """The base class of plugins. Its methods add nothing; plugins override those that they need.
+    Every task of a job that plugins receive has a name.
     """
 
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
     """Argument -> default value, whose type is the type of the argument."""
 
     def asked(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """The values of all arguments: those parsed before an error, else the defaults."""
+        """The values of all arguments: as given or, if not given or after a parse error, the
+        defaults."""
         return flags.read(arguments, self.defaults).values
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """What is wrong with the arguments; empty if they are valid. A job that bypassed admission
+        """Why the arguments are invalid; empty if they are valid. A job that bypassed admission
         runs with the values parsed before the error.
         """
         return flags.read(arguments, self.defaults).fault
 
     def warning(self, arguments: Sequence[str]) -> str:
-        """Which arguments have no effect, or empty: they may belong to another version."""
+        """A warning about arguments that have no effect, which may belong to another version; empty
+        if there are none."""
         ignored = flags.read(arguments, self.defaults).ignored
         known = ", ".join(sorted(self.defaults)) or "none"
-        return f"{', '.join(ignored)} ignored: unknown; known are {known}" if ignored else ""
+        return f"{', '.join(ignored)} ignored as unknown; known are {known}" if ignored else ""
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """Why no pod of this job can be created, or empty."""
+        """Why no pod of this job can be created; empty if pods can."""
         return ""
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterable[PluginObject]:
-        """The additional objects."""
+        """The additional objects for the job."""
         return ()
 
     def mutate_pod(
@@ -79,7 +81,7 @@ class Plugin:
 
 
 def containers(pod: Pod) -> Iterator[dict[str, Any]]:
-    """Init containers and containers."""
+    """All containers of a pod: init containers, then main containers."""
     yield from pod["spec"].get("initContainers") or ()
     yield from main_containers(pod)
 
@@ -90,7 +92,7 @@ def main_containers(pod: Pod) -> Iterator[dict[str, Any]]:
 
 
 def add_env(container: dict[str, Any], variables: Sequence[dict[str, Any]]) -> None:
-    """Append variables; of duplicate names the last one is effective."""
+    """Append environment variables; if a name occurs twice, the last one is effective."""
     container["env"] = [*(container.get("env") or ()), *variables]
 
 
@@ -113,7 +115,7 @@ def mount(container: dict[str, Any], volume: str, path: str, **more: str) -> Non
 
 
 def add_volume(pod: Pod, volume: dict[str, Any]) -> None:
-    """Append a volume to the pod."""
+    """Add a volume to the pod."""
     pod["spec"]["volumes"] = [*(pod["spec"].get("volumes") or ()), volume]
 
 
@@ -123,5 +125,5 @@ def task_named(job: Job, name: str) -> TaskSpec | None:
 
 
 def pods_of(job: Job) -> dict[str, str]:
-    """Labels that exactly the job's pods have."""
+    """Labels that select all pods of the job and no others."""
     return {keys.JOB_NAME: job.metadata.name, keys.JOB_NAMESPACE: job.metadata.namespace}

@@ -1,4 +1,4 @@
-"""Plugin ``env``: sets the task index in the environment of every container."""
+"""Plugin ``env``: sets environment variables with the task index in every container."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ TASK_INDEX = ("VK_TASK_INDEX", "VC_TASK_INDEX")
 
 
 class Env(base.Plugin):
-    """Sets both variables of the task index in containers and init containers."""
+    """Sets both variables with the task index in containers and init containers."""
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """None: the plugin takes no arguments and ignores any."""
+        """Always empty: the plugin has no arguments and ignores any."""
         return ""
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add the index."""
+        """Add the variables to all containers."""
         variables = [base.variable(name, index) for name in TASK_INDEX]
         for container in base.containers(pod):
             base.add_env(container, variables)

@@ -1,4 +1,4 @@
-"""Plugin ``hcclrank``: the rank of an Ascend process group, as an annotation of each pod."""
+"""Plugin ``hcclrank``: annotates each pod with its rank in an Ascend process group."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -11,7 +11,8 @@ RANK_INDEX = "hccl/rankIndex"
 
 
 class Hcclrank(base.Plugin):
-    """Runs after ``pytorch``, so that a rank set by that plugin is used."""
+    """Annotates each pod with its rank. Runs after ``pytorch``, so that it uses a rank set by that
+    plugin."""
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker"}
 

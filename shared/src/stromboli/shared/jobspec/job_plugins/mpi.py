@@ -1,5 +1,5 @@
-"""Plugin ``mpi``: gives the master the addresses of its workers; plugin ``ssh`` provides the
-logins.
+"""Plugin ``mpi``: gives the master the addresses of its workers, to which it logs in by the plugin
+``ssh``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Mpi(base.Plugin):
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """A job without a master task: no process would start the workers."""
+        """Why no pod can be created: the job has no master task to start the workers."""
         master = self.asked(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""

@@ -27,7 +27,8 @@ class Pytorch(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add port and variables to the containers of every task; nothing if there is no master."""
+        """Add the port and the variables to the containers of every task; no effect without a
+        master task."""
         asked = self.asked(arguments)
         master = base.task_named(job, asked["master"])
         if master is None:

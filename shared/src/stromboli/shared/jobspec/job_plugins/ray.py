@@ -1,4 +1,4 @@
-"""Plugin ``ray``: a Ray cluster of a head task and a worker task."""
+"""Plugin ``ray``: starts a Ray cluster from a head task and a worker task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -27,7 +27,8 @@ class Ray(base.Plugin):
     }
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """A job without a head task: workers would have no cluster to join."""
+        """Why no pod can be created: the job has no head task, so workers would have no cluster to
+        join."""
         head = self.asked(arguments)["head"]
         if base.task_named(job, head) is not None:
             return ""
@@ -72,7 +73,8 @@ class Ray(base.Plugin):
 
 
 def _expose(container: dict[str, Any], name: str, port: int) -> None:
-    """Give the port the name that the Service refers to, in addition to other names."""
+    """Add a port with the name that the Service refers to, even if the number already has other
+    names."""
     wanted = {"name": name, "containerPort": port}
     others = [it for it in container.get("ports") or () if it.get("name") != name]
     found = [it for it in container.get("ports") or () if wanted.items() <= it.items()]

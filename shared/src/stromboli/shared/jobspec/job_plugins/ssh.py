@@ -1,7 +1,7 @@
 """Plugin ``ssh``: passwordless ssh logins between the pods of a job.
 
-One key pair per job is stored in the Secret ``<job>-ssh``, created once and kept over restarts; the
-host list beside it is updated when the job is scaled.
+One key pair per job is stored in the Secret ``<job>-ssh``. It is created once and kept over
+restarts; the host list in the Secret is updated when the job is scaled.
 """
 
 import base64
@@ -24,7 +24,8 @@ PRIVATE_KEY, PUBLIC_KEY, AUTHORIZED_KEYS, CONFIG = (
 
 
 class Ssh(base.Plugin):
-    """A Secret with keys and configuration, mounted in ssh's configuration directory."""
+    """Creates a Secret with keys and configuration, and mounts it as ssh's configuration
+    directory."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "ssh-key-file-path": USUAL_PATH,
@@ -34,11 +35,11 @@ class Ssh(base.Plugin):
     }
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """Also reports an incomplete key pair and an invalid port."""
+        """As in the base class; also reports an incomplete key pair and an invalid port."""
         found = super().problem(arguments)
         asked = self.asked(arguments)
         if not found and bool(asked["ssh-private-key"]) != bool(asked["ssh-public-key"]):
-            found = "give both ssh-private-key and ssh-public-key, or neither"
+            found = "set both ssh-private-key and ssh-public-key, or neither"
         if not found and not 0 < asked["ssh-port"] < 65536:
             found = f"ssh-port={asked['ssh-port']}: a port is 1 to 65535"
         return found
@@ -63,8 +64,8 @@ class Ssh(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Mount the files. ssh rejects a private key of root that others may read; a container that
-        runs as another user must be able to read it.
+        """Mount the files with suitable modes: ssh rejects a private key of root that others may
+        read, while a container that runs as another user must be able to read it.
         """
         path = self.asked(arguments)["ssh-key-file-path"] or USUAL_PATH
         name = secret_name(job)
@@ -80,7 +81,7 @@ class Ssh(base.Plugin):
 
 
 def secret_name(job: Job) -> str:
-    """``<job>-ssh``."""
+    """The name of the Secret: ``<job>-ssh``."""
     return f"{job.metadata.name}-ssh"
 
 

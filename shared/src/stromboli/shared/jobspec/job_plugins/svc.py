@@ -16,7 +16,7 @@ MOUNT_PATH = "/etc/volcano"
 
 
 class Svc(base.Plugin):
-    """Creates Service, host lists and network policy."""
+    """Creates the Service, the ConfigMap with host lists, and the NetworkPolicy."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "publish-not-ready-addresses": False,
@@ -62,7 +62,7 @@ class Svc(base.Plugin):
 
 
 def config_map_name(job: Job) -> str:
-    """``<job>-svc``."""
+    """The name of the ConfigMap: ``<job>-svc``."""
     return f"{job.metadata.name}-svc"
 
 

@@ -1,4 +1,5 @@
-"""Plugin ``tensorflow``: sets ``TF_CONFIG``, which describes the cluster to TensorFlow."""
+"""Plugin ``tensorflow``: sets ``TF_CONFIG``, from which TensorFlow reads the cluster's
+addresses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,14 +14,14 @@ ROLES = ("ps", "worker", "chief", "evaluator")
 
 
 class Tensorflow(base.Plugin):
-    """Arguments map TensorFlow's roles to tasks."""
+    """Sets ``TF_CONFIG`` in all containers. Arguments map TensorFlow's roles to tasks."""
 
     defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add ``TF_CONFIG``; a single process needs none."""
+        """Add ``TF_CONFIG``; no effect for a job with a single pod."""
         if len(job.spec.tasks) == 1 and job.spec.tasks[0].replicas == 1:
             return
         asked = self.asked(arguments)

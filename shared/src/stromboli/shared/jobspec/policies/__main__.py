@@ -1,4 +1,4 @@
-"""Generates the policies after an edit of the rules.
+"""Generates the policy manifests from `rules`.
 
     python -m stromboli.shared.jobspec.policies [--check]
 
@@ -18,7 +18,7 @@ if sys.argv[1:] == ["--check"]:
     ]
     if stale:
         sys.exit(
-            f"not up to date: {', '.join(stale)}; run python -m stromboli.shared.jobspec.policies"
+            f"out of date: {', '.join(stale)}; run python -m stromboli.shared.jobspec.policies"
         )
 else:
     for path, text in TEXTS.items():

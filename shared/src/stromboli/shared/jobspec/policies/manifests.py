@@ -1,4 +1,4 @@
-"""The policies and their bindings as manifests, and the files that contain them."""
+"""Builds the manifests of the policies and their bindings, and the files that contain them."""
 
 import json
 import pathlib
@@ -37,7 +37,7 @@ _NAMED_AT: dict[Kind[Any], str] = {
 }
 """The field in which an object names its scheduler."""
 _ONE_LINE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
-"""Kinds that are validated on creation only: other components change them later."""
+"""Kinds that are validated on creation only, since other components change them later."""
 
 
 class _Writer(yaml.SafeDumper):
@@ -133,7 +133,7 @@ def _match_conditions(
 
 
 def not_created_for_a_job(service_accounts: Sequence[str]) -> str:
-    """The condition that an object is not a child of a job, as our services create it."""
+    """The CEL condition that an object is not a child object of a job that our services created."""
     spared = (
         "object.?metadata.?ownerReferences.orValue([])"
         f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
@@ -160,7 +160,8 @@ def _permission(
     scheduler_names: Sequence[str],
     service_accounts: Sequence[str],
 ) -> Document:
-    """The policy that is evaluated once for each queue or priority class, its parameter."""
+    """The policy on permissions, which is evaluated once for each queue or priority class as its
+    parameter."""
     return _document(
         f"{plural}-{kind.plural}.stromboli.sh",
         {
@@ -190,7 +191,7 @@ def _queues_that_stay() -> Document:
 
 
 def _changed(plural: str) -> list[Document]:
-    """The match condition that a change affects a validated field."""
+    """The match condition that an update changes a validated field."""
     condition = rules.CONDITIONS.get(plural)
     return [{"name": "changed", "expression": condition}] if condition else []
 
@@ -207,7 +208,7 @@ def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
     default = "default-scheduler" if is_pod else ""
     named = f"{_NAMED_AT[kind]}.orValue('{default}') in {names}"
     expression = f"object.{named}"
-    if not is_pod:  # an object of ours must not be moved to another scheduler
+    if not is_pod:  # our objects must not be moved to another scheduler
         expression += f" || (oldObject != null && oldObject.{named})"
     return [{"name": "ours", "expression": expression}]
 

@@ -1,8 +1,8 @@
 """The permissions of queues and priority classes, and the submitter's name, in CEL.
 
 ``validation.permissions`` defines their meaning. A policy is evaluated once for each Queue or
-PriorityClass, which is its parameter; of an update only the added references are checked. Our
-services, known by their user names, write on behalf of the submitter that the object records.
+PriorityClass, which is its parameter. In an update only added references are checked. Our services,
+identified by their user names, write on behalf of the submitter that the object records.
 """
 
 import json
@@ -19,7 +19,7 @@ _AT = {
     kinds.POD_GROUPS.plural: "?spec",
     kinds.CRON_JOBS.plural: "?spec.?jobTemplate.?spec",
 }
-"""The field in which an object names its queue, and its priority class."""
+"""The fields in which an object names its queue and its priority class."""
 USING = tuple(_AT)
 SUBMITTED = (*_AT, kinds.JOB_FLOWS.plural)
 """Kinds whose submitter is recorded."""
@@ -43,7 +43,7 @@ def _is_service(accounts: Sequence[str]) -> str:
 
 
 def _used(plural: str, kind: Kind[Any], of: str) -> str:
-    """A list of the queues or priority classes that an object names."""
+    """The CEL expression for the list of queues or priority classes that an object names."""
     at = f"{of}.{_AT[plural]}"
     if kind == kinds.QUEUES:
         default = "'default'" if plural != kinds.POD_GROUPS.plural else "''"
@@ -58,7 +58,7 @@ def _used(plural: str, kind: Kind[Any], of: str) -> str:
 
 
 def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Document]:
-    """The variables that determine whether an object may use the parameter."""
+    """The CEL variables that determine whether an object may use the parameter."""
     lists = {
         "namespaces": keys.ALLOWED_NAMESPACES,
         "users": keys.ALLOWED_USERS,
@@ -84,7 +84,7 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
 
 
 def validation(plural: str, kind: Kind[Any]) -> Document:
-    """The rule that an object uses the parameter only with permission."""
+    """The rule that an object may refer to the parameter only with permission."""
     word, field = ("queue", "queue") if kind == kinds.QUEUES else ("priority class", "priority")
     path = f"{_AT[plural].replace('?', '')}.{'queue' if field == 'queue' else 'priorityClassName'}"
     return {

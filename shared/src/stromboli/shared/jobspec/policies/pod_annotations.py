@@ -1,4 +1,4 @@
-"""The policy that only our services write the annotations by which a decision marks its pods.
+"""The policy that only our services may write the annotations that decisions set on pods.
 
 The id of a decision on a pod proves that the decision was executed (``keys.DECISION``), so a
 service that creates pods with their nodes relies on this policy. ``shortcoming`` detects a cluster
@@ -13,7 +13,7 @@ from typing import Any
 from stromboli.shared import keys
 
 NAME = "pod-annotations.stromboli.sh"
-"""Of the policy and of its binding."""
+"""The name of the policy and of its binding."""
 RESERVED = (
     keys.DECISION,
     keys.DEVICES,
@@ -27,7 +27,7 @@ _RULE = {
     "apiGroups": [""],
     "apiVersions": ["v1"],
     "operations": ["CREATE", "UPDATE"],
-    # A Binding writes its annotations on the pod, and a status update may change those of the pod.
+    # A Binding writes its annotations to the pod, and a status update may change annotations.
     "resources": ["pods", "pods/binding", "pods/status"],
 }
 _OTHERS = "not-a-service"
@@ -86,11 +86,11 @@ def _validations() -> list[Document]:
 
 
 def shortcoming(policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | None) -> str:
-    """Why these objects of a cluster do not protect the annotations; empty if they do. Which
-    accounts the policy spares is not checked."""
+    """Why the policy and binding of a cluster do not protect the annotations; empty if they do. The
+    accounts that the policy exempts are not checked."""
     if policy is None or binding is None:
         kind = "ValidatingAdmissionPolicy" if policy is None else "ValidatingAdmissionPolicyBinding"
-        return f"there is no {kind} {NAME}"
+        return f"the {kind} {NAME} does not exist"
     if not _is_whole(policy.get("spec") or {}):
         return f"the ValidatingAdmissionPolicy {NAME} is not the one of this version"
     spec = binding.get("spec") or {}
@@ -101,7 +101,7 @@ def shortcoming(policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | N
 
 
 def _is_whole(spec: Mapping[str, Any]) -> bool:
-    """Whether the policy rejects what ours rejects, apart from the accounts that it spares."""
+    """Whether the policy rejects the same requests as ours, apart from exempt accounts."""
     constraints = spec.get("matchConstraints") or {}
     covers = any(
         all(set(wanted) <= set(rule.get(field) or ()) for field, wanted in _RULE.items())
@@ -123,6 +123,6 @@ def _is_whole(spec: Mapping[str, Any]) -> bool:
 
 
 def _is_narrowed(match: Mapping[str, Any]) -> bool:
-    """Whether selectors or exclusions leave out some requests."""
+    """Whether selectors or exclusions exempt some requests."""
     fields = ("namespaceSelector", "objectSelector", "excludeResourceRules", "resourceRules")
     return any(match.get(field) for field in fields)

@@ -1,9 +1,10 @@
-"""The rules in CEL: each is an expression of a list of messages, empty for a valid object.
+"""The validation rules in CEL. Each is an expression whose value is a list of messages, empty for a
+valid object.
 
-A message is ``path: reason``, as everywhere. CEL has no list index, so a task is identified by its
-name: ``spec.tasks[work].minAvailable``. Rules that need other objects (queues), positions in a
-cycle, whole pod templates or the time zone database are not here; the controller checks them later.
-Language and libraries: Kubernetes 1.30 and later.
+A message is ``path: reason``, as in Python. CEL's macros have no list index, so a task is
+identified by its name: ``spec.tasks[work].minAvailable``. Rules that need other objects (queues),
+positions in a cycle, whole pod templates or the time zone database are not here; the controller
+checks them later. Language and libraries: Kubernetes 1.30 and later.
 """
 
 import json
@@ -18,7 +19,7 @@ from stromboli.shared.jobspec import job_plugins, policy_event_names
 from stromboli.shared.jobspec.validation import cron_jobs, policies, user_commands
 
 Rules = dict[str, str]
-"""Name of a variable -> expression of a list of messages."""
+"""Name of a CEL variable -> expression whose value is a list of messages."""
 CHANGEABLE = frozenset(
     {
         "activeDeadlineSeconds",
@@ -38,8 +39,8 @@ def _list(values: Iterable[str]) -> str:
 
 
 def _tiers(topology: str) -> str:
-    """An expression of what is wrong with the tiers of an existing networkTopology; empty for
-    nothing.
+    """An expression for the violation of the tiers of an existing networkTopology; its value is
+    empty for valid tiers.
     """
     number, name = (
         f"has({topology}.highestTierAllowed)",
@@ -53,12 +54,14 @@ def _tiers(topology: str) -> str:
 
 
 def _when(condition: str, text: str) -> str:
-    """A list of one message if the condition holds."""
+    """An expression for a list with the message ``text`` if the condition holds, else an empty
+    list."""
     return f"{condition} ? [{text}] : []"
 
 
 def _policy_rules(where: str, path: str) -> list[str]:
-    """What is wrong with a list of lifecycle policies; both arguments are expressions."""
+    """Expressions for the violations of a list of lifecycle policies; both arguments are
+    expressions."""
     events = "((has(p.event) && p.event != '' ? [p.event] : []) + (has(p.events) ? p.events : []))"
     others = events.replace("p.", "q.")
     said = [
@@ -67,11 +70,11 @@ def _policy_rules(where: str, path: str) -> list[str]:
         ("has(p.exitCode) && p.exitCode == 0", "exit code 0 is success"),
         (
             f"{events}.exists(e, !(e in {_list(policy_event_names.ACCEPTED)}))",
-            f"an event is none of {', '.join(policy_event_names.ACCEPTED)}",
+            f"an event is not one of {', '.join(policy_event_names.ACCEPTED)}",
         ),
         (
             f"!has(p.action) || !(p.action in {_list(policies.ACTIONS)})",
-            f"the action is none of {', '.join(policies.ACTIONS)}",
+            f"the action is not one of {', '.join(policies.ACTIONS)}",
         ),
         (
             f"{events}.exists(e, {where}.filter(q, e in {others}).size() > 1)",
@@ -84,7 +87,7 @@ def _policy_rules(where: str, path: str) -> list[str]:
         ),
         (
             f"'*' in {events} && {where}.exists(q, {others}.exists(e, e != '*'))",
-            "event * beside other events",
+            "event * together with other events",
         ),
     ]
     return [
@@ -103,7 +106,7 @@ def _of_jobs() -> Rules:
     tasks = "variables.tasks"
     path = "'spec.tasks[' + t.?name.orValue('') + ']"
     replicas = "t.?replicas.orValue(0)"
-    # The indexes of an array are not parsed here: any with at most one digit has the shortest name.
+    # The indexes of an array are not parsed here; the check assumes an index of one digit.
     highest = f"({replicas} > 0 && !has(object.spec.array) ? {replicas} - 1 : 0)"
     partition = "has(t.partitionPolicy)"
     whole = "t.partitionPolicy.totalPartitions * t.partitionPolicy.partitionSize"
@@ -149,10 +152,10 @@ def _of_jobs() -> Rules:
         f".map(t, {path}.partitionPolicy.networkTopology: '"
         f" + {_tiers('t.partitionPolicy.networkTopology')})",
         "partitions": f"{tasks}.filter(t, {partition} && {replicas} != {whole})"
-        f".map(t, {path}.replicas: no whole partitions')",
+        f".map(t, {path}.replicas: not a whole number of partitions')",
         "partitionsAtLeast": f"{tasks}.filter(t, {partition} && has(t.minAvailable)"
         f" && {least} > 0 && t.minAvailable != {least})"
-        f".map(t, {path}.minAvailable: no whole partitions')",
+        f".map(t, {path}.minAvailable: not a whole number of partitions')",
         "policies": " + ".join(_policy_rules("variables.policies", "'spec.policies'")),
         "taskPolicies": f"{tasks}.map(t, ({of_tasks}).join('; ')).filter(m, m != '')",
         "plugins": "has(object.spec.plugins) ? object.spec.plugins"
@@ -193,7 +196,7 @@ def _of_queues() -> Rules:
     broken = [
         f"{held}.filter(r, !(r in ['cpu', 'memory', 'ephemeral-storage'])"
         f" && !quantity(string({held}[r])).isInteger())"
-        f".map(r, 'spec.{field}.' + r + ': is not whole')"
+        f".map(r, 'spec.{field}.' + r + ': is not a whole number')"
         for field, held in amounts.items()
     ]
     hierarchy = f"object.metadata.?annotations[?'{keys.HIERARCHY}'].orValue('')"
@@ -223,12 +226,12 @@ def _of_queues() -> Rules:
         ),
         "parent": _when(
             "object.spec.?parent.orValue('') == object.metadata.name",
-            "'spec.parent: is the queue itself'",
+            "'spec.parent: a queue cannot be its own parent'",
         ),
         **{
             f"root{field.title()}": _when(
                 f"{root}object.spec.?{field} != oldObject.spec.?{field}",
-                f"'spec.{field}: the resources of the root are those of the cluster'",
+                f"'spec.{field}: the resources of the root queue are those of the cluster'",
             )
             for field in ("capability", "deserved", "guarantee")
         },
@@ -307,19 +310,20 @@ def _of_commands() -> Rules:
     )
     return {
         "target": _when(
-            "!has(object.target) || object.target.?name.orValue('') == ''", "'target: no target'"
+            "!has(object.target) || object.target.?name.orValue('') == ''",
+            "'target: a target is required'",
         ),
         "kind": _when(
             f"has(object.target) && !(object.target.kind in {kinds_known})",
-            "'target.kind: takes no commands'",
+            "'target.kind: this kind of object has no commands'",
         ),
         "version": _when(
             f"has(object.target) && object.target.kind in {kinds_known} && !({ours})",
-            "'target.apiVersion: takes no commands'",
+            "'target.apiVersion: objects of this version have no commands'",
         ),
         "action": _when(
             f"has(object.target) && ({ours}) && !({known})",
-            "'action: is not an action on such an object'",
+            "'action: is not supported for this kind of object'",
         ),
     }
 
@@ -341,7 +345,7 @@ VARIABLES: dict[str, Rules] = {
     kinds.JOB_FLOWS.plural: {"flows": "object.?spec.?flows.orValue([])"},
     kinds.CRON_JOBS.plural: {"schedule": "object.?spec.?schedule.orValue('')"},
 }
-"""Variables that the rules of a kind share; evaluated lazily, once."""
+"""CEL variables that the rules of a kind share. Each is evaluated lazily and once."""
 
 _QUEUE_SAYS = [
     *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
@@ -351,8 +355,8 @@ CONDITIONS: dict[str, str] = {
     kinds.QUEUES.plural: "oldObject == null || "
     + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
 }
-"""Plural of a kind -> the condition under which its rules are evaluated. The labels and status of
-an invalid queue may change.
+"""Plural of a kind -> the condition under which its rules are evaluated. So the labels and the
+status of an invalid queue may be changed.
 """
 
 RULES: dict[str, Rules] = {

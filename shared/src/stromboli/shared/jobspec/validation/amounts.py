@@ -1,4 +1,4 @@
-"""Amounts of resources, as queues and containers state them."""
+"""Validation of resource amounts in queues and containers."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from stromboli.shared.messages.admission import Violation
 
 
 def violations(path: str, name: str, text: str | int | float) -> Iterator[Violation]:
-    """What is wrong with the amount ``text`` of the resource ``name`` at ``path``: no quantity,
-    negative, or a part of a resource that is counted."""
+    """Violations of the amount ``text`` of the resource ``name`` at ``path``: an invalid quantity,
+    a negative one, or a fraction of a resource that comes in whole units."""
     try:
         value = units.quantity(text)
     except ValueError as error:
@@ -19,5 +19,7 @@ def violations(path: str, name: str, text: str | int | float) -> Iterator[Violat
         yield Violation(path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more")
     elif naming.is_counted(name) and value % 1:
         yield Violation(
-            path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
+            path=f"{path}.{name}",
+            reason=f"{text} is not a whole number",
+            expected="use whole units",
         )

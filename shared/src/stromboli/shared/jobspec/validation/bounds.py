@@ -1,4 +1,4 @@
-"""Size limits of objects: checked first, so that every later rule takes milliseconds.
+"""Size limits of objects. They are checked first, so that every later rule takes milliseconds.
 
 An object of 1.5 MB, etcd's limit, can contain half a million values, whose defaults, rules and
 messages would take admission 10 s and more. Each limit is far above real use.
@@ -12,46 +12,49 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
 MAX_VALUES = 50_000
-"""Values of one object: validated within half a second if all are invalid. The schema validator
-finds every error before it reports one, and holds the interpreter's lock.
+"""Maximum number of values in one object, which are validated within half a second even if all are
+invalid. The schema validator finds all errors before it reports one, and holds the GIL meanwhile.
 """
 MAX_TASKS = 1_000
-"""Tasks of a job. The replicas of a task are limited elsewhere."""
+"""Maximum number of tasks of a job. The replicas are limited in ``jobs``."""
 MAX_CONTAINERS = 100
-"""Containers of a pod, and init containers."""
+"""Maximum number of containers of a pod, and of its init containers."""
 MAX_PLUGINS = 100
-"""Job plugins of a job."""
+"""Maximum number of job plugins of a job."""
 MAX_ARGUMENTS = 10_000
-"""Items of one container's command and args, or of one job plugin's arguments."""
+"""Maximum number of items in a container's command or args, or in a job plugin's arguments."""
 MAX_VARIABLES = 2_000
-"""Entries of one container's env; envFrom reads more from a ConfigMap."""
+"""Maximum number of entries in a container's env; envFrom can read more from a ConfigMap."""
 TOO_DEEP = Violation(
     path="",
-    reason="is nested too deeply to be read",
-    expected=f"at most {patch.MAX_DEPTH} objects and lists within each other",
+    reason="is nested too deeply",
+    expected=f"at most {patch.MAX_DEPTH} levels of objects and lists",
 )
 
 
 def violations(document: Document) -> tuple[Violation, ...]:
-    """The exceeded limits, at most a few. O(values), without recursion."""
+    """Violations of the limits, at most a few. O(values), without recursion."""
     levels, values = _measured(document)
     if levels > patch.MAX_DEPTH:
         return (TOO_DEEP,)
     if values > MAX_VALUES:
         why = f"has more than {MAX_VALUES} values"
-        return (Violation(path="", reason=why, expected="several objects, or replicas of a task"),)
+        return (
+            Violation(path="", reason=why, expected="use several objects, or replicas of a task"),
+        )
     return tuple(
         violation for path, spec in _job_specs(document) for violation in _of_job(spec, path)
     )
 
 
 def count_values(document: Any) -> int:
-    """The number of values of an object, counted up to one more than the limit."""
+    """The number of values in an object; counting stops at one more than the limit."""
     return _measured(document)[1]
 
 
 def _measured(document: Any) -> tuple[int, int]:
-    """Depth and number of values, counted until one of them exceeds its limit."""
+    """The depth and the number of values of a document, counted until one of them exceeds its
+    limit."""
     level: list[Any] = [document]
     levels = count = 0
     while level and levels <= patch.MAX_DEPTH and count <= MAX_VALUES:
@@ -68,7 +71,7 @@ def _measured(document: Any) -> tuple[int, int]:
 
 
 def _job_specs(document: Document) -> Iterator[tuple[str, Document]]:
-    """Possible job specs: of a job or its template, or within a CronJob."""
+    """The parts that may be job specs: of a job or a job template, or within a CronJob."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return

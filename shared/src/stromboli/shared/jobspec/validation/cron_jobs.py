@@ -1,4 +1,4 @@
-"""Validation of CronJobs; schedules: ``shared.formats.cron``."""
+"""Validation of CronJobs. Schedules are validated by ``shared.formats.cron``."""
 
 import re
 import zoneinfo
@@ -13,18 +13,19 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
 MAX_NAME_LENGTH = 52
-"""Its jobs are named ``<name>-<minute>``, eleven characters more, and pod names are longer
-still.
+"""Maximum length of a CronJob's name: its jobs are named ``<name>-<minute>``, which has up to
+eleven characters more, and pod names are longer still.
 """
 SOME_TIME = "-29345775"
-"""A typical suffix of its jobs' names; jobs due twice within a minute have two more digits."""
+"""A typical suffix of the names of a CronJob's jobs; a schedule with times within a minute has two
+more digits."""
 _ZONE_PART = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
 SCHEDULE_EXPECTED = 'five fields such as "*/5 * * * *", or one of @hourly, @daily, @every 1h30m'
-ZONE_EXPECTED = "a name of the time zone database such as Europe/Berlin, or leave it out"
+ZONE_EXPECTED = "use a name of the time zone database such as Europe/Berlin, or leave it out"
 
 
 def violations(made: CronJob) -> Iterator[Violation]:
-    """All violations of a CronJob, without those of its template."""
+    """All violations of a CronJob, except those of its job template."""
     yield from _of_name(made)
     if reason := cron.problem(made.spec.schedule):
         yield Violation(path="spec.schedule", reason=reason, expected=SCHEDULE_EXPECTED)
@@ -49,7 +50,7 @@ def _of_name(made: CronJob) -> Iterator[Violation]:
 
 
 def job_of(made: CronJob) -> Document:
-    """A job as the CronJob creates it; with a placeholder name if its own is invalid."""
+    """A job as the CronJob creates it, with a placeholder name if the CronJob's name is invalid."""
     template = made.spec.job_template
     metadata = {
         "name": "job" if any(_of_name(made)) else f"{made.metadata.name}{SOME_TIME}",

@@ -36,7 +36,7 @@ def of_job(
     if spec.min_available == 0:
         is_array = spec.array is not None
         total = sum(_default_min_available(task, is_array=is_array) for task in spec.tasks)
-        if total >= 0:  # otherwise a negative number of replicas would be reported here, too
+        if total >= 0:  # negative replicas are reported by another rule
             additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
     notes = {}
@@ -46,7 +46,7 @@ def of_job(
 
 
 def min_available(task: batch.TaskSpec) -> int:
-    """The task's minAvailable, or its default."""
+    """The task's minAvailable; the default, if it is not set."""
     if task.min_available is not None:
         return task.min_available
     partition = task.partition_policy
@@ -56,7 +56,8 @@ def min_available(task: batch.TaskSpec) -> int:
 
 
 def _default_min_available(task: batch.TaskSpec, *, is_array: bool) -> int:
-    """An array is not a gang by default: its indexes are independent of each other."""
+    """The default minAvailable of a task: all replicas, but 1 for an array, whose indexes are
+    independent of each other."""
     if is_array and task.min_available is None:
         return min(1, task.replicas)
     return min_available(task)

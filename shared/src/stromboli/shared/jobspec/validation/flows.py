@@ -12,7 +12,7 @@ from stromboli.shared.messages.admission import Violation
 
 
 def violations(made: JobFlow) -> Iterator[Violation]:
-    """Violations of a flow's dependencies: unknown targets and cycles."""
+    """Violations in a flow's dependencies: unknown targets and cycles."""
     flows = made.spec.flows
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
@@ -31,5 +31,5 @@ def violations(made: JobFlow) -> Iterator[Violation]:
         yield Violation(
             path="spec.flows",
             reason=f"flows wait for each other: {naming.join_limited(sorted(waiting))}",
-            expected="targets without a cycle",
+            expected="remove a dependency from the cycle",
         )

@@ -26,7 +26,7 @@ from stromboli.shared.jobspec.validation.defaults import min_available
 from stromboli.shared.messages.admission import Violation
 
 CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"
-"""What a job that exists can change, as users read it."""
+"""The mutable fields of an existing job, for messages."""
 
 
 def validate_create(
@@ -35,8 +35,8 @@ def validate_create(
     plugins: job_plugins.Plugins,
     tiers: network_topology.Tiers | None = None,
 ) -> Iterator[Violation]:
-    """All violations of a new job with defaults. ``plugins``: those that the controller runs;
-    ``tiers``: of the network topology, None if unknown.
+    """All violations of a new job with defaults. ``plugins``: the plugins that the controller runs;
+    ``tiers``: the tiers of the network topology, None if unknown.
     """
     yield from validate_alone(job)
     yield from of_plugins(job, plugins)
@@ -118,7 +118,7 @@ def missing_dependency(name: str) -> Violation:
     return Violation(
         path=AFTER_PATH,
         reason=f"there is no job {name} in this namespace",
-        expected="jobs that exist, or are submitted together with this one",
+        expected="name jobs that exist or are submitted together with this one",
     )
 
 
@@ -166,13 +166,13 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
         )
     if naming.is_label(job.metadata.name) and naming.is_label(
         task.name
-    ):  # other names are reported elsewhere
+    ):  # invalid names are reported by another rule
         longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
         if len(longest) > 63:
             yield Violation(
                 path=f"{path}.name",
-                reason=f"pods would be called {longest}, which has {len(longest)} characters",
-                expected="a job's and a task's name that make at most 63 characters together",
+                reason=f"pods would be named {longest}, which has {len(longest)} characters",
+                expected="shorter names of job or task: pod names have at most 63 characters",
             )
     yield from _of_counts(task, path)
     yield from policies.violations(task.policies, f"{path}.policies")
@@ -242,11 +242,13 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
             continue
         problem = carried[name].problem(arguments or ())
         if problem:
-            yield Violation(path=path, reason=problem, expected="arguments that can be read")
+            yield Violation(path=path, reason=problem, expected="valid arguments")
         job_problem = carried[name].job_problem(job, arguments or ())
         if job_problem:
             yield Violation(
-                path=path, reason=job_problem, expected="a job that the plugin can serve"
+                path=path,
+                reason=job_problem,
+                expected="a job that fulfils the plugin's requirements",
             )
 
 
@@ -307,7 +309,7 @@ def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
         yield Violation(
             path="spec.tasks",
             reason=f"tasks wait for each other: {naming.join_limited(sorted(waiting))}",
-            expected="dependencies without a cycle",
+            expected="remove a dependency from the cycle",
         )
 
 
@@ -321,7 +323,7 @@ def _of_array(spec: batch.JobSpec) -> Iterator[Violation]:
         )
     if len(spec.tasks) > 1:
         yield Violation(
-            path="spec.tasks", reason=f"{len(spec.tasks)} tasks of an array", expected="one task"
+            path="spec.tasks", reason=f"an array with {len(spec.tasks)} tasks", expected="one task"
         )
 
 

@@ -18,9 +18,10 @@ VALUE_EXPECTED = (
 )
 
 _MAX_LISTED = 10
-"""Names that a message lists; it counts the others."""
+"""Number of names that a message lists; further names are only counted."""
 NATIVE = ("cpu", "memory", "ephemeral-storage")
-"""Resources of the node itself, in any amount; all others come in whole units."""
+"""Resources of the node itself, which may be requested in any amount; all others come in whole
+units."""
 
 
 def is_counted(resource: str) -> bool:
@@ -29,17 +30,17 @@ def is_counted(resource: str) -> bool:
 
 
 def is_label(name: str) -> bool:
-    """Whether it is an RFC 1123 label: the name of a container, a task or a pod's hostname."""
+    """Whether the name is an RFC 1123 label, as for a container, a task or a pod's hostname."""
     return len(name) <= 63 and _LABEL.fullmatch(name) is not None
 
 
 def is_subdomain(name: str) -> bool:
-    """Whether it is an RFC 1123 subdomain: the name of most objects."""
+    """Whether the name is an RFC 1123 subdomain, as for most objects."""
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_qualified(key: str) -> bool:
-    """Whether it is the name of a label, an annotation or a resource: ``name`` or
+    """Whether the key is a valid name of a label, an annotation or a resource: ``name`` or
     ``domain/name``.
     """
     domain, slash, name = key.rpartition("/")
@@ -47,13 +48,13 @@ def is_qualified(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Whether it is a valid label value; may be empty."""
+    """Whether the text is a valid label value; it may be empty."""
     return not value or (len(value) <= 63 and _PART.fullmatch(value) is not None)
 
 
 def join_limited(names: Sequence[str], without: str = "") -> str:
-    """Names for a message: the first ones, and how many more. ``without``: one of them to leave
-    out.
+    """The names as text for a message: the first ones, and the number of the others. ``without``: a
+    name to leave out.
     """
     first = [name for name in names[: _MAX_LISTED + 1] if name != without][:_MAX_LISTED]
     more = len(names) - len(first) - bool(without)

@@ -1,4 +1,5 @@
-"""Defaults as JSON patch operations (RFC 6902), for a webhook's response or to be applied here."""
+"""JSON patch operations (RFC 6902) that set defaults, for a webhook's response or to apply in this
+process."""
 
 import copy
 from typing import Any
@@ -8,13 +9,13 @@ import msgspec
 Document = dict[str, Any]
 """A JSON object as submitted. Only this module and the schema checks access its members."""
 MAX_DEPTH = 100
-"""Depth of nested objects and lists: several times what a pod template needs, and a tenth of
-Python's recursion limit.
+"""Maximum depth of nested objects and lists: several times the depth of a pod template, and a tenth
+of Python's recursion limit.
 """
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True):
-    """Set one member; the parent object exists already. ``path`` is a JSON pointer."""
+    """Set one member, whose parent object exists already. ``path`` is a JSON pointer."""
 
     path: str
     value: Any
@@ -41,8 +42,8 @@ def pointer(*parts: str | int) -> str:
 
 
 def merged(before: Document, wanted: Document) -> Document:
-    """``before`` updated with ``wanted``: labels and annotations are added, every other part of
-    ``wanted`` replaces the old one. System fields (uid, status ...) are kept. Labels and
+    """``before`` updated with ``wanted``: labels and annotations are added, and all other parts of
+    ``wanted`` replace those of ``before``. System fields (uid, status ...) are kept. Labels and
     annotations that are not objects are copied unchanged, for validation to reject.
     """
     result = copy.deepcopy(before)
@@ -57,8 +58,9 @@ def merged(before: Document, wanted: Document) -> Document:
 
 
 def _over(before: Any, wanted: Any) -> Any:
-    """Merge objects member by member, so that admission's defaults are kept, and lists of the same
-    length item by item; otherwise ``wanted``.
+    """``before`` with ``wanted`` merged into it: objects member by member, so that admission's
+    defaults are kept, and lists of the same length item by item. Other values are replaced by
+    ``wanted``.
     """
     if isinstance(before, dict) and isinstance(wanted, dict):
         return {
@@ -71,8 +73,8 @@ def _over(before: Any, wanted: Any) -> Any:
 
 
 def text_of(document: Document, name: str) -> str:
-    """A text field of the metadata, empty if it is absent or not a string: the document may be
-    invalid.
+    """A text field of the metadata; empty if it is absent or not a string, since the document may
+    be invalid.
     """
     metadata = document.get("metadata")
     value = metadata.get(name) if isinstance(metadata, dict) else None

@@ -38,7 +38,8 @@ MAX_GROUPS, MAX_GROUPS_LENGTH = 500, 16 * 1024
 
 
 class Submitter(msgspec.Struct, frozen=True):
-    """A user and their groups at that time. Without a name: unknown."""
+    """The user who submitted an object, with their groups at that time. An empty name means
+    unknown."""
 
     name: str = ""
     groups: tuple[str, ...] = ()
@@ -95,8 +96,8 @@ def identity_of(metadata: meta.ObjectMeta) -> dict[str, str]:
 def submitter_patch(
     kind: Kind[Any], document: Document, before: Document | None, submitter: Submitter
 ) -> tuple[Add, ...]:
-    """The patch that records the submitter of a new object, or of a changed one that creates jobs;
-    it overwrites what the object contains. Empty for an object with invalid metadata.
+    """The patch that records the submitter of a new object, or of a changed object that creates
+    jobs. It overwrites the annotations in the object. Empty for an object with invalid metadata.
     """
     if kind not in SUBMITTER_KINDS or not submitter.name or (before and kind not in WORKLOAD_KINDS):
         return ()
@@ -108,7 +109,9 @@ def submitter_patch(
         wanted = annotations(submitter)
     else:
         wanted = {key: earlier[key] for key in (keys.USER, keys.USER_GROUPS) if key in earlier}
-    if keys.USER_GROUPS in (held or {}):  # an addition cannot remove a member, so write no groups
+    if keys.USER_GROUPS in (
+        held or {}
+    ):  # an addition cannot remove the annotation, so set it to no groups
         wanted = {keys.USER_GROUPS: "", **wanted}
     if held is None:
         return (Add(path="/metadata/annotations", value=wanted),)
@@ -144,33 +147,34 @@ def forged_submitter(
     yield Violation(
         path=f"metadata.annotations[{keys.USER}]",
         reason="records who submitted the object",
-        expected="leave it as it is" if stays else f"leave it out; it will be {name!r}",
+        expected="do not change it" if stays else f"leave it out; it will be {name!r}",
     )
 
 
 def violations(
     path: str, kind: str, metadata: meta.ObjectMeta, namespace: str, submitter: Submitter
 ) -> Iterator[Violation]:
-    """The violation that a queue or priority class may not be used. It does not list permitted
-    users, which only those who may read the object should see.
+    """The violation if the submitter may not use a queue or priority class. The message does not
+    list the permitted users, which only users who may read the object should see.
     """
     if not allows(metadata, namespace, submitter):
         who = f"user {submitter.name!r}" if submitter.name else "a submitter that is not recorded"
         yield Violation(
             path=path,
             reason=f"{kind} {metadata.name} is not open to {who} in namespace {namespace!r}",
-            expected=f"a {kind} that is, or ask its administrator",
+            expected=f"use another {kind}, or ask its administrator for permission",
         )
 
 
 class RestrictedReferences(msgspec.Struct, frozen=True):
-    """References to objects that may be restricted: path -> name."""
+    """References to objects that may be restricted: path of the field -> name of the object."""
 
     queues: dict[str, str] = {}
     priority_classes: dict[str, str] = {}
 
     def beyond(self, others: "RestrictedReferences") -> "RestrictedReferences":
-        """References that another version of the object, which was admitted, does not have."""
+        """The references that are not in ``others``, which are those of an admitted version of the
+        object."""
         return RestrictedReferences(
             {path: name for path, name in self.queues.items() if others.queues.get(path) != name},
             {

@@ -1,6 +1,6 @@
 """Defaults and validation of PodGroups.
 
-The PodGroup of a job is not validated: its job was, with the same queue.
+The PodGroup of a job is not validated, since the job was validated with the same queue.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ class _SubGroup(Part, frozen=True, kw_only=True):
 
 
 class _TopologyFields(Part, frozen=True, kw_only=True):
-    """Fields of the spec that only admission reads."""
+    """The fields of the spec that contain network topologies, which only admission reads."""
 
     network_topology: NetworkTopology | None = None
     sub_group_policy: tuple[_SubGroup, ...] = ()
 
 
 def is_of_a_job(made: PodGroup) -> bool:
-    """Whether the controller created it for a job."""
+    """Whether the controller created the PodGroup for a job."""
     owner = made.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) == (
         kinds.JOBS.api_version,
@@ -41,7 +41,7 @@ def is_of_a_job(made: PodGroup) -> bool:
 
 
 def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
-    """The default queue of the namespace instead of ``default``."""
+    """The patch that replaces queue ``default`` by the default queue of the namespace."""
     if made.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(made):
         return ()
     if "spec" not in document:
@@ -52,9 +52,9 @@ def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> t
 def update_patch(
     made: PodGroup, old: PodGroup, document: Document, namespace_queue: str
 ) -> tuple[Add, ...]:
-    """Keeps the namespace's queue in an update that leaves the queue out, where the schema writes
-    ``default``: mpi-operator writes the spec that it wants whenever the stored one differs. An
-    update that moves the PodGroup is not changed."""
+    """The patch that keeps the namespace's queue if an update leaves the queue out, for which the
+    schema sets ``default``. mpi-operator, for example, writes its desired spec whenever the stored
+    one differs. An update to another queue is not changed."""
     if old.spec.queue != namespace_queue:
         return ()
     return default_patch(made, document, namespace_queue)
@@ -78,5 +78,5 @@ def validate_create(
         yield from topology.violations(wanted, path)
         if (
             made.metadata.controller is None
-        ):  # no user would read the rejection of a generated PodGroup
+        ):  # no user would see the rejection of a generated PodGroup
             yield from topology.unsatisfiable(wanted, path, tiers)

@@ -22,7 +22,7 @@ from stromboli.shared.messages.admission import Violation
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 MAX_TYPE_ERRORS = 1_000
-"""Values of the wrong type that are reported for one template."""
+"""Maximum number of values of a wrong type that are reported for one template."""
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -56,7 +56,7 @@ class _Volume(Part, frozen=True, kw_only=True):
 
 
 class TemplateSpec(Part, frozen=True, kw_only=True):
-    """The parts of a template's spec that are checked or completed."""
+    """The parts of a template's spec that are validated or defaulted."""
 
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
@@ -74,7 +74,8 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def read(raw: msgspec.Raw) -> TemplateSpec | None:
-    """The template's spec, None if it cannot be decoded: ``violations`` then gives the reason."""
+    """The template's spec; None if it cannot be decoded, for which ``violations`` reports the
+    reason."""
     try:
         return decoding.decode(_DECODER, raw)
     except msgspec.DecodeError:
@@ -99,7 +100,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         return
     if not spec.containers:
         yield Violation(
-            path=f"{path}.containers", reason="no container", expected="at least one container"
+            path=f"{path}.containers", reason="has no container", expected="at least one container"
         )
     if spec.restart_policy and spec.restart_policy not in RESTART_POLICIES:
         yield Violation(
@@ -112,7 +113,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         yield from _of_toleration(toleration, f"{path}.tolerations[{index}]")
     yield from _of_volumes(spec.volumes, f"{path}.volumes")
     volumes = {volume.name for volume in spec.volumes}
-    there = naming.join_limited(sorted(volumes)) or "none yet"
+    there = naming.join_limited(sorted(volumes)) or "it has none"
     seen: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),
@@ -163,7 +164,7 @@ def _of_toleration(toleration: Toleration, path: str) -> Iterator[Violation]:
     elif toleration.operator == "Exists" and toleration.value:
         yield Violation(
             path=f"{path}.value",
-            reason=f"{toleration.value!r} beside the operator Exists",
+            reason=f"{toleration.value!r} is set with the operator Exists",
             expected="no value, or the operator Equal",
         )
     elif toleration.operator != "Exists" and not toleration.key:
@@ -185,7 +186,8 @@ def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
 
 
 def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violation]:
-    """``seen``: the names of earlier items, to which this one is added."""
+    """Violations of the name of an item. ``seen``: the names of earlier items, to which this name
+    is added."""
     if not naming.is_label(name):
         yield Violation(
             path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED
@@ -193,7 +195,7 @@ def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violat
     elif name in seen:
         yield Violation(
             path=path,
-            reason=f"{name!r} is taken by another {what}",
+            reason=f"{name!r} is the name of another {what}",
             expected="a unique name",
         )
     seen.add(name)
@@ -202,7 +204,8 @@ def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violat
 def _of_mounts(
     container: _Container, path: str, volumes: set[str], there: str
 ) -> Iterator[Violation]:
-    """``there``: the volumes as a message lists them."""
+    """Violations of the volume mounts of a container. ``there``: the list of volumes for
+    messages."""
     seen: set[str] = set()
     for index, mount in enumerate(container.volume_mounts):
         if mount.name not in volumes:
@@ -213,7 +216,7 @@ def _of_mounts(
             )
         if not mount.mount_path:
             yield Violation(
-                path=f"{path}[{index}].mountPath", reason="no path", expected="where it is mounted"
+                path=f"{path}[{index}].mountPath", reason="no path", expected="a mount path"
             )
         elif mount.mount_path in seen:
             yield Violation(
@@ -236,7 +239,7 @@ def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
         if variable.value and variable.value_from is not None:
             yield Violation(
                 path=f"{path}[{index}].valueFrom",
-                reason=f"{name} has a value, too",
+                reason=f"{name} has both value and valueFrom",
                 expected="either value or valueFrom",
             )
 
@@ -279,8 +282,8 @@ def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[Violat
             yield Violation(
                 path=f"{path}.limits.{name}",
                 reason=f"{limits.get(name, 'none')}, and the request is {asked}: devices and huge "
-                "pages cannot be given twice",
-                expected=f"a limit of {asked}, too",
+                "pages cannot be overcommitted",
+                expected=f"set the limit to {asked}",
             )
 
 

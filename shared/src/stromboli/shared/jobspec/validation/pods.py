@@ -1,7 +1,7 @@
 """Defaults and validation of pods that Stromboli schedules.
 
-A pod of another scheduler is never rejected, and only changed if a resource group that the operator
-configured selects it. No webhook blocks the creation of pods (see docs/decisions).
+A pod of another scheduler is never rejected, and is changed only if a resource group that the
+operator configured selects it. No webhook blocks the creation of pods (see docs/decisions).
 """
 
 import json
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class GroupObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects the pods of a group: by namespace, or by annotation."""
+    """Selects the pods of a resource group: by namespace, or by annotation."""
 
     key: str = ""
     value: tuple[str, ...] = ()
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the cluster, and the fields that place pods in it."""
+    """A part of the cluster, with the fields to add to pods that are placed in it."""
 
     resource_group: str
     object: GroupObject = GroupObject()
@@ -38,8 +38,8 @@ class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceGroups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All groups; the first match applies. ``queue_gates``: whether pods that request it get a
-    scheduling gate until their queue has room.
+    """All resource groups; the first match applies. ``queue_gates``: whether pods that request it
+    get a scheduling gate until their queue has room.
     """
 
     resource_groups: tuple[ResourceGroup, ...] = ()
@@ -69,7 +69,8 @@ _TOLERATION_KEYS = {name.lower(): name for name in ("tolerationSeconds",)}
 
 
 def default_patch(document: Document, namespace: str, groups: ResourceGroups) -> tuple[Add, ...]:
-    """What the operator's groups add to a new pod. Raises msgspec.ValidationError."""
+    """The patch with the fields that the operator's resource groups add to a new pod. Raises
+    msgspec.ValidationError."""
     pod = msgspec.convert(document, _Pod)
     annotations = pod.metadata.annotations or {}
     namespace = pod.metadata.namespace or namespace

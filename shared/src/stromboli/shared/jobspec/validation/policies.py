@@ -1,7 +1,7 @@
 """Validation of life-cycle policies.
 
-Unlike Volcano, it reports all invalid policies, and rejects an unknown action for exit code
-policies, too.
+Unlike Volcano, it reports all invalid policies, and also rejects an unknown action in policies for
+exit codes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,8 @@ ACTIONS = (
     "ResumeJob",
 )
 OF_PARTS = ("RestartTask", "RestartPod", "RestartPartition")
-"""Actions on a part of a job: a policy derives the part from the event, a command cannot."""
+"""Actions on a part of a job. Only policies may use them: a policy derives the part from the event,
+a command cannot."""
 BY_COMMAND = tuple(it for it in ACTIONS if it not in OF_PARTS)
 
 
@@ -52,7 +53,7 @@ def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Viola
     if policy_event_names.ANY in seen_events and len(seen_events) > 1:
         yield Violation(
             path=f"{path}[{seen_events[policy_event_names.ANY]}]",
-            reason="event * beside other events",
+            reason="event * together with other events",
             expected="either * alone or the events by name",
         )
 
@@ -80,7 +81,7 @@ def _of_one(policy: LifecyclePolicy, events: tuple[str, ...], at: str) -> Iterat
         if event not in policy_event_names.ACCEPTED:
             yield Violation(
                 path=f"{at}.event",
-                reason=f"{event!r} is not an event that a policy may have",
+                reason=f"{event!r} is not an event of policies",
                 expected=f"one of {', '.join(policy_event_names.ACCEPTED)}",
             )
     if policy.action not in ACTIONS:

@@ -1,7 +1,7 @@
-"""The tree of queues, also with cycles or missing parents.
+"""The tree of queues, which may have cycles or missing parents.
 
-Updated incrementally at O(parts of the hierarchy) per change, so that a rule reads only the
-relatives of a queue.
+A change costs O(parts of the hierarchy), and a rule reads only the ancestors, children or siblings
+of a queue.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -29,7 +29,7 @@ class QueueTree:
             self.put(queue)
 
     def get(self, name: str) -> Queue | None:
-        """The queue, None if it does not exist."""
+        """The queue; None if it does not exist."""
         return self._queues.get(name)
 
     def names(self) -> Collection[str]:
@@ -41,7 +41,7 @@ class QueueTree:
         return self._children.get(name, {}).keys()
 
     def above(self, name: str) -> Collection[str]:
-        """A queue and its ancestors; in a cycle each once."""
+        """The names of a queue and its ancestors; in a cycle, each occurs once."""
         found = {name: None}
         queue = self._queues.get(name)
         while queue is not None:
@@ -53,7 +53,7 @@ class QueueTree:
         return found
 
     def below(self, name: str) -> Collection[str]:
-        """A queue and its descendants; in a cycle each once."""
+        """The names of a queue and its descendants; in a cycle, each occurs once."""
         found = {name: None}
         waiting = [name]
         while waiting:
@@ -72,7 +72,7 @@ class QueueTree:
         return way[-1] if way[-1] in self._queues else way[-2] if len(way) > 1 else name
 
     def is_endless(self, name: str) -> bool:
-        """Whether the path to the root leads into a cycle."""
+        """Whether following the parents leads into a cycle."""
         last = list(self.above(name))[-1]
         return last != ROOT and last in self._queues
 
@@ -82,15 +82,15 @@ class QueueTree:
         return last is not None and parent_of(last) == name
 
     def at(self, path: str) -> Collection[str]:
-        """Queues whose hierarchy annotation is this path."""
+        """Names of queues whose hierarchy annotation is this path."""
         return self._at.get(path, {}).keys()
 
     def under(self, path: str) -> Collection[str]:
-        """Queues whose hierarchy annotation is below this path."""
+        """Names of queues whose hierarchy annotation is below this path."""
         return self._under.get(path, {}).keys()
 
     def amounts(self, name: str, field: Field) -> units.Amounts:
-        """The amounts in a field of an existing queue, as far as they are valid."""
+        """The valid amounts in a field of an existing queue."""
         cached = self._amounts.setdefault(name, {})
         if field not in cached:
             cached[field] = amounts(self._queues[name], field)
@@ -110,7 +110,7 @@ class QueueTree:
                 self._under.setdefault(above, {})[name] = None
 
     def remove(self, name: str) -> None:
-        """Remove a queue; its children still name it."""
+        """Remove a queue; its children still name it as their parent."""
         queue = self._queues.pop(name, None)
         self._amounts.pop(name, None)
         if queue is None:
@@ -123,17 +123,17 @@ class QueueTree:
 
 
 def parent_of(queue: Queue) -> str:
-    """The parent queue, empty for the root."""
+    """The name of the parent queue; empty for the root."""
     return "" if queue.metadata.name == ROOT else queue.spec.parent or ROOT
 
 
 def hierarchy_of(queue: Queue) -> str:
-    """The path in its hierarchy annotation, or empty."""
+    """The path in the queue's hierarchy annotation; empty without one."""
     return queue.metadata.annotation(keys.HIERARCHY) or ""
 
 
 def paths_above(path: str) -> Iterator[str]:
-    """``a`` and ``a/b`` of ``a/b/c``."""
+    """All proper prefixes of a path: ``a`` and ``a/b`` for ``a/b/c``."""
     parts = path.split("/")
     for end in range(1, len(parts)):
         yield "/".join(parts[:end])
@@ -151,7 +151,7 @@ def amounts(queue: Queue, field: Field) -> units.Amounts:
 
 
 def readable(quantities: dict[str, str | int | float] | None) -> units.Amounts:
-    """The valid amounts."""
+    """The amounts of the valid quantities."""
     found: units.Amounts = {}
     for name, text in (quantities or {}).items():
         try:

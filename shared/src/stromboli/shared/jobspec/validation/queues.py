@@ -1,8 +1,8 @@
 """Validation of queues: created, updated, deleted, and as they exist.
 
-A change is validated with regard to the whole tree around the queue. For existing queues each fault
-is reported for one queue: a sum over children for the parent, everything else for the queue that
-has the field.
+A change is validated together with all related queues of the tree. For existing queues each
+violation is reported for one queue: a sum over children for the parent, all others for the queue
+that has the field.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,8 +16,8 @@ from stromboli.shared.messages.admission import Violation
 
 PROTECTED = (ROOT, "default")
 MAX_DEPTH = 5
-"""Levels of queues below the root, unless settings say otherwise: Volcano's limit, and a guard
-against cycles."""
+"""Default maximum depth of queues below the root: Volcano's limit, which also guards against
+cycles."""
 Queues = Mapping[str, Queue]
 _SHARES: tuple[queue_tree.Field, ...] = ("capability", "deserved", "guarantee")
 
@@ -50,7 +50,7 @@ def validate_update(
             if getattr(queue.spec, name) != getattr(before.spec, name):
                 yield Violation(
                     path=f"spec.{name}",
-                    reason="the root's resources are the cluster's",
+                    reason="the resources of the root queue are those of the cluster",
                     expected="set them on queues below the root",
                 )
         return
@@ -78,8 +78,8 @@ def validate_existing(queue: Queue, tree: QueueTree, max_depth: int) -> Iterator
 
 
 def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
-    """What prevents the deletion of a queue; ``with_pods``: it may be deleted while pods run in
-    it.
+    """Violations that prevent the deletion of a queue. ``with_pods``: whether it may be deleted
+    while pods run in it.
     """
     if not with_pods and name in queues:
         pods = queue_tree.readable(queues[name].status.allocated).get("pods", 0)
@@ -87,11 +87,13 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
             yield Violation(
                 path="metadata.name",
                 reason=f"queue {name!r} has {pods} pods",
-                expected=f"let them finish first, or close it: strom queue close {name}",
+                expected=f"let them finish first, or close the queue: strom queue close {name}",
             )
     if name in PROTECTED:
         yield Violation(
-            path="metadata.name", reason=f"queue {name!r} always exists", expected="another queue"
+            path="metadata.name",
+            reason=f"queue {name!r} always exists",
+            expected="it cannot be deleted",
         )
     children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
     if children:
@@ -103,9 +105,9 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
 
 
 def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
-    """What keeps jobs and PodGroups out of the queue ``name``."""
+    """Violations that keep jobs and PodGroups out of the queue ``name``."""
     queue = queues.get(name)
-    # The controller creates protected queues if they do not exist, as at the first start.
+    # The controller creates protected queues if they do not exist, e.g. at the first start.
     if queue is None and name not in PROTECTED:
         yield Violation(
             path="spec.queue",
@@ -124,13 +126,13 @@ def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
         reason = f"it has the children {', '.join(children)}" if children else "it is the root"
         yield Violation(
             path="spec.queue",
-            reason=f"queue {name!r} takes no jobs: {reason}",
+            reason=f"queue {name!r} accepts no jobs: {reason}",
             expected="a queue without children",
         )
 
 
 def validated_fields(queue: Queue) -> tuple[object, ...]:
-    """The fields of a queue that rules read."""
+    """The fields of a queue that the validation rules read."""
     said = (getattr(queue.spec, name) for name in _SHARES)
     annotations = (
         queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)
@@ -184,7 +186,7 @@ def _of_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
     if len((hierarchy or "").split("/")) != len(parts):
         yield Violation(
             path=path,
-            reason=f"{weights!r} has another length than {hierarchy!r}",
+            reason=f"{weights!r} does not have as many parts as {hierarchy!r}",
             expected="one weight for each part of the hierarchy",
         )
     for part in parts:
@@ -199,7 +201,7 @@ def _of_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
             yield Violation(
                 path=f"metadata.annotations[{keys.HIERARCHY}]",
                 reason=f"{hierarchy!r} is above the queue {name!r} ({theirs})",
-                expected="a path that no other queue lies below",
+                expected="a path that is not above another queue",
             )
 
 
@@ -226,12 +228,12 @@ def _of_place(queue: Queue, tree: QueueTree, max_depth: int, *, moves: bool) -> 
 
 
 def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
-    """Whether the parent is the queue itself, does not exist, or is a descendant."""
+    """The violation if the parent is the queue itself, does not exist, or is a descendant."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     if parent == ROOT:
         return None
     if parent == name:
-        return Violation(path="spec.parent", reason="is the queue itself", expected="another")
+        return Violation(path="spec.parent", reason="a queue cannot be its own parent")
     if tree.get(parent) is None:
         return Violation(
             path="spec.parent",
@@ -241,26 +243,27 @@ def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
     if tree.is_in_a_circle(name):
         return Violation(
             path="spec.parent",
-            reason=f"queue {parent!r} lies below {name!r} itself",
-            expected="a queue that does not",
+            reason=f"queue {parent!r} is a descendant of {name!r}",
+            expected="use another parent",
         )
     return None
 
 
 def _adrift(queue: Queue, tree: QueueTree) -> Violation | None:
-    """Whether the path to the root ends at an ancestor."""
+    """The violation if an ancestor has no existing parent, so that no path leads to the root."""
     broken = tree.broken_at(queue.metadata.name)
     if broken is None:
         return None
     return Violation(
         path="spec.parent",
-        reason=f"there is no path from {queue.spec.parent!r} to the root",
-        expected=f"a queue that has one, or another spec.parent of queue {broken!r}",
+        reason=f"no path of parents leads from queue {queue.spec.parent!r} to the root",
+        expected=f"use another parent, or correct spec.parent of queue {broken!r}",
     )
 
 
 def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> Violation | None:
-    """Whether the queue, or its ``brings`` levels of descendants, exceed the maximum depth."""
+    """The violation if the queue or its descendants, ``brings`` levels, exceed the maximum
+    depth."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     depth = sum(each != ROOT for each in tree.above(name))
     if depth + brings <= max_depth and not tree.is_endless(parent):
@@ -274,20 +277,20 @@ def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> 
 
 
 def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[Violation]:
-    """A queue with pods of its own cannot become a parent."""
+    """The violation if a queue that has pods would become a parent."""
     found = tree.get(parent)
     held = queue_tree.readable(found.status.allocated if found else None)
     pods = held.get("pods", 0)
     if pods and set(tree.children(parent)) <= {without}:
         yield Violation(
             path="spec.parent",
-            reason=f"queue {parent!r} has {pods} pods of its own",
+            reason=f"queue {parent!r} has {pods} pods",
             expected="a parent without pods: let them finish, or choose another queue",
         )
 
 
 def _height(name: str, tree: QueueTree) -> int:
-    """Levels below a queue that is in no cycle; 0 without children."""
+    """The number of levels below a queue that is not in a cycle; 0 without children."""
     height, level = -1, {name}
     while level:
         height, level = height + 1, {child for each in level for child in tree.children(each)}
@@ -295,7 +298,7 @@ def _height(name: str, tree: QueueTree) -> int:
 
 
 def _below(queue: Queue, tree: QueueTree, *, moves: bool) -> Iterator[Violation]:
-    """Limits by the ancestors, for the queue and its descendants."""
+    """Violations of the limits of ancestors by the queue and its descendants."""
     name = queue.metadata.name
     coming = tree.below(name) if moves else (name,)
     for resource in sorted({each for it in coming for each in tree.amounts(it, "capability")}):
@@ -311,8 +314,8 @@ def _below(queue: Queue, tree: QueueTree, *, moves: bool) -> Iterator[Violation]
 def _more_than_above(
     queue: Queue, resource: str, wanted: int, whose: str, tree: QueueTree
 ) -> Iterator[Violation]:
-    """Whether ``wanted`` by the queue, or by its descendant ``whose``, exceeds the nearest ancestor
-    that has a limit.
+    """The violation if ``wanted``, of the queue or its descendant ``whose``, exceeds the limit of
+    the nearest ancestor that has one.
     """
     name = queue.metadata.name
     for above in tree.above(name):
@@ -332,7 +335,7 @@ def _more_than_above(
 
 
 def _above(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
-    """Limits by the queue's own children."""
+    """Violations of the queue's limits by its own children."""
     name = queue.metadata.name
     children = tree.children(name)
     for resource, allowed in tree.amounts(name, "capability").items():
@@ -373,8 +376,8 @@ def _sums(
 
 
 def _highest_below(name: str, resource: str, tree: QueueTree) -> tuple[int, str]:
-    """The highest capability in this subtree (without cycles), and its queue; a queue's own value
-    hides those below it.
+    """The highest capability in this subtree (without cycles), and its queue. Below a queue with a
+    value, no other values count.
     """
     own = tree.amounts(name, "capability").get(resource, 0)
     if own:

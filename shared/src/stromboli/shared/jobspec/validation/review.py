@@ -36,14 +36,14 @@ from stromboli.shared.messages.admission import Violation
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 TOO_DEEP = bounds.TOO_DEEP
 MAX_VIOLATIONS = 1_001
-"""Violations after which a review stops: one more than a response lists."""
+"""Number of violations after which a review stops: one more than a response lists."""
 TEMPLATE_KINDS = (kinds.JOBS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS, kinds.JOB_FLOWS)
 """Kinds with pod templates."""
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
 
 
 class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's choices.
+    """The operator's settings for admission.
 
     ``scheduler_names``: the schedulers whose jobs are ours; the first one is the default.
     ``plugins``: the job plugins that the controller runs. ``max_queue_depth``: levels of queues
@@ -59,13 +59,14 @@ class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of the cluster that rules need: all queues by name, the network's tiers (None:
-    unknown), the object's namespace, and ``claimed``: the scheduler names under which another
-    system acts.
+    """The state of the cluster that rules need: all queues by name, the tiers of the network
+    topology (None: unknown), the object's namespace, and ``claimed``: the scheduler names under
+    which another system acts.
 
-    ``priority_classes``: all by name. ``submitter``: whose permissions count; None checks no
-    permission. ``requester``: who requests the change; None is one of our services, which writes
-    for others. ``absent_priority_classes``: names that the API server does not have.
+    ``priority_classes``: all by name. ``submitter``: the user whose permissions are checked; None:
+    permissions are not checked. ``requester``: the user of the request; None: one of our services,
+    which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
+    API server.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -79,13 +80,13 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace_queue(self) -> str:
-        """The default queue of the namespace, empty if it names none."""
+        """The default queue of the namespace; empty if it has none."""
         found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
         return found or ""
 
 
 class _Template(meta.Part, frozen=True, kw_only=True):
-    """The field that names the scheduler of a CronJob's jobs."""
+    """The part of a CronJob that names the scheduler of its jobs."""
 
     scheduler_name: str = ""
 
@@ -157,8 +158,8 @@ def submitter_patch(
     policy: AdmissionPolicy,
     known: ClusterContext,
 ) -> tuple[Add, ...]:
-    """The patch that records the submitter of an object of ours, see ``permissions``; ``before``:
-    the stored object of an update. None for our own services, and for objects that cannot be
+    """The patch that records the submitter of one of our objects, see ``permissions``. ``before``:
+    the stored object of an update. Empty for our own services, and for objects that cannot be
     decoded."""
     if (
         known.requester is None
@@ -184,8 +185,8 @@ def violations(
     policy: AdmissionPolicy,
 ) -> tuple[Violation, ...]:
     """All violations, up to about ``MAX_VIOLATIONS``. ``document`` is the object with defaults, or
-    the one to be deleted; ``before`` is the stored object of an update. An object beyond the size
-    limits gets only that violation."""
+    the one to be deleted; ``before`` is the stored object of an update. For an object that exceeds
+    a size limit, only that violation is returned."""
     if operation == "DELETE":
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
@@ -227,8 +228,9 @@ def unknown_fields(
     policy: AdmissionPolicy,
     known: ClusterContext,
 ) -> tuple[Violation, ...]:
-    """Fields of pod templates that Kubernetes does not have, up to ``MAX_VIOLATIONS``; none that
-    ``before``, the stored object, has at the same path, and none of objects of other schedulers."""
+    """Fields of pod templates that Kubernetes does not have, up to ``MAX_VIOLATIONS``. Fields that
+    ``before``, the stored object, has at the same path are left out, and so are objects of other
+    schedulers."""
     if kind not in TEMPLATE_KINDS or bounds.violations(document):
         return ()
     try:
@@ -244,7 +246,7 @@ def unknown_fields(
 def dependencies(
     document: Document, policy: AdmissionPolicy, known: ClusterContext
 ) -> tuple[str, ...]:
-    """The names of the jobs that a job of ours depends on; none if it cannot be decoded."""
+    """The names of the jobs that one of our jobs depends on; empty if it cannot be decoded."""
     if patch.is_too_deep(document):
         return ()
     try:
@@ -257,7 +259,7 @@ def dependencies(
 
 
 def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
-    """The priority classes that an object names; none if it cannot be decoded."""
+    """The priority classes that an object names; empty if it cannot be decoded."""
     if kind not in (kinds.JOBS, kinds.POD_GROUPS, kinds.CRON_JOBS) or patch.is_too_deep(document):
         return frozenset()
     try:
@@ -269,14 +271,14 @@ def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
 
 
 def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
-    """Whether newer queues could change the verdict: a queue that is absent or closed in the cache
-    may exist or be open by now."""
+    """Whether newer data about queues could change the result: a queue that is absent or closed in
+    the cache may exist or be open by now."""
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
 def is_about_queues(kind: Kind[Any], document: Document) -> bool:
-    """Whether it changes a queue. Such changes are rare and affect others, so they are validated
-    against queues read from the API server."""
+    """Whether the object is a queue or a command for a queue. Their changes are rare and affect
+    other queues, so they are validated with queues read from the API server."""
     target = document.get("target")
     return kind == kinds.QUEUES or (
         kind == kinds.COMMANDS
@@ -286,7 +288,7 @@ def is_about_queues(kind: Kind[Any], document: Document) -> bool:
 
 
 def may_depend_on_topology(found: tuple[Violation, ...]) -> bool:
-    """Whether newer HyperNodes could change the verdict."""
+    """Whether newer data about HyperNodes could change the result."""
     return any(violation.path.endswith("networkTopology") for violation in found)
 
 
@@ -329,8 +331,8 @@ def _of_ours(
 def _not_permitted(
     read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
-    """Queues and priority classes that the submitter may not use. Other rules report ones that do
-    not exist.
+    """Violations for queues and priority classes that the submitter may not use. Other rules report
+    those that do not exist.
     """
     if known.submitter is None:
         return
@@ -359,8 +361,9 @@ def _not_permitted(
 def _without_priority_class(
     read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
-    """Priority classes of a new job or CronJob that do not exist: its pods could never be created.
-    The controller may write the PodGroup of a job that was admitted before.
+    """Violations for priority classes of a new job or CronJob that do not exist, since its pods
+    could never be created. PodGroups are not checked: the controller may write the PodGroup of a
+    job that was admitted earlier.
     """
     if old is not None or not isinstance(read, batch.Job | flow.CronJob):
         return
@@ -412,22 +415,22 @@ def _of_template(
 
 
 def _unreadable(error: Exception) -> Violation:
-    """A decoder's message, with its path in our notation."""
+    """The violation for a decoder's error, with its path in our notation."""
     reason, _, where = str(error).partition(" - at `$")
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
 def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
-    """Whether the object is ours. A job or cron without a scheduler name is ours only while no
-    other system claims one of our names; an object that cannot name a scheduler, such as a queue,
-    likewise."""
+    """Whether the object is ours. A job or CronJob without a scheduler name is ours only while no
+    other system claims one of our names. The same holds for an object that cannot name a scheduler,
+    such as a queue."""
     match found:
         case batch.Job():
             name = found.spec.scheduler_name
         case flow.CronJob():
             name = _scheduler_of(found)
         case core.Pod():
-            return True  # the rules check it themselves: pods of all schedulers arrive
+            return True  # pods of all schedulers are received; the rules check the name
         case _:
             return _acts(policy, known)
     if not name:
@@ -440,7 +443,7 @@ def _acts(policy: AdmissionPolicy, known: ClusterContext) -> bool:
 
 
 def _scheduler_of(made: flow.CronJob) -> str:
-    """The scheduler of its jobs; empty if the template cannot be decoded, which other rules
+    """The scheduler of a CronJob's jobs; empty if the template cannot be decoded, which other rules
     report."""
     try:
         template = decoding.decode(_TEMPLATE, made.spec.job_template.spec)

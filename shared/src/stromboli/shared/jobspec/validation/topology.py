@@ -12,7 +12,8 @@ HARD = "hard"
 
 
 def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]:
-    """The tier must be given by number or by name, not both."""
+    """Violations of the tier of a networkTopology: it must be given by number or by name, not
+    both."""
     if wanted is None:
         return
     has_number = wanted.highest_tier_allowed is not None
@@ -31,13 +32,13 @@ def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]
 def unsatisfiable(
     wanted: NetworkTopology | None, path: str, tiers: network_topology.Tiers | None
 ) -> Iterator[Violation]:
-    """A hard constraint that the cluster's HyperNodes cannot satisfy. ``tiers``: None if
-    unknown.
+    """The violation by a hard constraint that the cluster's HyperNodes cannot satisfy. ``tiers``:
+    None if unknown.
     """
     if wanted is None or tiers is None or wanted.mode not in ("", HARD):
         return
     if any(violations(wanted, path)):
-        return  # reported already
+        return  # reported by ``violations``
     try:
         network_topology.highest_tier(wanted, tiers)
     except ValueError as error:
@@ -46,7 +47,7 @@ def unsatisfiable(
 
 def _expected(tiers: network_topology.Tiers) -> str:
     if tiers.lowest is None:
-        return "HyperNodes that describe the network topology, or mode soft"
+        return "create HyperNodes that describe the network topology, or use mode soft"
     named = f" or a highestTierName of {', '.join(sorted(tiers.names))}" if tiers.names else ""
     return f"highestTierAllowed of {tiers.lowest} or more{named}"
 
@@ -54,7 +55,9 @@ def _expected(tiers: network_topology.Tiers) -> str:
 def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
     """All violations of a HyperNode beyond its schema."""
     if not made.spec.members:
-        yield Violation(path="spec.members", reason="no member", expected="at least one member")
+        yield Violation(
+            path="spec.members", reason="has no members", expected="at least one member"
+        )
     for index, member in enumerate(made.spec.members):
         matched = member.selector.regex_match
         if matched is None:

@@ -1,6 +1,6 @@
 """Validation of Commands: one-time user commands for a job or a queue.
 
-Volcano has no webhook for these; a Command that no controller executes would never be answered.
+Volcano has no webhook for Commands, so one that no controller executes gets no response there.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,12 @@ OF_QUEUES = ("OpenQueue", "CloseQueue")
 ACTIONS = {"Job": policies.BY_COMMAND, "Queue": OF_QUEUES}
 """Kind -> its actions."""
 VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
-"""Kind -> its apiVersion: Kubernetes' own Jobs are not targets."""
+"""Kind -> its apiVersion, since Kubernetes' own Jobs cannot be targets."""
 
 
 def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
-    """All violations of a new command. A queue that is not in the cache may exist nevertheless."""
+    """All violations of a new command. A queue that is not in the cache is not a violation, since
+    it may exist."""
     target = made.target
     if target is None or not target.name:
         yield Violation(path="target", reason="no target", expected="a reference to a job or queue")
@@ -47,21 +48,21 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
 
 
 def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
-    """Violations of a command to a queue that would be ignored."""
+    """Violations by a command for a queue that would have no effect."""
     if action == "CloseQueue" and name == queue_tree.ROOT:
         yield Violation(
             path="target.name",
-            reason="the root is never closed",
+            reason="the root queue cannot be closed",
             expected="close the queues below it",
         )
 
 
 def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
-    """Why an accepted command does not take effect now."""
+    """Warnings about an accepted command that has no effect yet."""
     name = "" if made.target is None else made.target.name
     above = known.get(known[name].spec.parent) if name in known else None
     if made.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
         return
     if above.status.state in ("Closed", "Closing"):
         parent = above.metadata.name
-        yield f"queue {name} opens with queue {parent} above it, which is {above.status.state}"
+        yield f"queue {name} opens with its parent queue {parent}, which is {above.status.state}"

@@ -1,1 +1,1 @@
-"""Every rule of admission as cases that pass and cases that are rejected, for every entry point."""
+"""Every rule of admission as accepted and rejected objects, for the tests of all entry points."""

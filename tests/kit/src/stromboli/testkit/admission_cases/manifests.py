@@ -1,4 +1,5 @@
-"""Objects on their way in, as plain documents: name only what matters."""
+"""Builders of submitted objects as plain documents; arguments name only what matters to the
+test."""
 
 from typing import Any
 
@@ -9,7 +10,7 @@ Document = dict[str, Any]
 
 
 def bare_object(kind: Kind[Any], name: str, **rest: Any) -> Document:
-    """A bare object."""
+    """An object with a kind, a name and the given fields."""
     metadata: Document = {"name": name, **rest.pop("metadata", {})}
     if kind.namespaced:
         metadata["namespace"] = "default"
@@ -23,12 +24,12 @@ def queue(name: str, *, annotations: Document | None = None, **spec: Any) -> Doc
 
 
 def template(**container: Any) -> Document:
-    """A template of one container."""
+    """A pod template with one container."""
     return {"spec": {"containers": [{"name": "c", "image": "i", **container}]}}
 
 
 def task(**changes: Any) -> Document:
-    """A task of two pods."""
+    """A task of two pods, with changed fields."""
     container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     return {
         "name": "work",
@@ -41,7 +42,7 @@ def task(**changes: Any) -> Document:
 
 
 def job(*, name: str = "train", **spec: Any) -> Document:
-    """A job of that task."""
+    """A job with the task of ``task``."""
     whole = {"schedulerName": "volcano", "minAvailable": 2, "queue": "default", "tasks": [task()]}
     return bare_object(kinds.JOBS, name, spec={**whole, **spec})
 
@@ -53,7 +54,7 @@ def annotated(document: Document, key: str, value: str) -> Document:
 
 
 def pod_group(**spec: Any) -> Document:
-    """A PodGroup of its own."""
+    """A PodGroup that belongs to no job."""
     return bare_object(kinds.POD_GROUPS, "gang", spec={"minMember": 1, **spec})
 
 
@@ -64,7 +65,7 @@ def pod(scheduler: str = "volcano", **annotations: str) -> Document:
 
 
 def flow(**needs: list[str]) -> Document:
-    """A JobFlow: name -> targets."""
+    """A JobFlow. ``needs``: template -> the templates on which it depends."""
     flows = [{"name": name, "dependsOn": {"targets": targets}} for name, targets in needs.items()]
     return bare_object(
         kinds.JOB_FLOWS, "pipeline", spec={"jobRetainPolicy": "retain", "flows": flows}
@@ -85,11 +86,11 @@ def hyper_node(*members: Document, name: str = "rack-1", **spec: Any) -> Documen
 
 
 def member(**selector: Any) -> Document:
-    """A member of one."""
+    """A member of a HyperNode."""
     return {"type": "Node", "selector": selector}
 
 
 def command(action: str, kind: Kind[Any] = kinds.JOBS, name: str = "train") -> Document:
-    """A Command that asks a job or queue for an action."""
+    """A Command that requests an action on a job or queue."""
     target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": "u"}
     return bare_object(kinds.COMMANDS, "wish", action=action, target=target)

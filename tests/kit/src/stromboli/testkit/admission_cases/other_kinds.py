@@ -1,4 +1,5 @@
-"""Cases of admission for kinds besides jobs and queues: the path refused, and the object."""
+"""Cases of admission for kinds other than jobs and queues: the path of the violation, and the
+object."""
 
 from typing import Any
 

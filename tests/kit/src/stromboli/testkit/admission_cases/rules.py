@@ -1,7 +1,7 @@
-"""Every rule of admission as one case that passes and one that is rejected, for all entry points.
+"""Every rule of admission as one accepted and one rejected case, for all entry points.
 
-A case is an object, the object before it if it is an update, and the path of the violation (""
-passes). ``WORLD`` are the existing queues, ``admission_others.RACK`` is the only HyperNode. The
+A case has an object, for updates the previous object, and the path of the violation ("" if it is
+accepted). ``WORLD`` contains the existing queues; ``other_kinds.RACK`` is the only HyperNode. The
 rules, the webhook, REST and the CEL policies are tested with the same cases.
 """
 
@@ -27,10 +27,9 @@ from stromboli.testkit.admission_cases.manifests import (
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is submitted. ``refused`` is the path of its one violation, empty if it
-    passes.
+    """A submitted object. ``refused`` is the path of its only violation, empty if it is accepted.
 
-    ``in_cel``: the object alone shows the violation, so a CEL policy can detect it.
+    ``in_cel``: the violation depends on the object alone, so a CEL policy can detect it.
     """
 
     name: str
@@ -73,7 +72,7 @@ EXISTING_OBJECTS: tuple[Document, ...] = (
 
 
 def job_depending_on(text: str) -> Document:
-    """The job, which waits for others."""
+    """A job with dependencies on other jobs."""
     return annotated(job(), keys.AFTER, text)
 
 
@@ -301,7 +300,7 @@ CONTEXT_INVALID_JOBS: dict[str, tuple[str, Document]] = {
     ),
     "mpi-without-its-master": ("spec.plugins.mpi", job(plugins={"mpi": [], "svc": []})),
 }
-"""Rejected because of other objects, or by a rule that CEL cannot express."""
+"""Cases that are rejected because of other objects, or by a rule that CEL cannot express."""
 VALID_QUEUES: dict[str, Document] = {
     "plain": queue("team"),
     "with-amounts": queue(
@@ -381,7 +380,7 @@ CONTEXT_INVALID_QUEUES: dict[str, tuple[str, Document]] = {
 
 
 def all_cases() -> Iterator[Case]:
-    """All cases."""
+    """All cases of this module, of ``updates`` and of ``other_kinds``."""
     for kind, right, wrong, around in (
         (kinds.JOBS, VALID_JOBS, INVALID_JOBS, CONTEXT_INVALID_JOBS),
         (kinds.QUEUES, VALID_QUEUES, INVALID_QUEUES, CONTEXT_INVALID_QUEUES),

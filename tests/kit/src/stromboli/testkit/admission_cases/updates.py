@@ -49,7 +49,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
         job(policies=[{"action": "AbortJob", "event": "PodFailed"}]),
     ),
 }
-"""Of the plain job."""
+"""Updates of the plain job."""
 
 
 def _with_volume(**volume: Any) -> Document:

@@ -1,1 +1,1 @@
-"""Checkers that read a history from outside and name each violated invariant."""
+"""Checkers that read the history of an API server and list violated invariants."""

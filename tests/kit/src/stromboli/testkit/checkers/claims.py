@@ -1,6 +1,6 @@
-"""Volumes and devices that pods claim, read from an API server's history.
+"""Checks the volumes and devices that pods claim, from the history of an API server.
 
-Independent of the system's own code, as ``invariants`` is. The rules:
+Shares no code with the system, like ``invariants``. The rules:
 
 * **Once**: no volume is bound to two claims, and no device is allocated to two claims.
 * **Before the bind**: when a pod gets its node, each PersistentVolumeClaim of it has a volume, and
@@ -20,7 +20,7 @@ DISK, DEVICE = "PersistentVolumeClaim", "ResourceClaim"
 
 
 class ClaimsChecker:
-    """The claims of a history."""
+    """The state of all claims after each event."""
 
     def __init__(self) -> None:
         self._claims: dict[str, dict[tuple[str, str], Object]] = {DISK: {}, DEVICE: {}}
@@ -29,7 +29,7 @@ class ClaimsChecker:
         self._bound: set[str] = set()
 
     def take(self, event: Event) -> Iterator[str]:
-        """Continue with one event; yields the rules that it breaks."""
+        """Apply one event; yield the violations that it causes."""
         thing = event["object"]
         kind, uid = thing["kind"], thing["metadata"]["uid"]
         if kind == "Job":
@@ -108,7 +108,7 @@ def _nodes_of(allocation: Object) -> set[str]:
 
 
 def violations(history: Iterable[Event]) -> list[str]:
-    """Every broken rule about claims, in order; empty if all held."""
+    """Return all violations about claims in order; empty if there are none."""
     checker, found = ClaimsChecker(), list[str]()
     for event in history:
         found += (line for line in checker.take(event) if line not in found)

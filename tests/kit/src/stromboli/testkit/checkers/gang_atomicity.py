@@ -1,4 +1,4 @@
-"""Gang atomicity over time, read from the history of an API server and the log of decisions.
+"""Checks gang atomicity over time, from the history of an API server and the log of decisions.
 
 Like ``invariants``, it shares no code with the system. Two rules are checked at each event of a
 history:
@@ -22,15 +22,16 @@ from stromboli.testkit.checkers import invariants
 Event = dict[str, Any]
 Object = dict[str, Any]
 Gang = tuple[str, str]
-"""Uid of a job, and its version as its pods name it."""
+"""Uid of a job, and the job version in the annotations of its pods."""
 
 WITHIN_S = 10.0
 DECISION = "stromboli.sh/decision"
 
 
 class GangAtomicityChecker:
-    """The gangs of a history. ``decisions``: id -> the pods that it binds, in the order of the log:
-    by uid, or by ``namespace/name`` if it creates the pod with its node."""
+    """The state of all gangs after each event. ``decisions``: id -> the pods that the decision
+    binds, in the order of the log: by uid, or by ``namespace/name`` if the pod is created with its
+    node."""
 
     def __init__(self, decisions: Mapping[str, Iterable[str]]) -> None:
         self._decided = {name: frozenset(uids) for name, uids in decisions.items()}
@@ -60,7 +61,7 @@ class GangAtomicityChecker:
             yield from self._take_pod(gang, thing, event)
 
     def end(self, at: float) -> Iterator[str]:
-        """What is broken at the end."""
+        """Return the violations at the end of the history."""
         yield from self._late(at)
 
     def _take_pod(self, gang: Gang, pod: Object, event: Event) -> Iterator[str]:
@@ -90,14 +91,14 @@ class GangAtomicityChecker:
             yield from self._say(f"pod {name} runs and was bound by no decision")
         at = self._position.get(decision)
         if at is None:
-            return  # the log is followed a moment behind
+            return  # the decision has not been read from the log yet
         before = {uid for uid in self._bound[gang] if self._decided_at(uid, at) < at}
         together = len(before | self._decided[decision])
         if together < needed:
             yield from self._say(f"pod {name} runs by a decision for {together} of {needed} pods")
 
     def _decided_at(self, uid: str, at: int) -> int:
-        """The place of the first decision about the pod; ``at`` if there is none."""
+        """The position of the first decision about the pod; ``at`` if there is none."""
         return self._first.get(uid, self._first.get(self._keys[uid], at))
 
     def _late(self, now: float) -> Iterator[str]:

@@ -39,10 +39,10 @@ _UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", st
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
-    """A quantity's value."""
+    """The value of a Kubernetes quantity. Raises ValueError."""
     match = re.fullmatch(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text))
     if match is None:
-        raise ValueError(f"no quantity: {text!r}")
+        raise ValueError(f"{text!r} is not a quantity")
     return Decimal(match[1]) * _UNITS[match[2]]
 
 
@@ -52,7 +52,7 @@ def live_pods(pods: Iterable[Object]) -> Iterator[Object]:
 
 
 def job_of(pod: Object) -> str:
-    """Uid of the job that a pod belongs to, or empty."""
+    """Uid of the job that a pod belongs to; empty if it belongs to none."""
     for owner in pod["metadata"].get("ownerReferences", ()):
         if owner["kind"] == "Job" and owner["apiVersion"].startswith(JOB_GROUP):
             return str(owner["uid"])
@@ -60,18 +60,18 @@ def job_of(pod: Object) -> str:
 
 
 def mark(thing: Object, key: str) -> str:
-    """An annotation, or empty."""
+    """The value of an annotation; empty if it is absent."""
     return str((thing["metadata"].get("annotations") or {}).get(key, ""))
 
 
 def phase_of(job: Object) -> str:
-    """The phase in a job's status, or empty."""
+    """The phase in a job's status; empty if it has none."""
     return str(job.get("status", {}).get("state", {}).get("phase", ""))
 
 
 def is_removed_by_policy(pod: Object, job: Object) -> bool:
-    """Whether a policy of the pod's job removes it when the job is in this state: by a restart, or
-    by the end of the job."""
+    """Whether a policy of the job removes the pod when the job is in this state, because of a
+    restart or the end of the job."""
     spec, status = job["spec"], job.get("status", {})
     has_policies = any(part.get("policies") for part in (spec, *spec.get("tasks", ())))
     is_replaced = int(mark(pod, VERSION) or 0) < status.get("version", 0)
@@ -79,8 +79,8 @@ def is_removed_by_policy(pod: Object, job: Object) -> bool:
 
 
 def requests(pod: Object) -> Counter[str]:
-    """What the pod takes of a node: its containers together or, if that is more, an init container
-    with the sidecars before it; its overhead; and its place among a node's pods."""
+    """The requests of a pod: the sum of its containers or, if that is more, of an init container
+    and the sidecars before it; its overhead; and one pod."""
     spec = pod["spec"]
     sidecars: Counter[str] = Counter()
     most: Counter[str] = Counter()
@@ -115,10 +115,10 @@ class ClusterState:
         self.jobs: dict[str, Object] = {}
         self.jobs_ever: dict[str, Object] = {}
         self.bound_ever: dict[tuple[str, str], set[str]] = defaultdict(set)
-        """Job and its version -> pods that have had a node."""
+        """(job, its version) -> pods that have been bound."""
 
     def take(self, event: Event) -> None:
-        """Apply one event."""
+        """Apply one event to the state."""
         thing = event["object"]
         uid = thing["metadata"]["uid"]
         table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}.get(thing["kind"], {})
@@ -133,7 +133,7 @@ class ClusterState:
 
 
 def duplicate_pods(world: ClusterState) -> Iterator[str]:
-    """Two live pods for one task of one job."""
+    """Yield live pods with the same index of the same task of a job."""
     seen: dict[tuple[str, str, str], str] = {}
     for pod in live_pods(world.pods.values()):
         place = (job_of(pod), mark(pod, TASK), mark(pod, INDEX))
@@ -144,7 +144,7 @@ def duplicate_pods(world: ClusterState) -> Iterator[str]:
 
 
 def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
-    """Nodes whose pods request more than the node has."""
+    """Yield nodes whose pods request more than is allocatable."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in live_pods(world.pods.values()):
         if node := pod["spec"].get("nodeName"):
@@ -157,7 +157,7 @@ def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
 
 
 def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
-    """Versions of jobs of which some pods got nodes, but fewer than must run together."""
+    """Yield versions of jobs of which some pods are bound, but fewer than minAvailable."""
     for (uid, _), pods in world.bound_ever.items():
         job = world.jobs.get(uid)
         needed = job["spec"].get("minAvailable", 0) if job else 0
@@ -166,8 +166,8 @@ def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
 
 
 def _possible_states(world: ClusterState, uid: str, later: Iterable[Event]) -> Iterator[Object]:
-    """The job's last recorded state, and the next one if that was listed: the job may have been in
-    it, or on the way to it, before its version says so."""
+    """The job's last recorded state, and the next one if that is from a list: the job may have
+    reached it before the listed version."""
     if uid in world.jobs_ever:
         yield world.jobs_ever[uid]
     following = next((it for it in later if it["object"]["metadata"]["uid"] == uid), None)
@@ -193,14 +193,15 @@ def violations(
         thing = event["object"]
         if event["type"] == "DELETED" and thing["kind"] == "Job":
             if thing["metadata"]["name"] not in deleted_by_user:
-                found.append(f"Job {thing['metadata']['name']} was deleted by nobody")
+                found.append(f"Job {thing['metadata']['name']} was deleted, but not by a user")
         elif event["type"] == "DELETED" and thing["kind"] == "Pod":
             states = _possible_states(world, job_of(thing), events[position + 1 :])
             if not any(
                 job["metadata"]["name"] in deleted_by_user or is_removed_by_policy(thing, job)
                 for job in states
             ):
-                found.append(f"Pod {thing['metadata']['name']} was deleted by nobody")
+                name = thing["metadata"]["name"]
+                found.append(f"Pod {name} was deleted, but neither by a user nor by a policy")
         world.take(event)
         if thing["kind"] in ("Pod", "Node"):
             found += (

@@ -1,6 +1,6 @@
-"""Restarts, life-cycle policies and flows, read from an API server's history.
+"""Checks restarts, life-cycle policies and flows, from the history of an API server.
 
-Independent of the system's own code, as ``invariants`` is. The rules:
+Shares no code with the system, like ``invariants``. The rules:
 
 * **Reason**: a retry is spent only after a pod of the job's previous version failed.
 * **Succession**: pods of two versions of one job never have nodes at the same time.
@@ -9,8 +9,8 @@ Independent of the system's own code, as ``invariants`` is. The rules:
 * **End**: no pod of a finished job is left alive, unless it is being deleted.
 * **Order**: a flow creates a job after its targets have completed, each job once, and succeeds.
 
-The first and the third rule need every event of a job; where a list replaced missed events of it
-they are not applied.
+The first and the third rule require all events of a job; they are not applied to jobs for which a
+list replaced missed events.
 """
 
 from collections import defaultdict
@@ -22,13 +22,13 @@ from stromboli.testkit.checkers import invariants
 Event = dict[str, Any]
 Object = dict[str, Any]
 Version = tuple[str, int]
-"""Uid of a job, and one of its versions."""
+"""(uid of a job, one of its versions)."""
 
 FINISHED = ("Completed", "Failed")
 
 
 class JobLifecycleChecker:
-    """The jobs and flows of a history."""
+    """The state of all jobs and flows after each event."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Object] = {}
@@ -40,10 +40,10 @@ class JobLifecycleChecker:
         self._bound: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._made: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._unseen: set[str] = set()
-        """Jobs of which events may be missing."""
+        """Jobs for which events may be missing."""
 
     def take(self, event: Event) -> Iterator[str]:
-        """Continue with one event; yields the rules that it breaks."""
+        """Apply one event; yield the violations that it causes."""
         thing = event["object"]
         uid, is_gone = thing["metadata"]["uid"], event["type"] == "DELETED"
         if thing["kind"] == "JobFlow":
@@ -122,7 +122,7 @@ class JobLifecycleChecker:
         return str(found["metadata"]["name"]) if found else job
 
     def end(self) -> Iterator[str]:
-        """The rules that the end of the history breaks."""
+        """Yield the violations at the end of the history."""
         for pod in invariants.live_pods(self._pods.values()):
             job = self._jobs.get(invariants.job_of(pod))
             is_ending = pod["metadata"].get("deletionTimestamp") is not None
@@ -157,7 +157,8 @@ def _targets(flow: Object, job: str) -> Iterator[str]:
 
 
 def violations(history: Iterable[Event]) -> list[str]:
-    """Every broken rule about restarts, policies and flows, in order; empty if all held."""
+    """Return all violations about restarts, policies and flows in order; empty if there are
+    none."""
     checker, found = JobLifecycleChecker(), list[str]()
     for event in history:
         found += (line for line in checker.take(event) if line not in found)

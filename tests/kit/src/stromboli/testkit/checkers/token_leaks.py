@@ -1,7 +1,7 @@
 """Checks of a system with accounts from outside: each entry point rejects users without rights, and
 no token is stored on a topic, in a log or in an object.
 
-``Cell`` is what a test environment provides: one process, or the real parts.
+``AdmissionUnderTest`` is implemented by each test environment: one process, or the real parts.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ FORGED_TOKEN = "a-token-that-nobody-has"
 
 
 class AdmissionUnderTest(Protocol):
-    """Admission with accounts in force, and the tenants of ``scene``."""
+    """Admission with accounts, and the tenants of ``scene``."""
 
     @property
     def url(self) -> str:
@@ -47,11 +47,11 @@ class AdmissionUnderTest(Protocol):
         """Submit an object as an external client."""
 
     def written(self) -> str:
-        """All log lines so far."""
+        """Return all log lines so far."""
 
 
 def job(name: str, namespace: str) -> dict[str, Any]:
-    """A job."""
+    """The manifest of a job."""
     template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -171,7 +171,8 @@ async def _answers(cell: AdmissionUnderTest, count: int) -> dict[str, Submission
 
 
 async def assert_no_token_left(cell: AdmissionUnderTest, spans: bytes = b"") -> None:
-    """No token is on any topic but in the header of its submission, nor in a log line or a span."""
+    """Check that no token is on a topic, except in the header of its submission, nor in a log line
+    or a span."""
     tokens = [*cell.tokens.values(), FORGED_TOKEN]
     handed_in = 0
     async with contextlib.aclosing(cell.bus.materialize(topics.ALL)) as batches:
@@ -193,8 +194,8 @@ async def assert_no_token_left(cell: AdmissionUnderTest, spans: bytes = b"") -> 
 
 
 def _assert_free(kept: bytes, tokens: list[str], where: str) -> None:
-    """Of a JWT its claims and its signature are looked for, each by itself."""
+    """Check that the text contains no token; for a JWT, neither its claims nor its signature."""
     for token in tokens:
         parts = token.split(".")[1:] if token.count(".") == 2 else [token]
         for part in parts:
-            assert part.encode() not in kept, f"a token stands in {where}"
+            assert part.encode() not in kept, f"{where} contain a token"

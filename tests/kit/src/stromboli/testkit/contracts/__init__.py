@@ -1,4 +1,4 @@
-"""What every adapter of a port must do, as classes of tests that the adapters' tests subclass."""
+"""The contracts of the ports, as classes of tests that the tests of each adapter subclass."""
 
 import pytest
 

@@ -22,8 +22,8 @@ JOBS, PODS, QUEUES, NODES = kinds.JOBS, kinds.PODS, kinds.QUEUES, kinds.NODES
 class Scene:
     """Two tenants with a namespace each, and roles.
 
-    ``ann`` has what her namespace's roles give, ``ben`` nothing but what his group has, ``eve`` no
-    role at all, ``op`` a role in the whole cluster.
+    ``ann`` has the rights of her namespace's roles, ``ben`` only those of his group, ``eve`` none,
+    and ``op`` those of a role in the whole cluster.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Scene:
         self.cluster_role = objects.unique("role")
 
     def user(self, name: str) -> str:
-        """A user's full name: they are service accounts."""
+        """The full name of a user, who is a service account."""
         return f"system:serviceaccount:{self.home(name)}:{name}"
 
     def home(self, name: str) -> str:
@@ -65,7 +65,7 @@ def rule(kind: kinds.Kind[Any], *verbs: str, subresource: str = "") -> dict[str,
 
 
 def any_of(group: str) -> dict[str, Any]:
-    """A rule that gives everything of an API group."""
+    """A rule that grants all verbs on all resources of an API group."""
     return {"apiGroups": [group], "resources": ["*"], "verbs": ["*"]}
 
 
@@ -89,7 +89,7 @@ def binding(
 
 
 class Setting(msgspec.Struct):
-    """A scene made true. ``tokens``: (user, audience) -> token."""
+    """A scene that was created in an adapter. ``tokens``: (user, audience) -> token."""
 
     scene: Scene
     known: accounts.Accounts
@@ -107,11 +107,11 @@ class Setting(msgspec.Struct):
 
 
 class AccountsContract:
-    """The promises."""
+    """The tests of the contract."""
 
     @pytest.fixture
     def setting(self) -> Setting:
-        """The scene, made true; see the module."""
+        """The scene, created in the adapter; see the module."""
         raise NotImplementedError
 
     async def test_a_token_authenticates_its_user(self, setting: Setting) -> None:
@@ -156,7 +156,7 @@ class AccountsContract:
     async def test_a_cluster_role_bound_in_a_namespace_applies_only_there(
         self, setting: Setting
     ) -> None:
-        """Here by a group."""
+        """The RoleBinding names a group of the user."""
         assert await setting.may("ben", "create", JOBS, setting.scene.red)
         assert not await setting.may("ben", "create", JOBS, setting.scene.blue)
         assert not await setting.may("ben", "list", JOBS)

@@ -32,7 +32,7 @@ ALL = frozenset({"CREATE", "UPDATE", "DELETE"})
 
 
 def answering(decide: Callable[[Request], Answer]) -> Callable[[bytes], Awaitable[bytes]]:
-    """A webhook that answers each request with what is decided."""
+    """A webhook whose response to each request is the result of ``decide``."""
 
     async def call(body: bytes) -> bytes:
         review = msgspec.json.decode(body)
@@ -45,17 +45,17 @@ def answering(decide: Callable[[Request], Answer]) -> Callable[[bytes], Awaitabl
 
 
 def allow(_: Request) -> Answer:
-    """Any object is fine."""
+    """The response that allows any object."""
     return {"allowed": True}
 
 
 def deny(_: Request) -> Answer:
-    """No object is."""
+    """The response that denies any object."""
     return {"allowed": False, "status": {"message": "spec.minAvailable: too many"}}
 
 
 def label(_: Request) -> Answer:
-    """Fine, with a label."""
+    """The response that allows any object and adds a label."""
     patch = objects.operations(("add", "/metadata/labels", {"hooked": "yes"}))
     return {
         "allowed": True,
@@ -73,11 +73,11 @@ class RecordingWebhook(list[Request]):
 
 
 class AdmissionContract(cluster.ClusterScope, abc.ABC):
-    """How an API server calls webhooks."""
+    """The tests of how an API server calls webhooks."""
 
     @abc.abstractmethod
     async def install(self, *hooks: Webhook) -> None:
-        """After the return, exactly these webhooks are registered."""
+        """Register exactly these webhooks; returns when they are in effect."""
 
     async def test_a_mutating_webhook_changes_the_stored_object(
         self, open_cluster: port.Cluster, namespace: str
@@ -89,7 +89,7 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
     async def test_a_validating_webhook_receives_the_object_to_be_stored(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With defaults filled in and the mutating webhooks' changes."""
+        """The object contains defaults and the changes of mutating webhooks."""
         asked = RecordingWebhook()
         await self.install(_hook(asked), _hook(label, mutating=True))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
@@ -119,7 +119,7 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
     async def test_webhooks_are_called_for_changes_and_deletions(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With the object before and after."""
+        """They receive the previous and the new object."""
         asked = RecordingWebhook()
         await self.install(_hook(asked))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
@@ -137,7 +137,7 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
     async def test_webhooks_are_called_only_for_their_rules(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Not about other kinds and operations, nor about the status."""
+        """They are not called for other kinds and operations, nor for the status subresource."""
         await self.install(_hook(deny, operations=frozenset({"DELETE"})))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         await open_cluster.create(kinds.CONFIG_MAPS, namespace, objects.config_map("c"))
@@ -157,7 +157,7 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
     async def test_a_webhook_that_fails_refuses_or_is_ignored(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """According to its failure policy."""
+        """The failure policy of the webhook decides."""
         await self.install(_hook(_fail, failure_policy="Ignore"))
         await open_cluster.create(JOBS, namespace, objects.job("ignored"))
         await self.install(_hook(_fail))

@@ -1,4 +1,4 @@
-"""What every ``Bus`` does. An adapter's tests subclass ``BusContract`` and give it a log::
+"""The contract of every ``Bus``. An adapter's tests subclass ``BusContract`` and provide a log::
 
     class TestMyBus(bus.BusContract):
         @pytest.fixture
@@ -7,10 +7,9 @@
 
         async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None: ...
 
-Rules for adapters: the log of every cluster is empty when a test starts; what the factory
-returns is not entered yet and may be entered again after it was left. Nothing here depends on
-speed: what is
-waited for has ``records.DEADLINE_S``.
+Rules for adapters: the log of every cluster is empty when a test starts; what the factory returns
+is not entered yet and may be entered again after it was left. No test depends on speed: each wait
+has the time limit ``records.DEADLINE_S``.
 """
 
 import abc
@@ -37,16 +36,16 @@ LATER = [builders.snapshot_of(builders.make_node(f"later{number}")) for number i
 
 
 class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, abc.ABC):
-    """Promises of ``stromboli.shared.bus.port``, one test each."""
+    """Tests of the contract that ``stromboli.shared.bus.port`` states, one for each rule."""
 
     @pytest.fixture
     def bus_factory(self) -> BusFactory:
-        """Makes connections; see the module."""
+        """Creates connections; see the module."""
         raise NotImplementedError
 
     @abc.abstractmethod
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
-        """Returns when keys of ``topic`` that were overwritten have lost older records."""
+        """Return when older records of overwritten keys of ``topic`` are removed."""
 
     @pytest.fixture
     async def open_bus(self, bus_factory: BusFactory) -> AsyncIterator[port.Bus]:
@@ -56,7 +55,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     # --- appending -------------------------------------------------------------------------
 
     async def test_a_topic_keeps_the_order_of_appends(self, open_bus: port.Bus) -> None:
-        """In one call or in several, awaited or not."""
+        """This holds for drafts of one call or several, awaited or not."""
         writer = await open_bus.open_writer("monitor", "m1")
         first = await writer.append(*NODES[:3])
         rest = await asyncio.gather(*(writer.append(draft) for draft in NODES[3:]))
@@ -68,7 +67,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert len({record.id for record in read}) == len(NODES)
 
     async def test_drafts_of_several_topics_go_in_one_call(self, open_bus: port.Bus) -> None:
-        """``append`` answers in the order of its arguments, whatever their topics."""
+        """``append`` returns results in the order of its arguments, whatever their topics."""
         writer = await open_bus.open_writer("controller", "c1")
         drafts = [
             records.phase_change("default/a"),
@@ -124,7 +123,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert read[-1].headers["ce_objectversion"] == "7"
 
     async def test_a_large_record_passes(self, open_bus: port.Bus) -> None:
-        """Up to the limit with headers; an object of 1.5 MB is far below it."""
+        """A record may have any size up to the limit, headers included; an object of 1.5 MB is far
+        below it."""
         writer = await open_bus.open_writer("monitor", "m1")
         draft = _node_of(LARGE)
         await writer.append(draft)
@@ -170,7 +170,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         read, _ = await records.read(open_bus, topics.DEAD_LETTERS)
         assert records.keys(read) == [topics.NODES.name, topics.PODS.name, topics.QUEUES.name]
 
-    # --- folding ---------------------------------------------------------------------------
+    # --- materializing ---------------------------------------------------------------------
 
     async def test_a_fold_of_nothing_is_caught_up(self, open_bus: port.Bus) -> None:
         read, positions = await records.read(open_bus, topics.PODS, topics.NODES)
@@ -181,7 +181,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         self, open_bus: port.Bus
     ) -> None:
         """Every record acknowledged before is in the batches up to ``caught_up``, on every topic,
-        and the positions are the next offsets, also behind what announces the writer."""
+        and the positions are the next offsets, also after announcements of the writer."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES, builders.snapshot_of(builders.make_pod("p1")))
         read, positions = await records.read(open_bus, topics.NODES, topics.PODS, topics.QUEUES)
@@ -211,7 +211,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_a_materialization_continues_after_the_barrier(
         self, bus_factory: BusFactory
     ) -> None:
-        """With records of this connection and of others."""
+        """It returns later records of this connection and of others."""
         async with (
             bus_factory() as here,
             bus_factory() as there,
@@ -247,7 +247,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert records.keys(read) == [draft.key for draft in LATER]
 
     async def test_compaction_keeps_the_last_record_of_each_key(self, open_bus: port.Bus) -> None:
-        """And a fold over the gaps it leaves is in order and caught up."""
+        """A materialization over the gaps in offsets is in order and caught up."""
         writer = await open_bus.open_writer("monitor", "m1")
         node = builders.make_node("gone")
         changing = [builders.make_node("changing", version=version) for version in range(1, 21)]
@@ -294,10 +294,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             read, _ = await records.read(there, topics.NODES, topics.SYNC)
             assert read == []
 
-    # --- working ---------------------------------------------------------------------------
+    # --- consuming -------------------------------------------------------------------------
 
     async def test_a_consumer_gets_every_record_in_order(self, open_bus: port.Bus) -> None:
-        """Existing and new records; several may be unfinished at the same time."""
+        """It gets existing and new records; several may be unfinished at the same time."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -310,7 +310,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             ]
 
     async def test_a_consumer_gets_records_that_open_a_writer(self, open_bus: port.Bus) -> None:
-        """Every record of the topic is the group's to answer."""
+        """The group processes every record of the topic."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.outcome_of("d1"))
         async with open_bus.consume(topics.OUTCOMES, "g") as consumer:
@@ -320,7 +320,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_a_consumer_restarts_at_the_lowest_unfinished_record(
         self, bus_factory: BusFactory
     ) -> None:
-        """Records that were finished behind a gap are delivered again: at least once."""
+        """Records that were finished after an unfinished one are delivered again: at least once."""
         async with bus_factory() as before:
             writer = await before.open_writer("monitor", "m1")
             await writer.append(*NODES)
@@ -336,7 +336,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             ]
 
     async def test_finished_records_are_not_consumed_again(self, open_bus: port.Bus) -> None:
-        """In whatever order the records were finished, and if one is finished twice."""
+        """This holds for any order in which records are finished, and if one is finished twice."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -353,9 +353,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_a_replaced_consumer_cannot_move_the_offset_of_the_group(
         self, open_bus: port.Bus
     ) -> None:
-        """A paused process resumes after its successor started: it neither repeats what the
-        successor finished nor skips what the successor has not finished, and it is notified of its
-        end.
+        """A paused process resumes after its successor started: it neither repeats records that the
+        successor finished nor skips records that the successor has not finished, and it is notified
+        that it was replaced.
         """
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
@@ -386,7 +386,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             assert consumer.lowest_unfinished == 0
 
     async def test_groups_do_not_take_from_each_other(self, open_bus: port.Bus) -> None:
-        """Nor do the topics of one group."""
+        """Offsets are separate for each group, and for each topic of a group."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(NODES[0], builders.snapshot_of(builders.make_pod("p1")))
         for topic, group, key in (
@@ -400,7 +400,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             assert record.key == key
 
     async def test_a_fenced_record_does_not_block_a_consumer(self, open_bus: port.Bus) -> None:
-        """No consumer has to finish a fenced record."""
+        """A consumer does not have to finish a fenced record."""
         paused = await open_bus.open_writer("controller", "c1")
         successor = await open_bus.open_writer("controller", "c2")
         await successor.append(records.phase_change("default/a"))

@@ -1,4 +1,5 @@
-"""Which records readers of a ``Bus`` accept after a writer was replaced: a part of its contract.
+"""The part of the ``Bus`` contract about epochs: the records that readers accept after a writer was
+replaced.
 
 See ``bus``, which has the fixtures.
 """
@@ -16,13 +17,14 @@ NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in ra
 
 
 class BusFactory(Protocol):
-    """Makes connections to the log of a cluster; two of one cluster see the same records."""
+    """Creates connections to the log of a cluster; two connections of one cluster read the same
+    records."""
 
     def __call__(self, cluster_name: str = "a") -> port.Bus: ...
 
 
 class EpochContract:
-    """Promises about epochs, one test each."""
+    """Tests of the rules about epochs, one for each rule."""
 
     async def test_a_writer_opens_on_its_main_topic(self, open_bus: port.Bus) -> None:
         """``opened`` determines its epoch; the record names the process."""
@@ -33,7 +35,7 @@ class EpochContract:
         assert envelope.decode(record) == log.Opened(writer="monitor", instance="pod-17")
 
     async def test_a_later_writer_has_a_higher_epoch(self, bus_factory: BusFactory) -> None:
-        """In the same process and after everything was closed."""
+        """This holds in the same process, and after all connections were closed."""
         async with bus_factory() as first:
             epochs = [(await first.open_writer("monitor", name)).epoch for name in ("m1", "m2")]
         async with bus_factory() as second:
@@ -41,7 +43,8 @@ class EpochContract:
         assert epochs == sorted(set(epochs))
 
     async def test_records_of_a_replaced_writer_are_fenced(self, open_bus: port.Bus) -> None:
-        """A paused writer that wakes up can append; readers drop it behind its successor."""
+        """A paused writer can still append when it resumes; readers drop records after its
+        successor's opening."""
         paused = await open_bus.open_writer("controller", "c1")
         await paused.append(records.phase_change("default/before"))
         successor = await open_bus.open_writer("controller", "c2")
@@ -69,8 +72,8 @@ class EpochContract:
         assert records.keys(read) == ["before", "end"]
 
     async def test_the_writer_of_a_topic_can_read_fenced_records(self, open_bus: port.Bus) -> None:
-        """Separate from the accepted records: the writer publishes again what fenced
-        records hide.
+        """They are separate from the accepted records: the writer republishes keys whose records a
+        fenced record hides.
         """
         paused = await open_bus.open_writer("monitor", "m1")
         successor = await open_bus.open_writer("monitor", "m2")
@@ -123,7 +126,8 @@ class EpochContract:
     async def test_a_replaced_writer_is_fenced_for_a_continued_consumer(
         self, bus_factory: BusFactory
     ) -> None:
-        """Whether something was left unfinished or nothing: what it decides late is not done."""
+        """This holds with and without unfinished records: late decisions of a replaced writer are
+        not executed."""
         async with bus_factory() as before:
             paused = await before.open_writer("controller", "c1")
             successor = await before.open_writer("controller", "c2")

@@ -1,4 +1,4 @@
-"""What a ``Bus`` does with topics that are deleted and created again: a part of its contract.
+"""The part of the ``Bus`` contract about topics that are deleted and created again.
 
 See ``bus``, which has the fixtures.
 """
@@ -19,18 +19,18 @@ EVENTS = topics.BATCH_EVENTS
 
 
 class RecreationContract(abc.ABC):
-    """Promises about topics that lose their records, one test each."""
+    """Tests of the rules about topics that lose their records, one for each rule."""
 
     @abc.abstractmethod
     async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
-        """Returns when ``topic`` has been deleted and created again."""
+        """Delete ``topic`` and create it again."""
 
     @pytest.mark.parametrize("service", FENCED)
     async def test_epochs_never_go_back_whichever_topic_is_recreated(
         self, open_bus: port.Bus, service: topics.Service
     ) -> None:
-        """Each topic of a service once, with a running reader: it accepts the next writer on every
-        topic, drops the one before, and reports what was recreated."""
+        """Each topic of a service is recreated once, with a running reader: it accepts the next
+        writer on every topic, drops the previous one, and reports the recreated topics."""
         own = topics.of(service)
         before = await open_bus.open_writer(service, "w")
         await before.append(*(draft(topic, "first") for topic in own))
@@ -56,7 +56,7 @@ class RecreationContract(abc.ABC):
     async def test_a_new_reader_accepts_the_same_records_as_a_continuous_one(
         self, open_bus: port.Bus
     ) -> None:
-        """Also on the main topic, whose offsets restart below the epoch."""
+        """This also holds on the main topic, whose offsets restart below the epoch."""
         await open_bus.open_writer("controller", "c1")
         before = await open_bus.open_writer("controller", "c2")
         await before.append(records.phase_change("default/before"))
@@ -75,7 +75,8 @@ class RecreationContract(abc.ABC):
     async def test_a_writer_continues_when_another_topic_is_recreated(
         self, open_bus: port.Bus
     ) -> None:
-        """Its records there are announced again, so that new readers accept them."""
+        """The writer announces its epoch on the topic again, so that new readers accept its
+        records."""
         writer = await open_bus.open_writer("controller", "c1")
         events = [records.phase_change(f"default/{number}") for number in range(4)]
         await writer.append(*events[:3])
@@ -97,7 +98,7 @@ class RecreationContract(abc.ABC):
     async def test_a_writer_fails_when_its_main_topic_is_recreated(
         self, open_bus: port.Bus
     ) -> None:
-        """Nothing announces it any more: it has to open again."""
+        """No record announces its epoch any more, so it has to be opened again."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.outcome_of("before"))
         await self.recreate(open_bus, topics.OUTCOMES)
@@ -109,7 +110,7 @@ class RecreationContract(abc.ABC):
     async def test_a_position_in_a_recreated_topic_means_its_start(
         self, open_bus: port.Bus
     ) -> None:
-        """Even if the new topic has as many records by then."""
+        """This holds even if the new topic has as many records by then."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.phase_change("default/old"))
         async with contextlib.aclosing(open_bus.materialize([EVENTS])) as batches:
@@ -122,7 +123,8 @@ class RecreationContract(abc.ABC):
         assert records.keys(read) == keys
 
     async def test_a_consumer_restarts_in_a_recreated_topic(self, open_bus: port.Bus) -> None:
-        """While it runs, and later; what was in hand of the topic before is finished for no one."""
+        """This holds for a running and a later consumer; finishing a record of the previous topic
+        has no effect."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/old{n}") for n in range(4)))
         async with open_bus.consume(EVENTS, "g") as consumer:
@@ -167,7 +169,7 @@ async def until_all(
 
 
 async def take_until(consumer: port.GroupConsumer, key: str) -> list[envelope.Record]:
-    """The next records of a group up to this one."""
+    """Read the next records of a group up to the one with this key."""
     taken: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):
         async for record in consumer:

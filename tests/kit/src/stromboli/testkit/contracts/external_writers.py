@@ -20,7 +20,7 @@ NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in ra
 
 
 class ExternalWritersContract(abc.ABC):
-    """The promises about ``admission.submissions``."""
+    """Tests of the rules about ``admission.submissions``."""
 
     @abc.abstractmethod
     async def put(
@@ -34,7 +34,7 @@ class ExternalWritersContract(abc.ABC):
         """Append these bytes to a topic of the cluster ``a``, as an external client does."""
 
     async def test_external_records_are_read_unchanged(self, open_bus: port.Bus) -> None:
-        """Whatever its headers contain: ids that look like internal ones replace and fence no
+        """This holds for any headers: ids that look like internal ones neither replace nor fence a
         record.
         """
         claims = ("admission/9/1", "admission/3/1", "", "anything")
@@ -55,7 +55,8 @@ class ExternalWritersContract(abc.ABC):
         await self.put(open_bus, draft.key, headers, value, draft.topic)
 
     async def test_records_of_another_cluster_are_dropped(self, open_bus: port.Bus) -> None:
-        """Whatever their epoch. Only the topic's writer sees them: it repeats what they hide."""
+        """This holds for any epoch. Only the topic's writer reads them, and republishes the keys
+        that they hide."""
         writer = await open_bus.open_writer("monitor", "m")
         await writer.append(NODES[0])
         for number, epoch in enumerate((0, writer.epoch, writer.epoch + 100), 1):
@@ -74,7 +75,8 @@ class ExternalWritersContract(abc.ABC):
         assert records.keys(fenced) == [draft.key for draft in NODES[1:4]]
 
     async def test_a_writer_of_another_cluster_fences_no_writer(self, open_bus: port.Bus) -> None:
-        """Its ``opened`` raises no epoch, for readers, consumers and the writers that follow."""
+        """Its ``opened`` record does not raise the epoch for readers, consumers and later
+        writers."""
         writer = await open_bus.open_writer("controller", "c1")
         opened = fencing.opening("controller", "foreign", 10**6, datetime.now(UTC))
         await self.put_foreign(open_bus, opened, 10**6)

@@ -20,7 +20,8 @@ LeaseStores = tuple[elector.LeaseStore, elector.LeaseStore]
 
 
 class LeaseContract:
-    """Promises of ``stromboli.shared.leader_election.elector.Place``, one test each."""
+    """Tests of the contract of ``stromboli.shared.leader_election.elector.LeaseStore``, one for
+    each rule."""
 
     @pytest.fixture
     async def stores(self) -> LeaseStores:

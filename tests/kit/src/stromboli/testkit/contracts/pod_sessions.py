@@ -18,7 +18,7 @@ POD = "p"
 
 
 class Written(msgspec.Struct):
-    """What a command has written, and its exit code."""
+    """The output of a command, and its exit code."""
 
     stdout: bytes
     stderr: bytes
@@ -49,7 +49,7 @@ async def _feed(session: ExecSession, stdin: bytes) -> None:
 
 
 class PodSessionsContract:
-    """The promises of the port for commands."""
+    """Tests of the port's contract for commands."""
 
     async def test_both_streams_and_the_exit_code_come_back(self, sessions: PodSessions) -> None:
         found = await run(sessions, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -121,7 +121,7 @@ class PodSessionsContract:
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
+    """A port on which no process listens now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

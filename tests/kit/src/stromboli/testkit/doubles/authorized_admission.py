@@ -30,7 +30,7 @@ USERS = ("ann", "ben", "eve", "op")
 
 
 class FlakyAccounts:
-    """Accounts that can be made unavailable, count requests, and signal failed ones."""
+    """Accounts that can be made unavailable; counts requests and signals failed ones."""
 
     def __init__(self, known: accounts.Accounts) -> None:
         self._known = known
@@ -41,17 +41,17 @@ class FlakyAccounts:
     async def who(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
-        """As the accounts have it."""
+        """Forward the call to the accounts, or fail."""
         self._ask()
         return await self._known.who(token, audiences)
 
     async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
-        """As the accounts have it."""
+        """Forward the call to the accounts, or fail."""
         self._ask()
         return await self._known.may(user, asked)
 
     async def own_username(self) -> str:
-        """As the accounts have it."""
+        """Forward the call to the accounts, or fail."""
         self._ask()
         return await self._known.own_username()
 
@@ -102,7 +102,8 @@ def _hook(admissions: list[AdmissionService], kind: Any, action: str, operations
 
 
 def accounts_file(folder: Path, scene: Scene) -> Path:
-    """The scene's accounts and roles, as ``strom up --accounts`` takes them."""
+    """Write the scene's accounts and roles in the format of ``strom up --accounts``; return the
+    file."""
     known = [
         {
             "apiVersion": "local.stromboli.sh/v1",
@@ -124,7 +125,7 @@ def accounts_file(folder: Path, scene: Scene) -> Path:
 async def open_admission(
     folder: Path, scene: Scene, service_accounts: tuple[str, ...] = ()
 ) -> AsyncIterator[AuthorizedAdmission]:
-    """A house below a folder."""
+    """Run admission on an embedded cluster whose files are in ``folder``, while inside."""
     file = accounts_file(folder, scene)
     wavering = FlakyAccounts(files.read(file, OWN_NAME))
     admissions: list[AdmissionService] = []

@@ -22,14 +22,14 @@ import grpc
 from stromboli.monitor.agent.podresources import message_classes
 
 VARIABLE = "TEST_DEVICES"
-"""Of a container: the ids of its devices, separated by commas."""
+"""Environment variable of a container: the ids of its devices, separated by commas."""
 KUBELET, OWN = "kubelet.sock", "test.sock"
 VERSION = "v1beta1"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 LOOK_EVERY_S = 0.1
 TIMEOUT_S = 5.0
 STREAMS = 8
-"""Threads: each connection of a kubelet keeps one, until gRPC notices its end."""
+"""Threads of the server: each connection of a kubelet occupies one until gRPC notices its end."""
 
 FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
     "Empty": {},
@@ -64,7 +64,7 @@ FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
 MESSAGES = message_classes(VERSION, FIELDS)
 
 Prefer = Callable[[frozenset[str], int], frozenset[str]]
-"""Available devices and a number of them -> those to allocate."""
+"""Function of the available devices and the requested number; returns the devices to allocate."""
 
 
 class DevicePlugin:
@@ -101,8 +101,8 @@ class DevicePlugin:
             self._changed.notify_all()
 
     def __enter__(self) -> DevicePlugin:
-        """Register now, and again whenever the kubelet has started again."""
-        # The path of a socket has at most 107 bytes, so that gRPC gets one through a link.
+        """Register now, and again after each restart of the kubelet."""
+        # The path of a socket has at most 107 bytes, so gRPC gets a short path through a link.
         short = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="devices-")), "d")
         short.symlink_to(self._folder)
         self._short = short
@@ -115,7 +115,7 @@ class DevicePlugin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all connections."""
+        """Close the connections to the kubelet and stop the server."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -133,7 +133,7 @@ class DevicePlugin:
             if server is not None:
                 server.stop(None).wait()
             server = self._serve()
-            with contextlib.suppress(grpc.RpcError):  # it is starting, or is gone again
+            with contextlib.suppress(grpc.RpcError):  # it is starting, or has stopped again
                 self._register()
                 self._registered = found
         if server is not None:
@@ -218,7 +218,8 @@ def _bytes(message: Any) -> bytes:
 
 
 def _made(path: Path) -> int | None:
-    """When it was made, in nanoseconds: inode numbers are used again."""
+    """Creation time of the file in nanoseconds, because inode numbers are reused; None if it does
+    not exist."""
     try:
         return os.stat(path).st_mtime_ns
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A history of a cluster in which nothing ran. It notes what it is asked for."""
+"""A history without any records, which records the queries."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ class EmptyHistory:
         self.asked: list[Any] = []
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        """None."""
+        """Return an empty page."""
         self.asked.append(query)
         return accounting.AttemptPage(attempts=())
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
-        """None."""
+        """Return an empty page."""
         self.asked.append(query)
         return accounting.JobPage(jobs=())
 
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
-        """None."""
+        """Return an empty page."""
         self.asked.append(query)
         return accounting.EvictionPage(evictions=())
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        """Nothing."""
+        """Return an empty report."""
         self.asked.append(query)
         return accounting.UsageReport(since=query.since, until=query.until, usage=())

@@ -15,8 +15,9 @@ import msgspec
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container was given. ``devices``: resource -> ids; ``numa_nodes``: their NUMA nodes.
-    ``memory``: kind -> bytes. ``claims``: driver, pool and device of resource claims."""
+    """The exclusive resources of a container. ``devices``: resource -> ids; ``numa_nodes``: their
+    NUMA nodes. ``memory``: kind -> bytes. ``claims``: driver, pool and device of resource
+    claims."""
 
     pod: str
     namespace: str = "default"
@@ -67,7 +68,7 @@ def serve(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
     def method(name: str) -> grpc.RpcMethodHandler:
         def call(request: bytes, context: grpc.ServicerContext) -> bytes:
             if kubelet.fails is not None:
-                context.abort(kubelet.fails, "as the test wants it")
+                context.abort(kubelet.fails, "failure set by the test")
             return kubelet.answer(name)
 
         return grpc.unary_unary_rpc_method_handler(call)

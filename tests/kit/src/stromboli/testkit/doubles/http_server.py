@@ -1,4 +1,4 @@
-"""A small real HTTP server for requests to external systems: Prometheus, extenders."""
+"""A small HTTP server that stands in for external systems: Prometheus, extenders."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
 
     def json(self) -> Any:
-        """The body, decoded."""
+        """The body, decoded from JSON."""
         return msgspec.json.decode(self.body)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What is answered."""
+    """The response to a request."""
 
     body: bytes = b""
     status: int = 200
@@ -34,7 +34,7 @@ Answer = Callable[[Request], Reply]
 
 
 def json(value: object, status: int = 200) -> Reply:
-    """A reply of JSON."""
+    """A reply with a JSON body."""
     return Reply(msgspec.json.encode(value), status)
 
 
@@ -53,7 +53,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is, without a slash at the end."""
+        """The URL of the server, without a slash at the end."""
         return f"http://{self._server.server_address[0]!s}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Server:
                 self._reply()
 
             def log_message(self, *arguments: Any) -> None:
-                """Nothing is written."""
+                """Suppress the access log."""
 
             def _reply(self) -> None:
                 place = parse.urlsplit(self.path)

@@ -121,7 +121,7 @@ class _Work:
 
 
 async def _read_or_fail(cut: asyncio.Event, read: Awaitable[T]) -> T:
-    """What is read; raises UnavailableError once readers are cut off."""
+    """The result of ``read``; raises UnavailableError once readers are disconnected."""
     pull, off = asyncio.ensure_future(read), asyncio.ensure_future(cut.wait())
     try:
         await asyncio.wait([pull, off], return_when=asyncio.FIRST_COMPLETED)

@@ -27,10 +27,10 @@ class PciCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """``cores``: of each NUMA node. CPUs are counted as Linux does on Intel: the first thread of
-    every core, then the second ones. ``nvlinks``: pairs of GPUs -> links each way.
-    ``nvswitch_links``:
-    links of each GPU to NVSwitches. ``ancestors``: NVML's levels, GPUs x GPUs."""
+    """The description of a machine. ``cores``: cores of each NUMA node. CPUs are numbered as by
+    Linux on Intel: the first threads of all cores, then the second ones. ``nvlinks``: (one GPU,
+    another) -> links in this direction. ``nvswitch_links``: links of each GPU to NVSwitches.
+    ``ancestors``: NVML's levels, GPUs x GPUs."""
 
     sockets: int = 1
     cells_per_socket: int = 1
@@ -48,18 +48,19 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cells(self) -> int:
-        """How many NUMA nodes."""
+        """The number of NUMA nodes."""
         return self.sockets * self.cells_per_socket
 
     def cpus_of(self, cell: int) -> list[int]:
-        """All CPUs of a NUMA node, also those offline."""
+        """All CPUs of a NUMA node, offline ones included."""
         total = self.cells * self.cores
         first = range(cell * self.cores, (cell + 1) * self.cores)
         return [thread * total + core for thread in range(self.threads) for core in first]
 
 
 def write(machine: Machine, folder: Path) -> tuple[Path, Path]:
-    """The tree and the GPU driver's answers of a machine below a folder."""
+    """Write the ``/sys`` tree and the GPU driver's responses of a machine below a folder; return
+    both paths."""
     sys, answers = folder / "sys", folder / "nvml.json"
     _processors(machine, sys / "devices/system")
     for card in (*machine.gpus, *machine.nics, *machine.others):
@@ -69,7 +70,7 @@ def write(machine: Machine, folder: Path) -> tuple[Path, Path]:
 
 
 def put(path: Path, text: object) -> None:
-    """A file, with its folders."""
+    """Write a file; create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{text}\n")
 
@@ -174,7 +175,7 @@ def _links(machine: Machine, at: int) -> list[dict[str, str]]:
 
 
 def symmetric_links(pairs: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-    """Links as usual: as many there as back."""
+    """The links of pairs in both directions, with equal numbers."""
     return {**pairs, **{(other, one): count for (one, other), count in pairs.items()}}
 
 
@@ -255,7 +256,7 @@ def four_gpus_pcie() -> Machine:
 
 
 def asymmetric_links() -> Machine:
-    """Four cards of which one end of a link has failed, and one has a link less to its partner."""
+    """Four cards: 0 reports one link less to 1 than 1 to 0, and 3 reports none to 2."""
     links = symmetric_links({(0, 1): 4, (2, 3): 4})
     links[0, 1] = 3
     del links[3, 2]

@@ -19,7 +19,7 @@ from stromboli.shared.runtime import http, runtime
 
 
 class _StandIn:
-    """Has the attributes of ``target``."""
+    """Forwards attribute access to ``target``."""
 
     def __init__(self) -> None:
         self.target: Any = None

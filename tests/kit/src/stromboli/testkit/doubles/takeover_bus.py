@@ -1,6 +1,5 @@
-"""A log during a takeover: the previous writer still appends, and a part of its records arrives
-late.
-"""
+"""A log during a takeover: the previous writer still appends, and some of its records arrive
+late."""
 
 import asyncio
 import contextlib
@@ -14,8 +13,9 @@ from stromboli.shared.bus import port
 
 
 class TakeoverBus:
-    """``last_words``: what the previous leader does until ``service`` opens the log. Records with
-    ``key`` are read only when ``is_late`` is false and there are further records.
+    """Wraps a log. ``last_words``: called before ``service`` opens a writer; it appends the last
+    records of the previous leader. Records with ``key`` are delivered only when ``is_late`` is
+    false and there are further records.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Slow, obvious reference models that the fast implementations are compared with."""
+"""Simple, slow reference models with which the fast implementations are compared."""

@@ -17,7 +17,7 @@ DEFAULT_REQUEST = scheduler.DEFAULT_REQUEST
 
 
 def request(pod: core.Pod) -> Amounts:
-    """What a pod takes of a node, its place among the pods included."""
+    """The amounts that a pod takes of a node, including one of the allowed pods."""
     return scheduler.request(pod)
 
 
@@ -34,7 +34,8 @@ class NodeRules:
         self.taken: dict[str, Amounts] = {name: {} for name in self.nodes}
         """Node -> requests of its pods."""
         self.assumed: dict[str, Amounts] = {name: {} for name in self.nodes}
-        """The same for scores, where containers without requests count with a default amount."""
+        """Node -> requests of its pods for scores, where containers without requests count with a
+        default amount."""
         self.totals: Amounts = {}
         for has in self.has.values():
             self.totals = units.add(self.totals, has)
@@ -46,7 +47,7 @@ class NodeRules:
             self._add_usage(pod, node, 1)
 
     def take(self, pod: core.Pod, node: str) -> None:
-        """It does not any more."""
+        """Remove the pod from the node."""
         del self.sitting[node][pod.metadata.key]
         self._add_usage(pod, node, -1)
 
@@ -59,7 +60,7 @@ class NodeRules:
         )
 
     def total(self, resource: str) -> int:
-        """Of all nodes together."""
+        """The allocatable amount of a resource on all nodes together."""
         return self.totals.get(resource, 0)
 
     def used(self, resource: str) -> int:
@@ -67,7 +68,7 @@ class NodeRules:
         return sum(taken.get(resource, 0) for taken in self.taken.values())
 
     def best(self, pod: core.Pod, *, needs_room: bool) -> str | None:
-        """The best node that takes the pod; None if none does."""
+        """The best feasible node for the pod; None if there is none."""
         candidates = [
             name
             for name in self.nodes
@@ -84,7 +85,7 @@ class NodeRules:
     # Predicates
 
     def has_room(self, pod: core.Pod, name: str) -> bool:
-        """Whether what is idle is enough."""
+        """Whether the idle resources of the node suffice."""
         return all(
             amount == 0
             or self.taken[name].get(resource, 0) + amount <= self.has[name].get(resource, 0)
@@ -92,7 +93,7 @@ class NodeRules:
         )
 
     def accepts(self, pod: core.Pod, name: str) -> bool:
-        """All predicates."""
+        """Whether the node passes all predicates."""
         return (
             len(self.sitting[name]) < self.has[name].get("pods", 0)
             and scheduler.accepts(self.nodes[name], pod)
@@ -102,12 +103,13 @@ class NodeRules:
         )
 
     def ports_are_free(self, pod: core.Pod, name: str) -> bool:
-        """No pod on the node holds a port that the pod wants."""
+        """Whether no pod on the node uses a host port that the pod requests."""
         held = {port for sitting in self.sitting[name].values() for port in _ports(sitting)}
         return not held & _ports(pod)
 
     def keeps_apart(self, pod: core.Pod, name: str) -> bool:
-        """Neither the pod nor a pod in the same domain has an anti-affinity to the other."""
+        """Whether neither the pod nor a pod in the same domain has an anti-affinity to the
+        other."""
         for other_name, sitting in self.sitting.items():
             for other in sitting.values():
                 for one, another in ((pod, other), (other, pod)):
@@ -125,7 +127,7 @@ class NodeRules:
         return True
 
     def is_even(self, pod: core.Pod, name: str) -> bool:
-        """No hard spread constraint would be more uneven than it may be."""
+        """Whether the skew of every hard spread constraint would be at most its maximum."""
         hard = [each for each in _spread(pod) if each.when_unsatisfiable == "DoNotSchedule"]
         eligible = [
             other
@@ -151,13 +153,13 @@ class NodeRules:
         return True
 
     def is_selected(self, pod: core.Pod, name: str) -> bool:
-        """The pod's selector matches the node."""
+        """Whether the pod's node selector matches the node."""
         labels = self.nodes[name].metadata.labels or {}
         wanted = pod.spec.node_selector or {}
         return all(labels.get(key) == value for key, value in wanted.items())
 
     def number(self, each: core.TopologySpreadConstraint, pod: core.Pod, name: str) -> int:
-        """Pods on the node that the constraint counts."""
+        """The number of pods on the node that the constraint counts."""
         return sum(
             other.metadata.namespace == pod.metadata.namespace
             and _selects(each.label_selector, other)
@@ -165,13 +167,13 @@ class NodeRules:
         )
 
     def place(self, name: str, key: str) -> str | None:
-        """The node's place under a topology key."""
+        """The node's domain for a topology key; None without the label."""
         return (self.nodes[name].metadata.labels or {}).get(key)
 
     # Scores
 
     def alone(self, pod: core.Pod, name: str) -> int:
-        """What hangs on the node alone: least requested, balance, binpack."""
+        """Scores that depend on one node alone: least requested, balance, binpack."""
         score = self.least(pod, name)
         asked = request(pod)
         if any(amount for resource, amount in asked.items() if resource != "pods"):
@@ -180,7 +182,7 @@ class NodeRules:
         return score * POINT + self.packed(asked, name)
 
     def least(self, pod: core.Pod, name: str) -> int:
-        """How much of cpu and memory stays free, 0 to 100."""
+        """The part of cpu and memory that stays free, 0 to 100."""
         parts = []
         asked = scheduler.request(pod, DEFAULT_REQUEST)
         for resource in ("cpu", "memory"):
@@ -191,7 +193,7 @@ class NodeRules:
         return sum(parts) // len(parts) if parts else 0
 
     def evenness(self, name: str, more: Amounts) -> int:
-        """How alike the used parts of cpu and memory are, 0 to 100."""
+        """The balance of the used parts of cpu and memory, 0 to 100."""
         parts = []
         for resource in ("cpu", "memory"):
             has = self.has[name].get(resource, 0)
@@ -203,8 +205,8 @@ class NodeRules:
         return int((1 - abs((parts[0] - parts[1]) / 2)) * 100)
 
     def packed(self, asked: Amounts, name: str) -> int:
-        """How full the node is afterwards in the resources that the pod requests; 0 if one of them
-        overflows.
+        """The used part of the node after the placement, over the resources that the pod requests;
+        0 if one of them is exceeded.
         """
         parts = []
         for resource in ("cpu", "memory"):
@@ -217,7 +219,7 @@ class NodeRules:
             parts.append(used / has if has > 0 else 0.0)
         if not parts:
             return 0
-        # Doubles as in the original, rounded once: ties at half a millionth do occur.
+        # Floating point as in Volcano, rounded once: ties at half a millionth do occur.
         total = parts[0] + parts[1] if len(parts) == 2 else parts[0]
         return round(total / len(parts) * 100 * POINT)
 
@@ -234,7 +236,7 @@ class NodeRules:
         }
 
     def wished(self, pod: core.Pod, name: str) -> int:
-        """The weights of preferred terms that the node meets."""
+        """The sum of the weights of preferred terms that the node meets."""
         affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
         labels = self.nodes[name].metadata.labels or {}
         terms = affinity.preferred_during_scheduling_ignored_during_execution if affinity else ()
@@ -247,7 +249,7 @@ class NodeRules:
         )
 
     def intolerable(self, pod: core.Pod, name: str) -> int:
-        """PreferNoSchedule taints that the pod does not tolerate."""
+        """The number of PreferNoSchedule taints that the pod does not tolerate."""
         keys = {
             toleration.key
             for toleration in pod.spec.tolerations
@@ -259,7 +261,8 @@ class NodeRules:
         )
 
     def soft_spread(self, pod: core.Pod, candidates: Sequence[str]) -> dict[str, int]:
-        """0 to 100, highest where the fewest pods are."""
+        """Score of soft spread constraints, 0 to 100: the highest in the domain with the fewest
+        pods."""
         soft = [each for each in _spread(pod) if each.when_unsatisfiable != "DoNotSchedule"]
         placed = [
             name
@@ -293,7 +296,7 @@ class NodeRules:
 
 
 def _scaled(raw: dict[str, int]) -> dict[str, int]:
-    """The most to 100, rounded down."""
+    """Scores scaled so that the highest one is 100, rounded down."""
     most = max(raw.values())
     return {name: value * 100 // most if most else value for name, value in raw.items()}
 

@@ -1,7 +1,9 @@
-"""A slow, obvious scheduler: dictionaries and plain loops, to hold the fast one against.
+"""A simple, slow reference scheduler of dictionaries and plain loops, with which the fast one is
+compared.
 
-It knows readable objects only and shares no code with the scheduler beyond quantities. Every rule
-is written as spec/scheduling and spec/plugins state it, one node and one task at a time.
+It supports only objects that can be decoded, and shares no code with the scheduler except
+quantities. Every rule is implemented as specified for Volcano's actions and plugins, one node and
+one task at a time.
 """
 
 import math
@@ -38,7 +40,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(world: ClusterObjects) -> dict[str, Decision]:
-    """PodGroup key -> its decision, for gangs about which something is decided."""
+    """PodGroup key -> its decision, for gangs that are enqueued or of which pods are placed."""
     return _Session(world).run()
 
 
@@ -286,7 +288,8 @@ class _Session:
 
 
 def index_of(pod: core.Pod) -> int:
-    """The task's index, else the number that ends a pod's name of three parts or more."""
+    """The task's index; without one, the number at the end of a pod name with three parts or
+    more."""
     text = pod.metadata.annotation(keys.TASK_INDEX)
     parts = pod.metadata.name.split("-")
     if text is None and len(parts) >= 3 and parts[-1].isdecimal():
@@ -295,7 +298,7 @@ def index_of(pod: core.Pod) -> int:
 
 
 def request(pod: core.Pod, unasked: Mapping[str, int] | None = None) -> Amounts:
-    """What a pod takes of a node."""
+    """The amounts that a pod takes of a node."""
 
     def of(container: core.Container) -> Amounts:
         return {**(unasked or {}), **units.amounts(container.resources.requests or {})}
@@ -316,7 +319,7 @@ def request(pod: core.Pod, unasked: Mapping[str, int] | None = None) -> Amounts:
 
 
 def accepts(node: core.Node, pod: core.Pod) -> bool:
-    """Whether the node would take the pod if it were empty."""
+    """Whether the pod fits on the node if the node has no other pods."""
     labels = node.metadata.labels or {}
     for key, value in (pod.spec.node_selector or {}).items():
         if labels.get(key) != value:

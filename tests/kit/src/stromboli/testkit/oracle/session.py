@@ -1,10 +1,11 @@
-"""A slow, obvious whole session: enqueue, allocate and backfill with the default plugins.
+"""A simple, slow reference session: enqueue, allocate and backfill with the default plugins.
 
-Dictionaries and plain loops, one task and one node at a time, written from spec/scheduling and
-spec/plugins; it shares no code with the scheduler beyond quantities. The plugins are the chart's:
-priority and gang, then overcommit, drf, predicates, proportion, nodeorder and binpack. Scores are
-whole millionths of a point. It knows what ``clusters`` makes: readable objects, nothing on its way
-out, no volumes. The rules about single pods and nodes are in ``reference_places``.
+Dictionaries and plain loops, one task and one node at a time, as specified for Volcano's actions
+and plugins; it shares no code with the scheduler except quantities. The plugins are those of the
+chart: priority and gang, then overcommit, drf, predicates, proportion, nodeorder and binpack.
+Scores are whole millionths of a point. It supports the objects of ``session_clusters``: all can be
+decoded, none is being deleted, and there are no volumes. The rules about single pods and nodes are
+in ``node_rules``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from stromboli.testkit.oracle import node_rules as places
 
 Amounts = dict[str, int]
 HELD, WAITING = "held", "waiting"
-"""States of a task: it has a node, or it has none."""
+"""States of a task: with a node, or without one."""
 
 
 class Task(msgspec.Struct, eq=False):
@@ -34,12 +35,12 @@ class Task(msgspec.Struct, eq=False):
 
     @property
     def asks_nothing(self) -> bool:
-        """Nothing but a place."""
+        """Whether the pod requests no resources."""
         return all(amount == 0 for name, amount in self.request.items() if name != "pods")
 
 
 class Gang(msgspec.Struct, eq=False):
-    """A PodGroup with its tasks. ``is_inside``: it has entered its queue."""
+    """A PodGroup with its tasks. ``is_inside``: it is admitted to its queue."""
 
     group: scheduling.PodGroup
     priority: int
@@ -50,11 +51,11 @@ class Gang(msgspec.Struct, eq=False):
 
     @property
     def minimum(self) -> int:
-        """How many tasks it needs to begin."""
+        """The number of tasks that the gang needs to start."""
         return self.group.spec.min_member
 
     def held(self) -> Amounts:
-        """What its tasks hold."""
+        """The requests of its tasks with nodes."""
         return _sum(task.request for task in self.tasks if task.state == HELD)
 
     def waiting(self) -> list[Task]:
@@ -62,7 +63,8 @@ class Gang(msgspec.Struct, eq=False):
         return [task for task in self.tasks if task.state == WAITING]
 
     def is_enough(self, tasks: Sequence[Task]) -> bool:
-        """Whether these are the minimum, of each role too where roles bind."""
+        """Whether these tasks are at least the minimum of the gang, and of each role if roles have
+        minimums."""
         least = self.group.spec.min_task_member or {}
         if self.minimum >= sum(least.values()):
             roles = [task.role for task in tasks]
@@ -71,15 +73,15 @@ class Gang(msgspec.Struct, eq=False):
         return len(tasks) >= self.minimum
 
     def counts_as_ready(self) -> list[Task]:
-        """Tasks with a node, and those that need nothing."""
+        """Tasks with a node, and those without requests."""
         return [task for task in self.tasks if task.state == HELD or task.asks_nothing]
 
     def is_valid(self) -> bool:
-        """It has the pods it needs."""
+        """Whether the gang has as many pods as it needs."""
         return self.is_enough(self.tasks)
 
     def is_ready(self) -> bool:
-        """Its minimum has nodes."""
+        """Whether its minimum of tasks has nodes."""
         return self.is_enough(self.counts_as_ready())
 
 
@@ -96,7 +98,7 @@ class Result(msgspec.Struct):
 
 
 def decide(objects: Iterable[meta.Object]) -> Result:
-    """What a session over these objects decides."""
+    """The decisions of a session over these objects."""
     return _Session(list(objects)).run()
 
 
@@ -172,7 +174,8 @@ class _Session:
         )
 
     def coming_to(self, queue: str) -> Amounts:
-        """What gangs inside will still take of their minimum resources."""
+        """The part of their minimum resources that gangs in the queue have not been allocated
+        yet."""
         total: Amounts = {}
         for gang in self.gangs:
             phase = gang.group.status.phase
@@ -183,7 +186,7 @@ class _Session:
         return total
 
     def limit(self, queue: str, resource: str) -> int:
-        """The most that the queue can reach."""
+        """The maximum that the queue can be allocated of a resource."""
         named = units.amounts(self.queues[queue].spec.capability or {})
         total = self.places.total(resource)
         own = named.get(resource)
@@ -192,7 +195,8 @@ class _Session:
         return min(own, total)
 
     def share_out(self) -> dict[str, dict[str, Fraction]]:
-        """Deserved shares of queues with gangs: water filling by weight."""
+        """Deserved amounts of queues with gangs, by water-filling in proportion to their
+        weights."""
         queues = sorted({gang.group.spec.queue for gang in self.gangs})
         deserved: dict[str, dict[str, Fraction]] = {name: {} for name in queues}
         wanted = {name: self.sum_of_queue(name, is_request=True) for name in queues}
@@ -249,8 +253,8 @@ class _Session:
     # Order
 
     def gang_order(self, gang: Gang) -> tuple[int, bool, bool, Fraction, datetime, str]:
-        """Priority, then those that hold something but not their minimum, those that are not ready,
-        the smaller share of the cluster, age."""
+        """Sort key: priority, then gangs with some but too few nodes, gangs that are not ready, the
+        smaller share of the cluster, and age."""
         is_broken = not gang.is_ready() and any(task.state == HELD for task in gang.tasks)
         ready = len(gang.counts_as_ready()) >= gang.minimum
         held = gang.held()
@@ -325,7 +329,7 @@ class _Session:
                 sheets[queue].append(gang)
 
     def serve(self, queue: str, gang: Gang, left: list[Task]) -> bool:
-        """Try the gang once; whether it is ready then, and bound."""
+        """Try to place the gang once; return whether it is ready and bound then."""
         placed: list[tuple[Task, str]] = []
         while left:
             task = left.pop(0)
@@ -352,7 +356,8 @@ class _Session:
         return False
 
     def goes_on(self, gang: Gang) -> bool:
-        """After a task failed: whether the gang can still be placed without its role."""
+        """Whether the gang can still be placed without further tasks of a role of which one could
+        not be placed."""
         if gang.minimum == len(gang.tasks):
             return False
         least = gang.group.spec.min_task_member or {}
@@ -400,7 +405,8 @@ class _Session:
 
 
 def _task_order(task: Task) -> tuple[int, int, str]:
-    """Priority, then the number that ends the name, then the uid: all are of one age."""
+    """Sort key: priority, then the number at the end of the name, then the uid; all tasks have the
+    same age."""
     return (-task.priority, int(task.pod.metadata.name.rpartition("-")[2]), task.pod.metadata.uid)
 
 

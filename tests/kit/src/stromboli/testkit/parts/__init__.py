@@ -1,4 +1,4 @@
-"""Starters of the real parts: Kafka, etcd, kube-apiserver, kube-controller-manager, KWOK.
+"""Runs the real parts: Kafka, etcd, kube-apiserver, kube-controller-manager, KWOK.
 
     async with real.RealParts(state_directory, nodes=100) as parts:
         parts.kafka_bootstrap, parts.kubeconfig, parts.api_url, parts.token, parts.ca_file

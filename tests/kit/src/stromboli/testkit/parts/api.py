@@ -1,6 +1,6 @@
 """A small client of a real API server, for starters and tests; not one of our adapters.
 
-It is here so that what checks our adapters does not go through them.
+Tests check our adapters with this client, so that they do not depend on the code under test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATCH_TYPES = {
 
 
 class ApiError(Exception):
-    """The API server refused; carries its HTTP status and message."""
+    """An error response of the API server, with its HTTP status and message."""
 
     def __init__(self, what: str, status: int, message: str) -> None:
         super().__init__(f"{what}: {status} {message}")
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 def tls_context(ca_file: Path) -> ssl.SSLContext:
-    """A TLS context that trusts the API server's self-made certificate."""
+    """A TLS context that trusts the API server's self-signed certificate."""
     return ssl.create_default_context(cafile=str(ca_file))
 
 
@@ -43,7 +43,7 @@ class Api:
     """Requests with one user's token: `async with Api(url, token, ca_file) as api`."""
 
     def __init__(self, url: str, token: str, ca_file: Path) -> None:
-        """Remember where and as whom; connections open on entry."""
+        """``token``: the user's. Connections are opened on entry."""
         self._url = url
         self._token = token
         self._ca_file = ca_file
@@ -78,7 +78,8 @@ class Api:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """The decoded answer; raises ApiError from status 400 on, aiohttp's errors below HTTP."""
+        """The decoded response. Raises ApiError for status 400 and above, and aiohttp's errors for
+        failed connections."""
         if self._session is None:
             raise RuntimeError("the client is used outside its `async with`")
         data = None if body is None else json.dumps(body)
@@ -92,7 +93,7 @@ class Api:
         return decoded
 
     async def get(self, path: str) -> dict[str, Any]:
-        """One object or list."""
+        """Read one object or list."""
         return await self.request("GET", path)
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Api:
                 await asyncio.sleep(POLL_S)
 
     async def create_namespace(self, name: str, **labels: str) -> None:
-        """Create a namespace and wait until it takes pods."""
+        """Create a namespace and wait until it accepts pods."""
         metadata = {"name": name, "labels": labels}
         await self.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
         await self.until_namespace_takes_pods(name)

@@ -6,7 +6,7 @@ It answers A queries for ``<hostname>.<subdomain>.<namespace>.svc.cluster.local`
 ``<service>.<namespace>.svc.cluster.local`` with the addresses of the pods that are ready, as
 cluster DNS does for a headless Service that does not publish addresses of pods that are not. It
 treats every Service as headless, for no kube-proxy runs: clients connect to the ports of the pods.
-It reads the pods and the Service for each query: tests have few. Everything else does not exist.
+It reads the pods and the Service for each query, because tests have few. Other names do not exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME_ERROR, _SERVER_FAILURE = 3, 2
 _RESPONSE, _AUTHORITATIVE, _RECURSION_DESIRED = 0x8000, 0x0400, 0x0100
 _HEADER = struct.Struct("!6H")
 _QUESTION_NAME = 0xC00C
-"""A pointer to the name that follows the header."""
+"""Compressed name in a response: a pointer to the name of the question after the header."""
 
 
 class ClusterDns(Part):
@@ -47,12 +47,12 @@ class ClusterDns(Part):
         self._server = server
 
     def command(self) -> list[str]:
-        """This module."""
+        """The command line of this module."""
         kubeconfig = self._server.kubeconfig()
         return [sys.executable, "-m", __name__, self._address, str(kubeconfig)]
 
     async def is_ready(self) -> bool:
-        """Whether it listens."""
+        """Whether it accepts queries."""
         return SERVING in self.process.logged()
 
 
@@ -117,7 +117,7 @@ def addresses_of_service(pods: list[dict[str, Any]], service: dict[str, Any]) ->
 
 
 def is_served(pod: dict[str, Any], *, publishes_not_ready: bool = False) -> bool:
-    """Whether names lead to a pod: it has an address, is not being deleted, and is ready."""
+    """Whether names resolve to a pod: it has an address, is not being deleted, and is ready."""
     if not pod["status"].get("podIP") or "deletionTimestamp" in pod["metadata"]:
         return False
     return publishes_not_ready or any(

@@ -1,4 +1,4 @@
-"""Container images made without a registry: one static busybox in an OCI layout archive.
+"""Container images built without a registry: a static busybox in an OCI layout archive.
 
 `ctr images import` reads the archive. Both images share the one layer; the pause image, which
 holds a pod's namespaces open, differs in its entry point only.
@@ -18,11 +18,11 @@ from typing import Any
 BUSYBOX = "localhost/stromboli/busybox:1"
 PAUSE = "localhost/stromboli/pause:1"
 MPI = "localhost/stromboli/mpi:1"
-"""Made by `make kubelet-tools`: OpenMPI, sshd and mpi4py on Debian."""
+"""Image that `make kubelet-tools` builds: OpenMPI, sshd and mpi4py on Debian."""
 TORCH = "localhost/stromboli/torch:1"
-"""The same with PyTorch for CPUs."""
+"""The same image with PyTorch for CPUs."""
 JUPYTER = "localhost/stromboli/jupyter:1"
-"""The same with JupyterLab."""
+"""The same image with JupyterLab."""
 APPLETS = (
     "sh",
     "sleep",

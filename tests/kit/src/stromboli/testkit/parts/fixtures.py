@@ -15,11 +15,11 @@ import pytest_asyncio
 
 from stromboli.testkit.parts import kubernetes, real, tools
 
-UNPRIVILEGED_USER = "stranger"  # a user whom nothing is allowed, for tests of rights
+UNPRIVILEGED_USER = "stranger"  # a user without any rights, for tests of authorization
 
 
 def skip_is_forbidden() -> bool:
-    """True where an absent part is a failure."""
+    """Whether a missing part is a failure instead of a skip."""
     return os.environ.get("CI") == "true" or os.environ.get("STROM_REAL") == "1"
 
 
@@ -36,7 +36,8 @@ def real_tools() -> tools.Tools:
 
 @pytest.fixture(scope="session")
 def kubelet_tools(real_tools: tools.Tools) -> tools.KubeletTools:
-    """What real kubelets need. Skips with what is missing; `make test-kubelets` fails instead."""
+    """The programs that real kubelets need. Skips if one is missing; `make test-kubelets` fails
+    instead."""
     try:
         return tools.locate_kubelets()
     except tools.RealPartsMissingError as error:
@@ -47,8 +48,8 @@ def kubelet_tools(real_tools: tools.Tools) -> tools.KubeletTools:
 
 @pytest.fixture(scope="session")
 def engine_tools(real_tools: tools.Tools) -> tools.EngineTools:
-    """What a container engine needs. Skips unless STROM_ENGINE is 1: it builds images for minutes.
-    `make test-engine` and CI fail with what is missing."""
+    """The programs that a container engine needs. Skips unless STROM_ENGINE is 1, because building
+    images takes minutes. `make test-engine` and CI fail if a program is missing."""
     if os.environ.get("STROM_ENGINE") != "1" and os.environ.get("CI") != "true":
         pytest.skip("builds and runs our images for minutes: make test-engine")
     try:
@@ -59,7 +60,7 @@ def engine_tools(real_tools: tools.Tools) -> tools.EngineTools:
 
 @pytest.fixture(scope="session")
 def operator_tools(real_tools: tools.Tools) -> dict[str, tools.OperatorTool]:
-    """Controllers of others. Skips if one is missing; `make test-operators` fails instead."""
+    """Third-party controllers. Skips if one is missing; `make test-operators` fails instead."""
     try:
         return tools.locate_operators()
     except tools.RealPartsMissingError as error:
@@ -72,7 +73,7 @@ def operator_tools(real_tools: tools.Tools) -> dict[str, tools.OperatorTool]:
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[real.RealParts]:
-    """The running parts, shared by all tests of the session: use names of your own.
+    """The running parts, shared by all tests of the session, so each test uses unique names.
 
     A test that stops or kills a part must leave it running and ready.
     """

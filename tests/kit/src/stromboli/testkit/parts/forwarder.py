@@ -2,9 +2,9 @@
 
     python -m stromboli.testkit.parts.forwarder DEVICE ADDRESS PORT TARGET_PORT
 
-No kube-proxy runs, which would change the machine's rules of packets. A forwarder takes connections
-to an address of the pods' bridge, from that bridge alone, and copies their bytes to a port of
-loopback; TLS passes through it.
+There is no kube-proxy, because it would change the machine's packet filter rules. A forwarder
+accepts connections to an address of the pods' bridge, from that bridge only, and copies their bytes
+to a port on loopback, TLS included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK_BYTES = 65536
 
 
 class Forwarder(Part):
-    """From ``address`` and ``port`` on the bridge ``device`` to the port of loopback that
+    """Forwards from ``address`` and ``port`` on the bridge ``device`` to the port on loopback that
     ``target`` returns at the start."""
 
     name: ClassVar[str] = "forwarder"
@@ -40,11 +40,11 @@ class Forwarder(Part):
         self._target = target
 
     def command(self) -> list[str]:
-        """This module."""
+        """The command line of this module."""
         return [sys.executable, "-m", __name__, *self._words, str(self._target())]
 
     async def is_ready(self) -> bool:
-        """Whether it listens."""
+        """Whether it accepts connections."""
         return SERVING in self.process.logged()
 
 
@@ -60,13 +60,14 @@ async def _serve(device: str, address: str, port: int, target: int) -> None:
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner, outer = await asyncio.open_connection(ports.LOOPBACK, target)
-        except OSError:  # the server is away, which its client sees as a closed connection
+        except OSError:  # the server does not run: the client's connection is closed
             writer.close()
             return
         await asyncio.gather(_copy(reader, outer), _copy(inner, writer))
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # Bridges of several runs may have the same address: each takes what comes from its own.
+    # Bridges of several runs may have the same address: each forwarder accepts connections of its
+    # own bridge.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))

@@ -20,7 +20,7 @@ from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.process import Process
 from stromboli.testkit.parts.tools import Tools
 
-CLUSTER_ID = "c3Ryb21ib2xpLXRlc3QtMQ"  # 16 bytes in base64; any will do, one node knows it
+CLUSTER_ID = "c3Ryb21ib2xpLXRlc3QtMQ"  # any 16 bytes in base64: there is only one node
 FORMAT_TIMEOUT_S = 60
 ADMIN_TIMEOUT_MS = 3000
 JVM = (
@@ -35,7 +35,7 @@ JVM = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
-    # Kafka brings log4j for its own use; without this it warns that it has no configuration.
+    # Without a configuration of log4j, Kafka logs a warning.
     "-Dlog4j2.StatusLogger.level=OFF",
 )
 
@@ -47,13 +47,13 @@ class Kafka(Part):
     port_count: ClassVar[int] = 2
 
     def __init__(self, tools: Tools, state: Path, *, detached: bool = False) -> None:
-        """Describe a broker that keeps log and data below `state`."""
+        """``state``: the folder for log and data. Does not start the broker."""
         super().__init__(state, detached=detached)
         self._tools = tools
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap.servers, once it has started."""
+        """The value of bootstrap.servers for clients, once the broker has started."""
         return f"{ports.LOOPBACK}:{self.ports[0]}"
 
     def properties(self) -> dict[str, str]:
@@ -80,18 +80,19 @@ class Kafka(Part):
             "share.coordinator.state.topic.num.partitions": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # After a kill the broker waits until its former self's session has run out.
+            # After a kill the broker waits until the session of its previous run has expired.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "500",
-            # Two megabytes of index is enough for any test; 128 MB is a quarter of the heap.
+            # Two megabytes of index suffice for any test; the default of 128 MB is a quarter of the
+            # heap.
             "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
             "log.cleaner.backoff.ms": "1000",
         }
 
     def accounts(self) -> list[str]:
-        """Options of the formatter that make accounts; this broker has none."""
+        """Options of the storage formatter that create accounts; this broker has none."""
         return []
 
     async def prepare(self) -> None:
@@ -128,7 +129,7 @@ class Kafka(Part):
     async def is_ready(self) -> bool:
         """True once the broker is in the cluster's metadata: it can lead partitions then."""
         if not ports.accepts_connections(self.ports[0]):
-            return False  # the client below would log errors for each attempt
+            return False  # otherwise the client below would log errors for each attempt
         admin = AIOKafkaAdminClient(
             bootstrap_servers=self.bootstrap, request_timeout_ms=ADMIN_TIMEOUT_MS
         )

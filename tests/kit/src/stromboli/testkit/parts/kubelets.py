@@ -2,9 +2,9 @@
 
 Each node is one process tree in mount and PID namespaces of its own, where /run, /var/lib and
 /var/log are private: neither mounts nor processes outlive the node, however it ends, and several
-nodes share a machine. Only three things are visible outside, and ``KubeletNodes`` undoes them: the
-bridge that connects the pods, the parent cgroup, and the kernel settings a kubelet insists on. A
-record below /run lets a later run undo what a killed one left behind.
+nodes share a machine. Three changes are visible outside, and ``KubeletNodes`` reverts them: the
+bridge that connects the pods, the parent cgroup, and the kernel settings that a kubelet requires. A
+record below /run allows a later run to revert the changes of a killed one.
 
 Needs root, Linux, and what ``make kubelet-tools`` finds or installs. Tested with cgroup v1.
 """
@@ -48,7 +48,8 @@ NUMA_NODES = Path("/sys/devices/system/node")
 POLL_S = 0.05
 NODE_CPUS = 1
 LEASE_S = 4
-"""A kubelet renews its lease four times in it, so that a lost node is noticed within seconds."""
+"""Lease duration in seconds. A kubelet renews its lease four times within it, so that a lost node
+is detected within seconds."""
 REMOVED_WITHIN_S = 10.0
 
 
@@ -117,7 +118,7 @@ class KubeletNode(Part):
 
     @property
     def folder(self) -> Path:
-        """The kubelet's folder, which it sees as /var/lib/kubelet."""
+        """The kubelet's folder, which is mounted as /var/lib/kubelet in its namespace."""
         return self.state / "kubelet"
 
     @property
@@ -125,7 +126,7 @@ class KubeletNode(Part):
         return self.state / "kubelet-is-away"
 
     async def kill_kubelet(self) -> None:
-        """End the kubelet alone by SIGKILL; its containers run on, and it stays away."""
+        """Kill only the kubelet with SIGKILL; its containers continue, and it is not restarted."""
         self._away.touch()
         while (pid := self._kubelet_pid()) is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -133,7 +134,7 @@ class KubeletNode(Part):
             await asyncio.sleep(POLL_S)
 
     async def restart_kubelet(self) -> None:
-        """Start it again; returns when its API answers, which a new socket shows."""
+        """Start the kubelet again; returns when its API has created a new socket."""
         socket = self.folder / "pod-resources" / "kubelet.sock"
         before = socket.stat().st_mtime_ns
         self._away.unlink()
@@ -142,7 +143,7 @@ class KubeletNode(Part):
                 await asyncio.sleep(POLL_S)
 
     def _kubelet_pid(self) -> int | None:
-        """The kubelet with this node's configuration."""
+        """Pid of the kubelet with this node's configuration; None if it does not run."""
         configuration = f"--config={self.folder / 'config.yaml'}".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -262,7 +263,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "oomScoreAdj": 0,
             "enforceNodeAllocatable": ["none"],
             "systemReserved": {"cpu": str(reserved)},
-            # The disk of a development machine may be nearly full; this is about containers.
+            # The disk of a development machine may be nearly full, which must not evict pods.
             "evictionHard": dict.fromkeys(unlimited, "0%"),
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": False,
@@ -272,7 +273,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A bridge of the pods of all nodes; ``name`` is also that of the parent cgroup."""
+    """The bridge of the pods of all nodes; the parent cgroup has the same ``name``."""
 
     name: str
     third_byte: int
@@ -302,14 +303,15 @@ class Network:
 
 
 def cgroup_hierarchies() -> list[Path]:
-    """The folders below which cgroups are made: one with v2, one for each controller with v1."""
+    """The folders in which cgroups are created: one with v2, one for each controller with v1."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
     return [path for path in CGROUPS.iterdir() if path.is_dir() and path.name != "unified"]
 
 
 class KubeletNodes:
-    """Nodes ``kubelet-0`` and so on of an API server: started on entry, undone on exit."""
+    """Nodes ``kubelet-0``, ``kubelet-1`` and so on of an API server: started on entry, removed on
+    exit."""
 
     def __init__(
         self,
@@ -320,7 +322,8 @@ class KubeletNodes:
         count: int,
         options: KubeletOptions | None = None,
     ) -> None:
-        """Describe them. ``authority`` has signed the API server's client certificate."""
+        """``authority``: the CA that has signed the API server's client certificate. Starts
+        nothing."""
         self._options = options or KubeletOptions()
         state = state.resolve()  # a kubelet takes paths as relative to its configuration file
         self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
@@ -360,7 +363,7 @@ class KubeletNodes:
         return self._network
 
     async def start(self) -> None:
-        """Prepare the machine, then start all nodes side by side."""
+        """Prepare the machine, then start all nodes concurrently."""
         await asyncio.to_thread(self._record_machine)
         try:
             await asyncio.to_thread(self._add_bridge)
@@ -393,7 +396,7 @@ class KubeletNodes:
         run_ip("link", "set", bridge, "up")
 
     async def stop(self) -> None:
-        """End all nodes with their containers, and undo what is visible outside of them."""
+        """Stop all nodes with their containers, and revert the changes of the machine."""
         await asyncio.gather(*(part.stop() for part in (*self._served, *self.nodes)))
         if self._record.exists():
             await asyncio.to_thread(undo, self._record)
@@ -414,7 +417,7 @@ class KubeletNodes:
 
 
 def undo_ended() -> None:
-    """Undo what runs left whose process has ended without doing so."""
+    """Revert the changes of earlier runs that ended without doing so."""
     for record in RECORDS.glob("stromboli-kubelets-*.json"):
         if not Path("/proc", record.stem.rpartition("-")[2]).exists():
             undo(record)
@@ -434,7 +437,7 @@ def undo(record: Path) -> None:
 
 
 def remove_cgroup(folder: Path) -> None:
-    """Remove a cgroup with all below it. Raises OSError if processes stay in it."""
+    """Remove a cgroup and all cgroups below it. Raises OSError if it still has processes."""
     for below, _, _ in os.walk(folder, topdown=False):
         deadline = time.monotonic() + REMOVED_WITHIN_S
         while True:
@@ -450,12 +453,12 @@ def remove_cgroup(folder: Path) -> None:
 
 
 def run_ip(*arguments: str) -> str:
-    """What ``ip`` prints. Raises CalledProcessError."""
+    """Run ``ip``; return its output. Raises CalledProcessError."""
     command = ["ip", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def free_third_byte() -> int:
-    """The x of a network 100.100.x.0/24 that no interface of this machine has."""
+    """The third byte x of a network 100.100.x.0/24 that no interface of this machine uses."""
     taken = run_ip("-4", "-o", "address", "show")
     return next(each for each in range(1, 255) if f" 100.100.{each}." not in taken)

@@ -1,10 +1,11 @@
 """etcd, kube-apiserver and kube-controller-manager: a control plane without kubelets.
 
-The API server takes bearer tokens of given users under RBAC, makes its own serving certificate,
-and calls webhooks wherever they are, loopback included. Its admission plugins are the default ones,
-so pods are served as on any cluster: each has a token volume with a random name and two default
-tolerations, a new namespace takes pods only once it has its default service account, and a new node
-is tainted until a controller has seen it ready. The controllers these plugins count on always run.
+The API server accepts bearer tokens of the given users under RBAC, creates its own serving
+certificate, and calls webhooks at any address, loopback included. Its admission plugins are the
+default ones, so pods are served as on any cluster: each has a token volume with a random name and
+two default tolerations, a new namespace accepts pods only once it has its default service account,
+and a new node is tainted until a controller has observed it as ready. The controllers that these
+plugins require always run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stromboli.testkit.parts.api import Api, ApiError
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import Tools
 
-MASTERS = "system:masters"  # RBAC's group that may do everything
+MASTERS = "system:masters"  # RBAC's group with all rights
 CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
@@ -33,7 +34,8 @@ CONTROLLERS = (
     "resourcequota-controller",
     "disruption-controller",
     "persistentvolume-binder-controller",
-    # What the default admission plugins ServiceAccount and TaintNodesByCondition count on.
+    # Controllers that the default admission plugins ServiceAccount and TaintNodesByCondition
+    # require.
     "serviceaccount-controller",
     "serviceaccount-token-controller",
     "root-ca-certificate-publisher-controller",
@@ -51,7 +53,8 @@ tests.
 SERVICE_ADDRESSES = "10.0.0.0/24"
 API_SERVICE_ADDRESS = "10.0.0.1"
 API_SERVICE_PORT = 443
-"""Of the Service ``kubernetes``: the first address, which the API server's certificate names."""
+"""ClusterIP of the Service ``kubernetes``: the first address of the range, which the API server's
+certificate contains."""
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -88,14 +91,14 @@ class Etcd(Part):
     def __init__(
         self, tools: Tools, state: Path, *, fsync: bool = False, detached: bool = False
     ) -> None:
-        """Describe a member that keeps log and data below `state`."""
+        """`state`: the folder for log and data. Does not start the member."""
         super().__init__(state, detached=detached)
         self._tools = tools
         self._fsync = fsync
 
     @property
     def url(self) -> str:
-        """Where clients reach it, once it has started."""
+        """The URL for clients, once it has started."""
         return f"http://{ports.LOOPBACK}:{self.ports[0]}"
 
     def command(self) -> list[str]:
@@ -110,7 +113,7 @@ class Etcd(Part):
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
             "--log-level=warn",
-            "--quota-backend-bytes=4294967296",  # a long kill test writes past the usual 2 GB
+            "--quota-backend-bytes=4294967296",  # long tests exceed the default of 2 GB
         ]
         return command if self._fsync else [*command, "--unsafe-no-fsync"]
 
@@ -136,11 +139,12 @@ class ApiServer(Part):
         options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        """Describe a server over `etcd`; an admin and the parts' own users are added to `users`.
+        """A server that stores objects in `etcd`. An administrator and the users of other parts are
+        added to `users`.
 
         `audited`: the `audit_log` records each request with its user and result. `kubelet_client`:
-        PEM files of the client certificate and key for kubelets. `options`: further words of its
-        command line.
+        PEM files of the client certificate and key for kubelets. `options`: further arguments of
+        its command line.
         """
         super().__init__(state, detached=detached)
         self._audited = audited
@@ -158,7 +162,7 @@ class ApiServer(Part):
 
     @property
     def ca_file(self) -> Path:
-        """The PEM file that verifies its certificate; the same over restarts."""
+        """The PEM file of the CA of its certificate; unchanged by restarts."""
         return self._certificates / "apiserver.crt"
 
     @property
@@ -171,7 +175,7 @@ class ApiServer(Part):
 
     @property
     def audit_log(self) -> Path:
-        """A JSON event of audit.k8s.io/v1 a line, if `audited`."""
+        """The audit log, if `audited`: one JSON event of audit.k8s.io/v1 per line."""
         return self.state / "audit.jsonl"
 
     @property
@@ -183,11 +187,11 @@ class ApiServer(Part):
         return self.users[user].token
 
     def client(self, user: str = ADMIN) -> Api:
-        """A client as that user, to be entered."""
+        """A client with the rights of a user; use it as a context manager."""
         return Api(self.url, self.token(user), self.ca_file)
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
-        """A kubeconfig file for that user; JSON, which every reader of YAML reads."""
+        """A kubeconfig file for a user, as JSON, which is valid YAML."""
         path = self.state / f"{user.replace(':', '-')}.kubeconfig"
         config = {
             "apiVersion": "v1",
@@ -230,10 +234,10 @@ class ApiServer(Part):
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={SERVICE_ADDRESSES}",
-            "--endpoint-reconciler-type=none",  # the service kubernetes may not point to loopback
+            "--endpoint-reconciler-type=none",  # endpoints must not be loopback addresses
             "--allow-privileged=true",
             "--profiling=false",
-            # Else a stop waits up to a minute for open watches instead of ending them.
+            # Otherwise stopping waits up to a minute for open watches instead of closing them.
             "--shutdown-watch-termination-grace-period=1s",
             *self._audit(),
             *self._calls_kubelets(),
@@ -256,7 +260,7 @@ class ApiServer(Part):
         return [f"--audit-policy-file={self._audit_policy}", f"--audit-log-path={self.audit_log}"]
 
     async def is_ready(self) -> bool:
-        """True once all its start hooks have run: RBAC's roles and default namespaces exist."""
+        """Whether all its post-start hooks have run: RBAC's roles and default namespaces exist."""
         if not self.ca_file.exists():
             return False
         with contextlib.suppress(*CLIENT_ERRORS):
@@ -267,7 +271,7 @@ class ApiServer(Part):
 
 
 class ControllerManager(Part):
-    """kube-controller-manager with the controllers that users rely on."""
+    """kube-controller-manager with the controllers that tests require."""
 
     name: ClassVar[str] = "kube-controller-manager"
     port_count: ClassVar[int] = 0
@@ -282,10 +286,10 @@ class ControllerManager(Part):
         node_grace_s: int | None = None,
         detached: bool = False,
     ) -> None:
-        """Describe a controller manager of `server`, with `further` controllers.
+        """A controller manager of `server`, with `further` controllers.
 
-        `node_grace_s`: after how many seconds without a heartbeat a node is not ready; None:
-        never, for simulated nodes, which send none.
+        `node_grace_s`: seconds without a heartbeat after which a node is not ready; None: never,
+        for simulated nodes, which send none.
         """
         super().__init__(state, detached=detached)
         self._node_grace_s = node_grace_s or 24 * 3600
@@ -315,7 +319,7 @@ class ControllerManager(Part):
         kinds.
 
         These are the kinds that existed at its start; a later one is discovered within 30 s, so
-        create CRDs before. It has no port for this, so the log is read.
+        create CRDs before. It has no endpoint for this, so its log is read.
         """
         if "Proceeding to collect garbage" not in self.process.logged():
             return False
@@ -330,7 +334,7 @@ class Scheduler(Part):
     port_count: ClassVar[int] = 0
 
     def __init__(self, program: str, state: Path, server: ApiServer) -> None:
-        """Describe a scheduler of `server`."""
+        """A scheduler of `server`. Does not start it."""
         super().__init__(state)
         self._program = program
         self._server = server
@@ -345,14 +349,14 @@ class Scheduler(Part):
         ]
 
     async def is_ready(self) -> bool:
-        """Whether it is the leader: it has no port for this."""
+        """Whether it is the leader, from its lease: it has no endpoint for this."""
         async with self._server.client() as api:
             path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
             return await api.exists(path)
 
 
 async def answers_ok(url: str) -> bool:
-    """True if a plain GET of `url` is answered with 200 now."""
+    """Whether a GET of `url` returns status 200 now."""
     timeout = aiohttp.ClientTimeout(total=2)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:

@@ -36,7 +36,8 @@ class Kwok(Part):
         stages: Path = STAGES,
         detached: bool = False,
     ) -> None:
-        """Describe a KWOK of `server` that plays `stages`, a file of KWOK's Stage documents."""
+        """A KWOK controller of `server`. `stages`: a file of KWOK's Stage documents. Does not start
+        it."""
         super().__init__(state, detached=detached)
         self._tools = tools
         self._server = server
@@ -104,9 +105,9 @@ def node(
 
 
 async def create_nodes(api: Api, count: int, *, prefix: str = "node", **room: Any) -> list[str]:
-    """Create `count` nodes `prefix-0000`, ... as `node` makes them; about 700 a second.
+    """Create `count` nodes of `node`, named `prefix-0000`, ...; about 700 a second.
 
-    They are ready and take pods when this returns: admission taints each new node, and the node
+    They are ready and accept pods when this returns: admission taints each new node, and the node
     lifecycle controller, which must run, removes the taint. Returns their names, in order.
     """
     names = [f"{prefix}-{index:04d}" for index in range(count)]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from stromboli.testkit.parts.part import Part
 
 REPORTED = "reported"
-"""The end of its log's line after a report."""
+"""The end of the line that it logs after a report."""
 
 
 class NodeAgent(Part):
@@ -35,11 +35,11 @@ class NodeAgent(Part):
         self._settings = {"NODE": node, "MONITOR": monitor, "TOKEN_FILE": str(token)}
 
     def command(self) -> list[str]:
-        """The agent's own command."""
+        """The command line of the agent."""
         return [sys.executable, "-m", "stromboli.monitor.agent", *self._machine]
 
     def environment(self) -> dict[str, str]:
-        """Its settings: it reads and reports each second."""
+        """The agent's settings: it reads and reports every second."""
         often = {"READ_EVERY_S": "1", "ALIVE_EVERY_S": "1"}
         return {f"STROM_AGENT_{name}": value for name, value in {**self._settings, **often}.items()}
 

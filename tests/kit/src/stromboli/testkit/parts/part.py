@@ -1,4 +1,4 @@
-"""What all real parts have in common: ports of their own, one process, readiness, restart."""
+"""Base class of the real parts: fixed ports, one process, readiness, restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Part(abc.ABC):
     stop_grace_s: ClassVar[float] = 10.0
 
     def __init__(self, state: Path, *, detached: bool = False) -> None:
-        """Keep state and log below `state`, an absolute path; nothing starts yet."""
+        """`state`: the absolute path of the folder for state and log. Does not start the
+        process."""
         self.state = state.resolve()
         self.detached = detached
         self.ports: tuple[int, ...] = ()
@@ -34,22 +35,22 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def command(self) -> list[str]:
-        """The command line with the ports chosen."""
+        """The command line, with the chosen ports."""
 
     def environment(self) -> dict[str, str]:
-        """Variables added to our own environment."""
+        """Variables that are added to the environment of this process."""
         return {}
 
     @abc.abstractmethod
     async def is_ready(self) -> bool:
-        """True once clients can do all that this part is for."""
+        """Whether clients can use the part."""
 
     async def prepare(self) -> None:  # noqa: B027 - most parts have nothing to write
-        """Write what the process reads at its start; called before every start."""
+        """Write the files that the process reads at its start; called before every start."""
 
     @property
     def process(self) -> Process:
-        """The process of the last start; raises if there was none."""
+        """The process of the last start. Raises RuntimeError if it was never started."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process
@@ -85,11 +86,11 @@ class Part(abc.ABC):
             raise
 
     async def stop(self) -> None:
-        """End it as its supervisor would; does nothing if it does not run."""
+        """Stop the process with SIGTERM, as a supervisor does; no effect if it does not run."""
         if self._process is not None:
             await self._process.stop(self.stop_grace_s)
 
     async def kill(self) -> None:
-        """End it as a crash would: SIGKILL, no farewell."""
+        """Kill the process with SIGKILL, as in a crash."""
         if self._process is not None:
             await self._process.kill()

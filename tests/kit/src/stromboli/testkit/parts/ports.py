@@ -27,10 +27,10 @@ def _ephemeral_start() -> int:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """`count` different ports on which nothing listens now.
+    """`count` different ports on which no process listens now.
 
-    Another process may take one before its user binds it: then take new ones. Raises OSError
-    if a thousand random ports are all taken.
+    Another process may bind one before the caller does: then call this again. Raises OSError if a
+    thousand random ports are all in use.
     """
     end = _ephemeral_start()
     held: list[socket.socket] = []

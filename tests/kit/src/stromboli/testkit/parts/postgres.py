@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: Debian's package ``postgresql``, or any that PATH has.
+"""A real PostgreSQL for tests: Debian's package ``postgresql``, or the one on PATH.
 
 It runs without access rules on a free port of loopback, with its data in a temporary folder. It
 refuses to run as root, so root runs it as ``nobody``.
@@ -68,7 +68,7 @@ class Server:
             time.sleep(LOOK_EVERY_S)
 
     def kill(self) -> None:
-        """End it without a chance to close connections."""
+        """Kill the server, so that it cannot close connections."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 # SIGQUIT: the immediate shutdown, which also ends the server's own processes.
@@ -109,7 +109,7 @@ def running() -> Iterator[Server]:
 
 
 def locate() -> Path:
-    """The folder of the server's programs: of PATH, or of Debian's newest package. Raises
+    """The folder of the server's programs, from PATH or Debian's newest package. Raises
     PostgresMissingError."""
     found = shutil.which("initdb")
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

@@ -1,9 +1,9 @@
-"""One child process: its log, its readiness, its end.
+"""One child process, with its log, readiness and end.
 
-A child has its own session, so a Ctrl-C in the terminal reaches only us and we stop children in
-order. Unless detached it is killed by the kernel when the *thread* that started it ends, so start
-parts from a thread that lives as long as they should: the main one. Waiting is polling, bound to
-no event loop.
+A child has a separate session, so Ctrl-C in the terminal reaches only this process, which stops its
+children in order. Unless detached, a child is killed by the kernel when the *thread* that started
+it ends, so parts must be started from a thread that lives as long as they should, usually the main
+one. Waits poll and are not bound to an event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ os.execv(argv[0], argv)
 
 
 class PartFailedError(Exception):
-    """A part ended or was not ready in time; carries the end of what it logged."""
+    """A part ended or was not ready in time. Contains the end of its log."""
 
     def __init__(self, name: str, fact: str, log: Path, tail: str) -> None:
         super().__init__(f"{name} {fact}; the end of {log}:\n{tail}")
@@ -47,7 +47,7 @@ class PartFailedError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """A process that cannot be mistaken for a later one with the same number.
+    """Identifies a process, also after its pid is reused by another one.
 
     `started_ticks` is the kernel's start time in clock ticks since boot.
     """
@@ -62,14 +62,14 @@ def identify(pid: int) -> Identity | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    fields = stat.rpartition(")")[2].split()  # the name before it may contain spaces
     return None if fields[0] == "Z" else Identity(pid, int(fields[19]))
 
 
 async def end(identity: Identity, grace_s: float = 10.0) -> bool:
-    """Stop another process's child: SIGTERM to its group, after `grace_s` SIGKILL.
+    """Stop a process that need not be our child: SIGTERM to its group, after `grace_s` SIGKILL.
 
-    Returns False, having touched nothing, if that very process no longer runs.
+    Returns False, without any effect, if this process no longer runs.
     """
     if identify(identity.pid) != identity:
         return False
@@ -102,7 +102,8 @@ class Process:
         env: Mapping[str, str] | None = None,
         detached: bool = False,
     ) -> None:
-        """Describe the program; `argv[0]` is a path. `env` is added to our own environment."""
+        """`argv`: the command line; `argv[0]` is a path. `env` is added to the environment of this
+        process. Does not start the program."""
         self.name = name
         self.log = log
         self._argv = list(argv)
@@ -113,18 +114,19 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """True from start until the process has ended, by whatever cause."""
+        """Whether the process was started and has not ended."""
         return self._child is not None and self._child.poll() is None
 
     @property
     def pid(self) -> int:
-        """The process id, which is also its group's; raises if it was never started."""
+        """The process id, which is also the id of its group. Raises RuntimeError if it was never
+        started."""
         if self._child is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._child.pid
 
     def start(self) -> None:
-        """Start it; its output is appended to the log."""
+        """Start the program; its output is appended to the log."""
         if self.is_running:
             raise RuntimeError(f"{self.name} runs already as process {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Process:
         return [*launcher, *self._argv]
 
     def logged(self) -> str:
-        """What it has logged since its last start."""
+        """The log since the last start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -178,12 +180,13 @@ class Process:
         return f"signal {-code}" if code is not None and code < 0 else f"status {code}"
 
     async def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM to its group, wait, after `grace_s` SIGKILL. Does nothing if it has ended."""
+        """Send SIGTERM to its group and wait, after `grace_s` send SIGKILL. No effect if it has
+        ended."""
         try:
             self._signal(signal.SIGTERM)
             await _until(self._has_ended, grace_s)
         except TimeoutError:
-            pass  # what follows is the answer
+            pass  # continue with SIGKILL below
         finally:
             self._signal(signal.SIGKILL)
         await _until(self._has_ended)
@@ -198,7 +201,8 @@ class Process:
             os.killpg(self.pid, number)
 
     async def wait(self) -> int:
-        """Return its exit status (minus the signal's number) when it has ended by itself."""
+        """Wait until the process ends; return its exit status (minus the signal number after a
+        signal)."""
         await _until(self._has_ended)
         assert self._child is not None
         return self._child.returncode

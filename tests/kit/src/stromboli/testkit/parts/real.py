@@ -35,14 +35,13 @@ class RealParts:
         node_grace_s: int | None = None,
         detached: bool = False,
     ) -> None:
-        """Describe the parts, with all state below `state`, an empty directory.
+        """`state`: an empty directory for all state. Starts nothing.
 
-        `definitions` are CustomResourceDefinitions to create before the garbage collector
-        starts; it takes up to 30 s to notice later ones. `controllers` run beside the usual ones
-        of kube-controller-manager. `kubelet_client`: see `ApiServer`;
-        `node_grace_s`: see `ControllerManager`.
-        `detached` parts outlive this process.
-        Raises RealPartsMissingError if `make real-tools` has not been run.
+        `definitions`: CustomResourceDefinitions to create before the garbage collector starts,
+        which takes up to 30 s to discover later ones. `controllers` run beside the usual ones of
+        kube-controller-manager. `kubelet_client`: see `ApiServer`; `node_grace_s`: see
+        `ControllerManager`. `detached` parts outlive this process. Raises RealPartsMissingError if
+        `make real-tools` has not been run.
         """
         found = tools.locate()
         self.kafka = Kafka(found, state / "kafka", detached=detached)
@@ -86,7 +85,7 @@ class RealParts:
 
     @property
     def ca_file(self) -> Path:
-        """PEM file that verifies the API server."""
+        """PEM file of the API server's CA."""
         return self.api_server.ca_file
 
     @property
@@ -95,7 +94,7 @@ class RealParts:
         return self.api_server.kubeconfig()
 
     def client(self, user: str = kubernetes.ADMIN) -> Api:
-        """A small client of the API server, to be entered."""
+        """A small client of the API server; use it as a context manager."""
         return self.api_server.client(user)
 
     @property
@@ -104,7 +103,8 @@ class RealParts:
         return (self.kwok, self.controller_manager, self.api_server, self.etcd, self.kafka)
 
     async def start(self) -> None:
-        """Start everything, the broker beside the control plane; about 5 s on two cores.
+        """Start all parts, the broker concurrently with the control plane; takes about 5 s on two
+        cores.
 
         If a part fails, stops the others and raises its error (in an exception group).
         """
@@ -131,7 +131,7 @@ class RealParts:
         await self.controller_manager.start()
 
     async def stop(self) -> None:
-        """Stop everything that runs, clients before what they talk to."""
+        """Stop all running parts, clients before their servers."""
         for layer in (self.parts[:2], self.parts[2:3], self.parts[3:]):
             await asyncio.gather(*(part.stop() for part in layer))
 

@@ -21,12 +21,13 @@ LOCATE_TIMEOUT_S = 60
 
 
 class RealPartsMissingError(Exception):
-    """The real parts are not installed; the text is one line with the command to run."""
+    """The real parts are not installed. The message is one line with the command that installs
+    them."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of what the starters run."""
+    """Paths of the programs of the real parts."""
 
     java: Path
     bin: Path
@@ -39,11 +40,11 @@ class Tools:
 
 @dataclass(frozen=True)
 class KubeletTools:
-    """Paths of what real kubelets need, as ``make kubelet-tools`` prints them."""
+    """Paths of the programs that real kubelets need, as ``make kubelet-tools`` prints them."""
 
     kubelet: str
     scheduler: str
-    """kube-scheduler, of the same build."""
+    """kube-scheduler of the same build."""
     containerd: str
     ctr: str
     runc: str
@@ -53,14 +54,14 @@ class KubeletTools:
     mpi_image: str
     """Tar of a root file system with OpenMPI and sshd."""
     torch_image: str
-    """The same with PyTorch."""
+    """Tar of the same root file system with PyTorch."""
     jupyter_image: str
-    """The same with JupyterLab."""
+    """Tar of the same root file system with JupyterLab."""
 
 
 @dataclass(frozen=True)
 class EngineTools:
-    """Paths of what a container engine needs, as ``make engine-tools`` prints them."""
+    """Paths of the programs that a container engine needs, as ``make engine-tools`` prints them."""
 
     dockerd: str
     docker: str
@@ -75,14 +76,14 @@ class EngineTools:
     compose: str
     """Compose as a plugin of ``docker``."""
     python_image: str
-    """Tar of a root file system that stands for the base image of our Dockerfiles."""
+    """Tar of a root file system that replaces the base image of our Dockerfiles."""
     cache: str
-    """The folder that all clones share."""
+    """The folder of images, which all clones of the repository share."""
 
 
 @dataclass(frozen=True)
 class OperatorTool:
-    """A controller of others: its program, and the folder with its manifests and examples."""
+    """A third-party controller: its program, and the folder with its manifests and examples."""
 
     directory: Path
     program: str
@@ -125,19 +126,21 @@ def locate() -> Tools:
 
 @functools.cache
 def locate_kubelets() -> KubeletTools:
-    """What real kubelets need; raises RealPartsMissingError with what is missing."""
+    """The programs that real kubelets need. Raises RealPartsMissingError that names missing
+    ones."""
     return KubeletTools(**_located(KUBELET_INSTALLER, "run `make kubelet-tools`"))
 
 
 @functools.cache
 def locate_engine() -> EngineTools:
-    """What a container engine needs; raises RealPartsMissingError with what is missing."""
+    """The programs that a container engine needs. Raises RealPartsMissingError that names missing
+    ones."""
     return EngineTools(**_located(ENGINE_INSTALLER, "run `make engine-tools`"))
 
 
 @functools.cache
 def locate_operators() -> dict[str, OperatorTool]:
-    """Controllers of others by name; raises RealPartsMissingError with what is missing."""
+    """Third-party controllers by name. Raises RealPartsMissingError that names missing ones."""
     found = _located(OPERATOR_INSTALLER, "run `make operator-tools`")
     return {
         name: OperatorTool(Path(it["directory"]), it["program"], it["version"])
@@ -146,7 +149,7 @@ def locate_operators() -> dict[str, OperatorTool]:
 
 
 def _located(script: str, remedy: str) -> dict[str, Any]:
-    """What an installer beside the first one prints of its paths."""
+    """The paths that an installer script prints. Raises RealPartsMissingError with ``remedy``."""
     asked = subprocess.run(
         [sys.executable, str(installer().with_name(script)), "--where"],
         check=False,

@@ -1,1 +1,1 @@
-"""Hypothesis strategies that generate clusters, and how many examples a property takes."""
+"""Hypothesis strategies that generate clusters, and the number of examples of a property."""

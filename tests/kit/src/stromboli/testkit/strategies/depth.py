@@ -1,4 +1,4 @@
-"""How deep properties look: STROM_DEPTH multiplies their examples (``make properties``)."""
+"""The number of examples of a property, which STROM_DEPTH multiplies (``make properties``)."""
 
 import os
 

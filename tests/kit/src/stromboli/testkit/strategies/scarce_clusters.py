@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small clusters in which gangs compete for what is scarce."""
+"""Hypothesis strategies: small clusters in which gangs compete for scarce resources."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ _MEMORIES = ("1Gi", None, "3Gi")
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> core.Node:
-    """A node of a few cores; one in three has something that keeps pods off."""
+    """A node of a few cores; one in three has a taint or another property that rejects pods."""
     is_plain = draw(st.integers(0, 2)) > 0
     labels = {}
     if draw(st.booleans()):
@@ -71,7 +71,8 @@ def _affinity() -> st.SearchStrategy[core.Affinity | None]:
 
 @st.composite
 def pods(draw: st.DrawFn, name: str, group: str | None, placed_on: tuple[str, ...]) -> core.Pod:
-    """A pod of a gang, or with ``group`` None another scheduler's; one in four is special."""
+    """A pod of a gang or, if ``group`` is None, of another scheduler; one in four has unusual
+    fields."""
     index = int(name.rpartition("-")[2])
     request: dict[str, Any] = {
         "cpu": draw(st.sampled_from(_CPUS)),
@@ -105,7 +106,8 @@ def pods(draw: st.DrawFn, name: str, group: str | None, placed_on: tuple[str, ..
 
 @st.composite
 def pod_groups(draw: st.DrawFn, name: str, pods_there: int) -> scheduling.PodGroup:
-    """A gang, mostly of no more than the pods there are; one in four is special."""
+    """A gang, mostly with a minimum of at most its number of pods; one in four has unusual
+    fields."""
     minimum = draw(st.integers(0, pods_there))
     created = builders.NOON + timedelta(seconds=draw(st.integers(0, 1)))
     phase = draw(st.sampled_from(("Inqueue", "Pending", "Running", "")))
@@ -133,7 +135,7 @@ def pod_groups(draw: st.DrawFn, name: str, pods_there: int) -> scheduling.PodGro
 
 @st.composite
 def scarce_clusters(draw: st.DrawFn) -> scheduler.ClusterObjects:
-    """Up to five nodes, five gangs and what others run."""
+    """Up to five nodes, five gangs, and pods of other schedulers."""
     names = tuple(f"n{at}" for at in range(draw(st.integers(1, 5))))
     groups: list[scheduling.PodGroup] = []
     found: list[core.Pod] = []

@@ -16,7 +16,7 @@ from stromboli.shared.formats import units
 from stromboli.testkit import builders
 
 APP = "app"
-"""The label that pods' affinity and spread select by."""
+"""The label that affinity and spread constraints of pods select."""
 HIGH, LOW = "high", "low"
 _TAINT = core.Taint(key="dedicated", value="batch", effect="NoSchedule")
 _SOFT_TAINT = core.Taint(key="tired", effect="PreferNoSchedule")
@@ -27,7 +27,7 @@ _ZONE_A = core.NodeSelectorTerm(
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods of one role have in common."""
+    """The common fields of the pods of one role."""
 
     cpu: str | None
     memory: str | None
@@ -39,7 +39,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     host_port: int = 0
 
     def pod(self, name: str, group: str, role: str, **more: Any) -> core.Pod:
-        """A pod of the role."""
+        """A pod of the role, in the PodGroup ``group``."""
         made = builders.make_pod(
             name,
             group,
@@ -149,7 +149,7 @@ def nodes(draw: st.DrawFn, name: str, *, plain: bool = False) -> core.Node:
 def gangs(
     draw: st.DrawFn, name: str, queues: Sequence[str], node_names: Sequence[str], plain: bool
 ) -> list[meta.Object]:
-    """A PodGroup and its pods, of one role or two; one in four runs already in part."""
+    """A PodGroup and its pods, of one role or two; in one of four, some pods run already."""
     roles = draw(st.sampled_from((("w",), ("w",), ("a", "b"))))
     sizes = [draw(st.integers(1, 6)) for _ in roles]
     total = sum(sizes)
@@ -189,7 +189,7 @@ def gangs(
 
 @st.composite
 def queues(draw: st.DrawFn, name: str) -> scheduling.Queue:
-    """A queue with its weight, and one in three with a limit."""
+    """A queue with a weight; one in three has a limit."""
     made = builders.make_queue(name, weight=draw(st.integers(1, 3)))
     capability = draw(st.sampled_from((None, None, {"cpu": "5"})))
     spec = msgspec.structs.replace(made.spec, capability=capability)

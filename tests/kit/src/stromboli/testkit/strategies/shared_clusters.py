@@ -1,7 +1,7 @@
 """Hypothesis strategies: clusters that several queues share, flat or as a tree, under pressure.
 
-Other than ``clusters``, what runs here fits: no node holds more than it has, so that a session has
-no excuse. Amounts are small whole numbers, so that limits are met exactly as often as missed.
+Unlike in ``session_clusters``, running pods always fit: no node is overcommitted initially. Amounts
+are small whole numbers, so that limits are reached exactly in many examples.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ NOW = builders.NOON + timedelta(hours=1)
 ROOT = "root"
 
 Amounts = Mapping[str, int]
-"""Whole cpus, GiB of memory, GPUs."""
+"""Amounts in whole CPUs, GiB of memory and GPUs."""
 SIZES: Sequence[Amounts] = (
     {"cpu": 1},
     {"cpu": 1, "memory": 1},
@@ -33,7 +33,7 @@ SIZES: Sequence[Amounts] = (
 
 
 class SharedCluster(msgspec.Struct, frozen=True):
-    """Objects of a cluster. ``is_tree``: queues hang below each other."""
+    """Objects of a cluster. ``is_tree``: queues form a hierarchy."""
 
     nodes: tuple[core.Node, ...]
     queues: tuple[scheduling.Queue, ...]
@@ -46,7 +46,7 @@ class SharedCluster(msgspec.Struct, frozen=True):
 
     @property
     def priority_classes(self) -> tuple[core.PriorityClass, ...]:
-        """High, middle and low."""
+        """The priority classes high, middle and low."""
         values = {HIGH: 100, MIDDLE: 50, LOW: 10}
         return tuple(builders.make_priority_class(name, value) for name, value in values.items())
 
@@ -63,12 +63,12 @@ class SharedCluster(msgspec.Struct, frozen=True):
 
 
 def quantities(amounts: Amounts) -> dict[str, core.Quantity]:
-    """As manifests have them."""
+    """Amounts as quantities of a manifest."""
     return {name: f"{amount}Gi" if name == "memory" else amount for name, amount in amounts.items()}
 
 
 def _summary(each: meta.Object) -> str:
-    """What generated objects differ in, on one line."""
+    """The fields in which generated objects differ, on one line."""
     name = each.metadata.name
     match each:
         case core.Node():
@@ -208,7 +208,7 @@ def _jobs(
     least = draw(st.sampled_from((1, count, max(1, count - 1))))
     group = builders.make_pod_group(
         name,
-        # What runs is no gang cut in half.
+        # A running gang has at least its minimum.
         min(least, running) if running else least,
         queue=draw(st.sampled_from(list(queues))),
         phase="Running" if running else draw(st.sampled_from(("Inqueue", "Pending"))),

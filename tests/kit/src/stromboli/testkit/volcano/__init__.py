@@ -1,4 +1,5 @@
-"""Objects as an installation of Volcano leaves them in a cluster, written without our own code.
+"""Objects as an installation of Volcano leaves them in a cluster, built without the code under
+test.
 
 ``jobs`` describes jobs and writes their documents; ``installation`` has the fifty jobs, queues and
 workloads of the takeover scenario; ``adoption`` checks that Volcano's controllers could continue.

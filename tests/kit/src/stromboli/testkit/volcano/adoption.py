@@ -1,4 +1,4 @@
-"""Whether Volcano's controllers and scheduler could continue with the objects of a cluster.
+"""Checks whether Volcano's controllers and scheduler could continue with the objects of a cluster.
 
 The rules follow from its sources (``pkg/controllers/job``, ``pkg/scheduler/cache``): which pods
 count as a job's, where the PodGroup is looked up, which phases exist, and what keeps an object from
@@ -69,7 +69,7 @@ def _controller(document: Document) -> str:
 
 
 def problems(objects: Objects) -> Iterator[str]:
-    """Everything that would keep Volcano from continuing, one line each."""
+    """Yield a line for each problem that would prevent Volcano from continuing."""
     for found in objects.all.values():
         for finalizer in found["metadata"].get("finalizers", ()):
             if not finalizer.startswith(KNOWN_FINALIZERS):
@@ -122,7 +122,8 @@ def _of_group(objects: Objects, job: Document) -> Iterator[str]:
 
 
 def _of_plugins(objects: Objects, job: Document) -> Iterator[str]:
-    """Without its entry in the status a plugin would make its objects again, ssh with a new key."""
+    """Yield problems of job plugins. Without its entry in the status, a plugin would create its
+    objects again, and ssh would generate a new key."""
     meta, controlled = job["metadata"], job["status"].get("controlledResources", {})
     for plugin in job["spec"].get("plugins") or ():
         if controlled.get(f"plugin-{plugin}") != plugin:

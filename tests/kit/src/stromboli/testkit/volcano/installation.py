@@ -37,7 +37,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def queues() -> list[Document]:
-    """``root`` and ``default`` as the scheduler makes them, and a tree of users' queues."""
+    """``root`` and ``default`` as the scheduler creates them, and a hierarchy of users' queues."""
     return [
         _queue("root", reclaimable=False),
         _queue("default", parent="root"),
@@ -92,7 +92,7 @@ def leases(renewed_at: str) -> list[Document]:
 
 
 def cases() -> list[Case]:
-    """All fifty."""
+    """All fifty jobs."""
     return [*_running(), *_waiting(), *_restarting(), *_ending(), *_ended()]
 
 
@@ -137,7 +137,7 @@ def _run(
     priority_class: str = "",
 ) -> JobLeft:
     if min_available is not None:
-        # The webhook's default of a task would be all of its pods.
+        # The webhook's default for a task would be all of its pods.
         tasks = (msgspec.structs.replace(tasks[0], min_available=min_available), *tasks[1:])
     return JobLeft(
         name=f"run-{name}",
@@ -256,7 +256,8 @@ def _ending() -> list[Case]:
 
 
 def _ended() -> list[Case]:
-    """A job that ended was cleaned up once: its version grew, and its PodGroup is gone."""
+    """Jobs that ended and were cleaned up: the job version is increased, and the PodGroup is
+    deleted."""
     done = (TaskLeft(pods=(SUCCEEDED, SUCCEEDED)),)
     bad = (TaskLeft(pods=(SUCCEEDED, FAILED)),)
     every: dict[str, list[str]] = {"svc": [], "ssh": [], "env": []}

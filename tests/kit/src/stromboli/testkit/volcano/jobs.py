@@ -2,8 +2,8 @@
 
 A job is described by its phase and the states of its pods; from that follow the Job with its
 status, the PodGroup, the pods and the objects of its plugins. Nothing here uses our builders:
-names, keys and counts follow Volcano's sources (``pkg/controllers/job``, ``pkg/scheduler``). What
-differs from our own objects, and matters:
+names, keys and counts follow Volcano's sources (``pkg/controllers/job``, ``pkg/scheduler``).
+Relevant differences from Stromboli's objects:
 
 1. A PodGroup has no job version, and is deleted with each version.
 2. A status has no ``state.reason``; a finished job's counts are zero once it was cleaned up.
@@ -30,7 +30,7 @@ ABSENT, UNBOUND, RUNNING, SUCCEEDED, FAILED = (
 """States of a pod. ``Unbound`` has no node."""
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted")
 CLAIM_SUFFIX = "x0k3m9a7q2zt"
-"""Stands for the twelve random characters in the name of a claim."""
+"""Replaces the twelve random characters in the name of a claim."""
 _OUT = {SUCCEEDED: 0, FAILED: 1}
 
 
@@ -46,8 +46,8 @@ class TaskLeft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was left. ``group``: the PodGroup's phase, empty if there is none.
-    ``pod_version``: the job version in the pods' annotations, by default the current one."""
+    """The state of a job that Volcano left. ``group``: the PodGroup's phase, empty if there is
+    none. ``pod_version``: the job version in the pods' annotations, by default the current one."""
 
     name: str
     phase: str
@@ -147,7 +147,7 @@ def claim_name(left: JobLeft) -> str:
 
 
 def job_status(left: JobLeft, at: str) -> Document:
-    """The status, with no fields but Volcano's. ``at``: of its last transition."""
+    """The status, with only Volcano's fields. ``at``: the time of its last transition."""
     status: Document = {
         "state": {"phase": left.phase, "lastTransitionTime": at},
         "minAvailable": left.gang,
@@ -189,12 +189,12 @@ def _counts(left: JobLeft) -> Document:
 
 
 def group_name(left: JobLeft, uid: str) -> str:
-    """``<job>-<uid>``."""
+    """The name of the job's PodGroup, ``<job>-<uid>``."""
     return f"{left.name}-{uid}"
 
 
 def pod_group(left: JobLeft, uid: str, at: str) -> Document:
-    """The PodGroup: phase and conditions are the scheduler's."""
+    """The PodGroup, with phase and conditions as Volcano's scheduler sets them."""
     conditions = []
     if left.group == "Running":
         conditions = [_condition("Scheduled", "tasks in gang are ready to be scheduled", "", at)]
@@ -243,7 +243,8 @@ def _group_counts(left: JobLeft) -> dict[str, int]:
 
 
 def _min_resources(left: JobLeft) -> Document:
-    """The quota view of the smallest gang: tasks in order, each up to its minimum."""
+    """``minResources``: the requests of the smallest gang, with tasks in order, each up to its
+    minimum."""
     open_, milli = left.gang, 0
     counts = []
     for task in left.tasks:

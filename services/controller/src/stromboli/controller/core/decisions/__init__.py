@@ -1,1 +1,1 @@
-"""Scheduler decisions: what to execute for each, and the outcome to publish."""
+"""Decisions of the scheduler: the requests that execute them, and the outcomes to publish."""

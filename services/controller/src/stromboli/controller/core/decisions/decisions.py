@@ -1,4 +1,4 @@
-"""Decisions of the scheduler: what to execute for each, and the outcome.
+"""Execution of the scheduler's decisions: the result of each bind and eviction, and the outcome.
 
 A decision is trusted: only the scheduler knows nodes and capacity. The controller checks by uid
 that the pod and the job exist; the API server checks the same again. A decision that is delivered
@@ -21,11 +21,11 @@ from stromboli.shared.messages import scheduling
 
 Outcome = scheduling.TaskOutcome
 DISRUPTION = "DisruptionTarget"
-"""The condition of pods that are about to be deleted by the system."""
+"""The type of the condition of pods that are about to be terminated by the system."""
 
 
 class ExecutionResult(msgspec.Struct, frozen=True):
-    """The result of one bind or eviction, with or without a request."""
+    """The result of one bind or eviction, whether or not it needed a request."""
 
     result: scheduling.Result
     reason: str = ""
@@ -36,7 +36,8 @@ EXECUTED = ExecutionResult("executed")
 
 
 def failure(error: Exception) -> ExecutionResult:
-    """The answer for a bind or eviction that failed by a bug: not done, as far as is known."""
+    """The result of a bind or eviction that failed with an internal error: not executed, as far as
+    is known."""
     return ExecutionResult("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
 
 
@@ -69,7 +70,7 @@ def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
 def before_bind(
     cache: controller_cache.ControllerCache, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult | None:
-    """The result if the cache already shows it; None if the pod has to be bound."""
+    """The result of a bind, if the cache already determines it; None if the pod has to be bound."""
     pod = cache.pod(f"{bind.namespace}/{bind.pod}")
     if pod is None or pod.metadata.uid != bind.uid:
         return None  # our cache may be behind the scheduler's
@@ -106,7 +107,8 @@ def _before_bind_of_job(
 def after_bind_refused(
     found: core.Pod | None, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result when the API server rejected a bind; ``found`` is the pod read afterwards."""
+    """The result of a bind that the API server rejected. ``found``: the pod as read afterwards,
+    None if absent."""
     if found is None or found.metadata.uid != bind.uid:
         return ExecutionResult("refused", "PodGone", "the pod does not exist")
     if found.spec.node_name:
@@ -123,7 +125,8 @@ def _bound(pod: core.Pod, decision: str) -> ExecutionResult:
 def before_eviction(
     cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
 ) -> ExecutionResult | None:
-    """The result if the cache already shows it; None if the pod has to be deleted."""
+    """The result of an eviction, if the cache already determines it; None if the pod has to be
+    deleted."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above
@@ -135,14 +138,14 @@ def before_eviction(
 
 
 def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Eviction) -> bool:
-    """Whether a pod that was read is known to have ended since, or to be terminating."""
+    """Whether the cache shows that the pod has ended, or is terminating, since it was read."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     is_another = pod is not None and pod.metadata.uid != eviction.uid
     return is_another or before_eviction(cache, eviction) is not None
 
 
 def evicted_at(pod: core.Pod) -> datetime | None:
-    """The end of a pod's notice period; None without a notice, or if it is unreadable."""
+    """The end of a pod's notice period, from its annotation; None if that is absent or invalid."""
     text = pod.metadata.annotation(keys.EVICTED_AT)
     try:
         found = datetime.fromisoformat(text) if text else None
@@ -152,7 +155,8 @@ def evicted_at(pod: core.Pod) -> datetime | None:
 
 
 def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
-    """The end of an evicted pod: that of its notice, but at most the notice period from now."""
+    """When to delete an evicted pod: at the end of its notice period, but at most ``notice_s`` from
+    now."""
     latest = now + timedelta(seconds=eviction.notice_s)
     notified_end = evicted_at(pod)
     return latest if notified_end is None else min(notified_end, latest)
@@ -163,7 +167,7 @@ def eviction_cause(
 ) -> str:
     """Why a pod is evicted and for whom: ``reclaimed by queue research for job default/train``.
 
-    ``pod_group`` needs the room. Names in other namespaces are not shown to the pod's owner.
+    ``pod_group``: the preemptor. Names in other namespaces are not shown to the pod's owner.
     """
     action = next((word for name, word in _ACTIONS.items() if name in eviction.reason), "")
     group = cache.pod_group(pod_group)
@@ -180,7 +184,7 @@ def eviction_cause(
 
 
 def member_of(group: api_scheduling.PodGroup | None) -> eviction_cycles.Member | None:
-    """The PodGroup as a member of eviction cycles."""
+    """The PodGroup in the form that eviction cycles use; None if it is unknown."""
     if group is None:
         return None
     return eviction_cycles.Member(group.metadata.key, group.metadata.uid)
@@ -196,14 +200,15 @@ def victim_of(
 
 
 _ACTIONS = {"preempt": "preempted", "reclaim": "reclaimed"}
-"""Part of the name of a scheduler's action -> what happens to its victims."""
+"""Substring of the name of a scheduler action -> what it does to its victims."""
 
 
 def notices(
     pod: core.Pod, eviction: scheduling.Eviction, cause: str, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
-    """The patches that mark a pod as evicted: the annotation with its end, if it has a notice
-    period, then Kubernetes' condition for evictions. What the pod has already is left out."""
+    """The patches that mark a pod as evicted: the annotation with the end of the notice period, if
+    there is one, then Kubernetes' condition ``DisruptionTarget``. Patches that would change nothing
+    are left out."""
     found = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
@@ -223,7 +228,7 @@ def notices(
 
 def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
     if not pod.status.conditions:
-        # A first one that another client writes meanwhile must not be lost.
+        # Tests the resourceVersion: another client may add the first condition meanwhile.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
     uid = manifests.test("/metadata/uid", pod.metadata.uid)
@@ -238,7 +243,7 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
 
 
 def refusal(error: errors.PermanentError) -> ExecutionResult:
-    """The answer for a call that will never succeed."""
+    """The result of a bind or eviction that the API server rejected permanently."""
     reason: Literal["NotFound", "Conflict", "Forbidden", "Invalid"]
     match error:
         case errors.NotFoundError():
@@ -255,8 +260,8 @@ def refusal(error: errors.PermanentError) -> ExecutionResult:
 class OutcomeOffsets:
     """The offsets from which a restarting scheduler has to read outcomes.
 
-    ``unanswered_from``: every decision below has an outcome. ``outcomes_from``: outcomes of
-    decisions from there on are at or after this offset, including future ones.
+    ``unanswered_from``: every decision below this offset has an outcome. ``outcomes_from``: the
+    outcomes of all other decisions, including future ones, are at or after this offset.
     """
 
     def __init__(self, opened_at: int) -> None:
@@ -264,13 +269,13 @@ class OutcomeOffsets:
         self._next = opened_at + 1
 
     def answered(self, decision_offset: int, answer_offset: int) -> None:
-        """An answer is acknowledged."""
+        """Note that the broker acknowledged the outcome of a decision at ``answer_offset``."""
         self._answers[decision_offset] = answer_offset
         self._next = max(self._next, answer_offset + 1)
 
     def outcomes_from(self, unanswered_from: int) -> int:
-        """The lowest offset of an outcome of a decision from ``unanswered_from`` on, else that
-        after the last outcome. O(answers given out of order)."""
+        """The lowest offset of an outcome of a decision at or after ``unanswered_from``; without
+        such an outcome, the offset after the last outcome. O(outcomes published out of order)."""
         for offset in [it for it in self._answers if it < unanswered_from]:
             del self._answers[offset]
         return min(self._answers.values(), default=self._next)

@@ -1,7 +1,9 @@
-"""Planned binds: whether the controller creates the pod with its node, and how.
+"""Planned binds: decides whether the controller creates a pod with its node, and builds the
+request.
 
-The scheduler placed the pod by its plan; what may have changed since is checked here, immediately
-before the create. A refused pod is created without a node by the next reconcile of its job.
+The scheduler placed the pod by its plan. Conditions that may have changed since are checked here,
+immediately before the create. A refused pod is created without a node by the next reconcile of its
+job.
 """
 
 import msgspec
@@ -16,14 +18,14 @@ from stromboli.shared.api import core, kinds, taints
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import plans, scheduling
 
-OFF = ExecutionResult("refused", "NotProtected", "pods are not created with nodes now")
+OFF = ExecutionResult("refused", "NotProtected", "pods are currently not created with their nodes")
 NOT_ADMITTED = ExecutionResult("refused", "NotAdmitted", "the PodGroup was not admitted")
 
 
 def job_of(
     cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
 ) -> Job | None:
-    """The job that the statement is about, if it exists and may have pods."""
+    """The job of the statement, if it exists and may have pods."""
     group = cache.pod_group(decided.pod_group)
     key = None if group is None else controller_cache.job_of(group)
     job = None if key is None else cache.job(key)
@@ -40,7 +42,7 @@ def refusal(
 ) -> ExecutionResult | None:
     """Why the pod may not be created with this node; None if it may. O(taints)."""
     if job is None:
-        return ExecutionResult("refused", "JobGone", "the pod's job is deleted or ends")
+        return ExecutionResult("refused", "JobGone", "the pod's job is deleted or is ending")
     if not cache.plans.is_on:
         return OFF
     plan = cache.plans.of(decided.pod_group)
@@ -58,13 +60,13 @@ def refusal(
 
 
 def task_of(plan: plans.PodsPlanned, bind: scheduling.Bind) -> plans.PlannedTask | None:
-    """The task of the plan that the bind is about."""
+    """The bind's task in the plan; None if the plan lacks it."""
     return next((task for task in plan.tasks if task.task == bind.task), None)
 
 
 def has_had_pod(cache: controller_cache.ControllerCache, job: Job, bind: scheduling.Bind) -> bool:
-    """Whether a pod of this task and index was published before. Its room may be in use by now, so
-    the bind creates no other one."""
+    """Whether a pod of this task and index was published before. Its resources may be in use by
+    now, so the bind does not create the pod again."""
     return cache.published.attempts(job, bind.task, bind.index) > 0
 
 
@@ -82,7 +84,8 @@ def creation(
 def found_result(
     found: core.Pod | None, job: Job, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result if a pod of this name exists: created by this decision before, or another one."""
+    """The result if a pod of this name exists: success if this decision created it, else a
+    refusal."""
     is_it = (
         found is not None
         and manifests.is_owned(found, job.metadata.uid)

@@ -1,8 +1,8 @@
 """Preparations of a bind: the pod's volume claims and device claims.
 
-Pure: from the claim as it is now to the next write or the result. Every write is conditional on the
-version that it was derived from, and a repeated evaluation, also after a restart, continues at the
-same step.
+Pure functions: from the current claim they derive the next write or the result. Every write is
+conditional on the version from which it was derived, and a repeated evaluation, even after a
+restart, continues at the same step.
 
 * An existing volume: the volume's ``claimRef`` is set to the claim, and Kubernetes' volume
   controller binds the two. A volume to provision: the node is set on the claim, and its provisioner
@@ -19,19 +19,19 @@ from stromboli.shared.api import kinds, resource, storage
 from stromboli.shared.messages import scheduling
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""On a volume: the claim was set by a controller, not by the owner, so it is removed with the
-claim.
+"""Annotation of a volume whose ``claimRef`` was set by a controller, not by a user: the volume
+controller removes the reference when the claim is deleted.
 """
 PROTECTION = "resource.kubernetes.io/delete-protection"
-"""Finalizer of a claim with devices, which keeps it while they are used."""
+"""Finalizer of a claim with devices, which keeps the claim while its devices are in use."""
 
 Next = commands.Patch | decisions.ExecutionResult | None
-"""A write, the answer, or to look again later."""
+"""The next write, or the result; None: evaluate the claim again later."""
 DONE = decisions.EXECUTED
 
 
 def refused(reason: str, message: str) -> decisions.ExecutionResult:
-    """The pod cannot be bound."""
+    """The result for a pod that cannot be bound."""
     return decisions.ExecutionResult("refused", reason, message)
 
 
@@ -49,9 +49,9 @@ def for_volume(
     *,
     is_asked: bool,
 ) -> Next:
-    """The next step for a volume claim. ``volume``: the one for the claim, if it was read.
-    ``is_asked``: the node was set on the claim before, so a missing node means that the provisioner
-    has given up.
+    """The next step for a volume claim. ``volume``: the chosen volume, if it was read.
+    ``is_asked``: the node was set on the claim before, so a claim without a node means that
+    provisioning failed.
     """
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
         return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is deleted")
@@ -112,7 +112,7 @@ def for_devices(
         return refused("ClaimGone", f"resourceclaim {step.claim} is deleted")
     has = claim.status.allocation
     if has is None and step.allocation is None:
-        return None  # Another pod of the claim is about to bring it its devices.
+        return None  # another pod that shares the claim is about to allocate it
     if has is not None and step.allocation is not None and not _is_same(has, step.allocation):
         return refused(
             "ClaimAllocated", f"resourceclaim {step.claim} is allocated to other devices"
@@ -132,8 +132,8 @@ def for_devices(
 def release(
     step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
 ) -> commands.Patch | None:
-    """Roll back what ``for_devices`` wrote for a pod that is not bound; None if there is nothing.
-    Devices without another user are deallocated.
+    """The patch that rolls back the writes of ``for_devices`` for a pod that is not bound; None if
+    there are none. Devices that no other pod uses are deallocated.
     """
     if claim is None or claim.metadata.uid != step.uid:
         return None

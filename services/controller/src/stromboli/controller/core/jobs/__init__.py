@@ -1,1 +1,1 @@
-"""The life of a job: one reconcile step, its policies, status transitions and messages."""
+"""The life cycle of a job: its reconcile, policies, status transitions and messages."""

@@ -17,7 +17,8 @@ from stromboli.shared.api import kinds
 
 
 def reads_needed(cache: controller_cache.ControllerCache, key: str) -> commands.Stage:
-    """The reads that precede any decision about a job. O(its pods) in its first reconcile."""
+    """The reads that must precede any decision about a job; empty after its first reconcile, which
+    costs O(pods)."""
     read = cache.published.loaded.get(key)
     if read is None:
         return ()
@@ -34,7 +35,7 @@ def _reads(
     job: event_history.JobHistory,
     read: Container[str],
 ) -> Iterator[commands.CatchUp]:
-    """``read``: uids of the objects that were read already."""
+    """The reads that are still needed. ``read``: uids of the objects that were read already."""
     namespace, _, name = key.partition("/")
     if job.uid not in read and _is_behind(cache, kinds.JOBS, key, job.object_version):
         yield _read(kinds.JOBS, namespace, name, job.uid, key)
@@ -48,7 +49,7 @@ def _reads(
 def _is_behind(
     cache: controller_cache.ControllerCache, kind: kinds.Kind[Any], key: str, version: int
 ) -> bool:
-    """Whether the cached object is missing or older than ``version``; 0 is unknown."""
+    """Whether the cached object is missing or older than ``version``; version 0 means unknown."""
     found = cache.state(kind, key)
     if version == 0 or isinstance(found, snapshot.Unknown):
         return False

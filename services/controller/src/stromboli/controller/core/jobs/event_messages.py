@@ -17,7 +17,7 @@ def of_event(
     facts: lifecycle.LifecycleInputs,
     pods: Sequence[core.Pod],
 ) -> str:
-    """The cause of a life-cycle event; empty where the name of the event is enough."""
+    """The cause of a life-cycle event; empty where the event's name states it."""
     match event:
         case "Failed":
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
@@ -35,7 +35,7 @@ def of_event(
 
 
 def of_phase(message: messages.JobPhaseChanged) -> str:
-    """A phase change in one line."""
+    """A one-line description of a phase change."""
     counts = msgspec.structs.asdict(message.counts)
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"
@@ -46,8 +46,8 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
 
 
 def _tried(message: messages.JobPhaseChanged) -> str:
-    """The number of the attempt. During a restart it is the one that failed, since another attempt
-    is certain only once its pods are created."""
+    """The number of the attempt. During a restart it is the number of the failed attempt, since the
+    next attempt begins only when its pods are created."""
     if not message.retry_count:
         return ""
     if message.after == "Restarting" or message.reason == "Exhausted":

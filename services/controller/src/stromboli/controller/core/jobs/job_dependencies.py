@@ -22,7 +22,7 @@ BEFORE = ("", "Pending")
 
 
 class ConditionResult(msgspec.Struct, frozen=True):
-    """Whether a condition holds, whether it can no longer hold, and why it does not."""
+    """Whether a condition holds, whether it can still hold, and why it does not hold."""
 
     holds: bool
     never: bool = False
@@ -58,7 +58,7 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
 def evaluate(
     cache: controller_cache.ControllerCache, job: Job, wait: job_dependencies.JobDependency
 ) -> ConditionResult:
-    """Evaluate one condition."""
+    """Evaluate the condition of one dependency."""
     key = f"{job.metadata.namespace}/{wait.job}"
     other = cache.job(key)
     if other is None:

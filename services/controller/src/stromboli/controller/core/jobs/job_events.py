@@ -1,4 +1,4 @@
-"""Events of a job: those that are due for ``batch.events``, and Kubernetes Events about it."""
+"""Events of a job: unpublished events for ``batch.events``, and Kubernetes Events about the job."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import batch
 
 _ENDING = (event_history.TERMINATING, *event_history.OVER)
-"""States of a pod whose eviction was recorded already."""
+"""Published states of a pod after which its eviction has been recorded already."""
 
 
 def due(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Stage:
-    """Events that are not published yet: of pods, then of the phase. O(pods that may differ)."""
+    """Events to publish: of pods, then of the phase. O(pods that may differ)."""
     of_tasks = event_history.due_tasks(
         cache.published,
         job,
@@ -47,7 +47,7 @@ def due(
 
 
 def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[commands.RecordEvent]:
-    """An Event for each cause for which pods of the job were evicted, with their number."""
+    """An Event for each cause of evictions of the job's pods, with the number of evicted pods."""
     counts: Counter[str] = Counter()
     for command in of_tasks:
         published = command.message if isinstance(command, commands.Publish) else None
@@ -76,14 +76,14 @@ def about(
 def no_scheduler(
     cache: controller_cache.ControllerCache, job: Job, now: datetime
 ) -> Iterator[commands.RecordEvent]:
-    """A Warning for a job without a scheduler's name that was created while another batch system
-    was active. The job may belong to the other system while that is active. It is never ours,
-    because its progress in the other system is unknown."""
+    """A Warning for a job without schedulerName that was created while another batch system was
+    active. While the other system is active, the job may belong to it. Stromboli never takes the
+    job over, because its progress in the other system is unknown."""
     is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
     if job.spec.scheduler_name or cache.sync.claimed or is_over:
         return
     why = (
-        "it names no scheduler, and no other batch system is active, so nothing runs it: "
-        f"delete it and submit it again; without a name it gets {cache.usual_scheduler!r} now"
+        "the job has no schedulerName and no other batch system is active, so nothing runs it: "
+        f"delete it and submit it again, with schedulerName {cache.usual_scheduler} or without one"
     )
     yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)

@@ -1,4 +1,5 @@
-"""The objects of a job beside its pods: the PodGroup, claims, and objects of plugins and tools."""
+"""The objects of a job other than its pods: the PodGroup, claims, and objects of plugins and
+tools."""
 
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from stromboli.shared.api.batch import Job
 
 
 def blockers(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
-    """What keeps the job Pending: its spec and plugins, and its dependencies."""
+    """The reasons that keep the job Pending: in its spec, its plugins and its dependencies."""
     yield from pods.blockers(job, cache.plugins)
     yield from job_dependencies.unmet_conditions(cache, job)
 
@@ -29,7 +30,8 @@ def group_key(job: Job) -> str:
 
 
 def group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Create the PodGroup, update it to the spec, or delete one of an earlier job version."""
+    """The commands that create the PodGroup, update it to the spec, or delete one of an earlier job
+    version."""
     state = cache.state(kinds.POD_GROUPS, group_key(job))
     group = cache.pod_group(group_key(job))
     if state is None:
@@ -42,8 +44,8 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
 
 
 def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Create the PodGroup, after the plan that a session needs with it. The plan waits until the
-    objects exist that the pods need."""
+    """Create the PodGroup, after the job's plan of pods if it has one: a session needs both. The
+    plan is published once the objects that the pods need exist."""
     if planned_pods.is_wanted(cache, job):
         if controlled(cache, job) != job.status.controlled_resources:
             return ()
@@ -54,8 +56,8 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
 
 
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes that of the
-    version before."""
+    """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
+    the previous job version."""
     group = cache.pod_group(group_key(job))
     if group is None or cache.is_going(group):
         return ()
@@ -73,13 +75,13 @@ def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.
 
 
 def controlled(cache: controller_cache.ControllerCache, job: Job) -> dict[str, str]:
-    """The ``controlledResources`` of the status once all of ``creations`` exist."""
+    """The ``controlledResources`` of the status once all objects of ``creations`` exist."""
     others = debug_tool_pods.without(plugin_objects.controlled(job, cache.plugins))
     return others | volumes.controlled(job) | debug_tool_pods.controlled(job)
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """Create the claims, the plugins' objects and those of debug tools."""
+    """The commands that create the claims, the plugins' objects and the objects of debug tools."""
     yield from volumes.resources(job)
     yield from plugin_objects.creations(job, cache.plugins)
     yield from debug_tool_pods.creations(cache, job)

@@ -1,14 +1,14 @@
-"""The pods of one job with values derived for its rules, updated incrementally.
+"""The pods of one job with the values that its rules need, updated incrementally.
 
 A job of 100,000 pods changes a few pods at a time, so a reconcile must not walk all of them. The
 values are derived from the pod, from whether it is being deleted, and from the job's *derivation
 inputs*: the fields of its spec and status that determine which pods it requires. Invariants:
 
-1. After ``refresh`` everything here equals what a walk over all pods derives (that of a new
-   ``JobPods``; tests compare both after each step).
+1. After ``refresh`` all values equal those that a walk over all pods derives, as a new ``JobPods``
+   does; tests compare both after each step.
 2. A change of a pod costs O(log pods), a change of the derivation inputs one walk, O(pods +
-   replicas). The inputs of a job change with its version, a partial restart, and its spec; those of
-   an array also with each result, and its walk is as long as its window.
+   replicas). The inputs of a job change with its version, a partial restart, and its spec. The
+   inputs of an array also change with each result; a walk over an array is as long as its window.
 3. A pod is *unsettled* until its published state equals its current state: only unsettled pods are
    compared. Publishing changes nothing else here.
 """
@@ -63,13 +63,13 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     is_doomed: bool
     policy_event: policy_events.PolicyEvent | None
     current_task: str
-    """The task of a pod of the current attempt, empty for any other."""
+    """The pod's task; empty if the pod is of an earlier attempt."""
     has_succeeded: bool
     restarts: int
 
 
 class _PodCounts:
-    """Pods by counter, and by task and phase."""
+    """The numbers of pods by counter of the status, and by task and phase."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(tasks.COUNTERS, 0)
@@ -142,7 +142,7 @@ class JobPods:
 
     @property
     def kept(self) -> tasks.Tally:
-        """The counts without pods that have to be deleted."""
+        """The counts of pods, except those that have to be deleted."""
         if self._job.spec.array is None:
             return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
         pods = [it.pod for it in self._known.values() if not it.is_doomed]
@@ -154,17 +154,18 @@ class JobPods:
         return len(self._doomed)
 
     def first_doomed(self, most: int) -> list[core.Pod]:
-        """Pods that have to be deleted, the highest index first: a task shrinks from its end."""
+        """Pods that have to be deleted, the highest index first, since a task is scaled down from
+        its end."""
         return [self._known[key].pod for _, key in self._doomed.first(most)]
 
     def missing(self, task: str, most: int) -> list[tasks.Member]:
-        """The first missing pods of a task. O(most)."""
+        """The missing pods of a task with the lowest indexes, at most ``most``. O(most)."""
         first = self._missing[task].first(most)
         return [self._members.member(task, index) for (index,) in first]
 
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
-        """Policy events of pods of the current attempt, by name; those of pending pods only if
-        requested, since these may be all."""
+        """Policy events of pods of the current attempt, by name. ``with_pending``: include those of
+        pending pods, which may be all pods."""
         found = self._policy_events | self._pending if with_pending else self._policy_events
         for name in sorted(found):
             yield found[name]
@@ -183,7 +184,8 @@ class JobPods:
         return self._restarts.get(task, 0)
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
-        """Uids of pods that may differ from their published state, by name; None: deleted."""
+        """Pairs of a uid and the pod, for pods that may differ from their published state, by name.
+        None: the pod is deleted."""
         for uid, key in sorted(self._unsettled.items(), key=lambda pair: pair[::-1]):
             known = self._known.get(key)
             yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
@@ -199,10 +201,10 @@ class JobPods:
     # Updates
 
     def follow(self, job: Job, changed: list[str]) -> None:
-        """Update to the current job and the pods that changed."""
+        """Update the values for the current job and the pods that changed."""
         basis = _derivation_inputs(job)
         self._job = job
-        # Which pods with a result are retained depends on all pods of an array.
+        # In an array, the choice of finished pods to retain depends on all pods.
         if basis == self._basis and not (changed and job.spec.array is not None):
             for key in changed:
                 self._update(key)
@@ -302,7 +304,7 @@ class JobPods:
 
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
-    """The current pods of the job. O(changes since the last call)."""
+    """The pods of the job, updated to the cache. O(changes since the last call)."""
     uid = job.metadata.uid
     known: Any = cache.derived.get(uid)
     changed = cache.take_changed(uid)
@@ -317,8 +319,8 @@ def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
 def status_ending_pods(
     cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus
 ) -> batch.JobStatus:
-    """The status of a transition. Pods that it ends count as terminating, since they are deleted
-    once the status is written. O(pods)."""
+    """The status of a transition. Pods that the transition ends count as terminating, since they
+    are deleted once the status is written. O(pods)."""
     if status.state.phase not in lifecycle.STOPPING:
         return status
     after = JobPods(cache, msgspec.structs.replace(job, status=status))

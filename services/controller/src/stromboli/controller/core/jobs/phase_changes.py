@@ -1,8 +1,8 @@
 """The status write of a phase change: by a policy, by time, or by the job's pods.
 
 The write is the only command of its stage that changes the job, and the effects of the new phase
-are planned once the write is observed. So a crash after it loses nothing, and nothing happens for a
-phase that was not written.
+are planned once the write is observed. So a crash after the write loses nothing, and no effect
+precedes the write of its phase.
 """
 
 from datetime import datetime
@@ -33,7 +33,8 @@ RULED = ("Pending", "Running", "Restarting")
 def advance(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Plan:
-    """The status write of a phase change; for a new job, together with its first objects."""
+    """The status write of a phase change, if one is due; for a new job, together with its first
+    objects."""
     phase = tasks.phase_of(job)
     if phase == "":
         return _accept(cache, job, observed.counts, now)
@@ -48,7 +49,7 @@ def advance(
             )
             why = f"Start to execute action {asked}: {ruling.policy_action.why}"
             acted = job_events.about(job, "Normal", "ExecuteAction", why, now, recurs=True)
-            # In the stage of the write, so that a crash loses neither.
+            # In the same stage as the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
         if policy_events.is_overdue(job, now):
@@ -72,8 +73,8 @@ def advance(
 def _change(
     cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus, now: datetime
 ) -> commands.Plan:
-    """The status write of a transition. Pods that it ends count as terminating in it; jobs that
-    exceed a CronJob's history limits are deleted first.
+    """The status write of a transition. Pods that the transition ends count as terminating. Jobs
+    that exceed a CronJob's history limits are deleted first.
     """
     first = tuple(cron_history.displaced(cache, job, status.state.phase, now))
     write: commands.Stage = (_write(job, job_pods.status_ending_pods(cache, job, status)),)
@@ -83,7 +84,7 @@ def _change(
 def _accept(
     cache: controller_cache.ControllerCache, job: Job, counts: tasks.Tally, now: datetime
 ) -> commands.Plan:
-    """A new job: its PodGroup and its plugins' objects, then its status.
+    """The plan for a new job: its PodGroup and its plugins' objects, then its status.
 
     A job without status is in phase Pending at version 0 by definition, so the PodGroup may be
     created before the status is written, and the scheduler sees it one write sooner.

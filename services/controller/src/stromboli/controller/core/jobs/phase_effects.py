@@ -1,4 +1,4 @@
-"""The commands of a job's phase: pods, PodGroup, other objects, counts and conditions.
+"""The commands that a job's phase requires: pods, PodGroup, other objects, counts and conditions.
 
 All commands are idempotent: names are derived from the job, and a command whose effect exists does
 nothing. Therefore one stage contains all of them, except those that depend on their success.
@@ -27,9 +27,10 @@ from stromboli.shared.api.batch import Job
 MOST_PODS = 200
 """Pods created or deleted in one reconcile. Building one takes about 50 µs, so a reconcile takes
 10 ms at most; a larger job is reconciled again immediately."""
-_NO_PODS = "its tasks have no replicas: it does not change until it is scaled or deleted"
+_NO_PODS = "its tasks have no replicas, so it does not change until it is scaled or deleted"
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
-"""Phases without the plugins' objects. A restart keeps them, so that names and keys stay valid."""
+"""Phases in which the plugins' objects are deleted. A restart keeps them, so that names and keys
+stay valid."""
 
 
 def effects(
@@ -39,7 +40,7 @@ def effects(
     events: commands.Stage,
     now: datetime,
 ) -> commands.Plan:
-    """The commands of the job's phase, with ``events``, then the status that they lead to."""
+    """The commands that the job's phase requires, with ``events``, then the status that results."""
     stage: list[commands.Command] = []
     phase, controlled = job.status.state.phase, job.status.controlled_resources
     why = ""
@@ -61,7 +62,7 @@ def effects(
             for it in pods.warnings(job, cache.plugins)
         ]
         stage += [
-            job_events.about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
+            job_events.about(job, "Warning", "NotCarriedOut", f"not executed: {line}", now)
             for line in policies.unsupported(job)
         ]
         if not blockers:
@@ -86,7 +87,7 @@ def effects(
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
     stages: commands.Plan = (tuple(stage),)
     if final.controlled_resources != job.status.controlled_resources:
-        # The status may name objects only after they exist, and drop them only after they are gone.
+        # The status may name objects only once they exist, and drop them only once they are gone.
         stages = (*stages, (commands.PatchJobStatus(job=job, status=final),))
     elif final != job.status:
         stages = ((*stage, commands.PatchJobStatus(job=job, status=final)),)
@@ -96,7 +97,8 @@ def effects(
 def _pod_commands(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> Iterator[commands.Command]:
-    """Create missing pods and delete surplus ones, once the PodGroup was admitted to its queue."""
+    """The commands that create missing pods and delete surplus ones, once the PodGroup was admitted
+    to its queue."""
     group = cache.pod_group(job_objects.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return
@@ -130,8 +132,8 @@ def _missing(
     task: str,
     most: int,
 ) -> list[tuple[tasks.Member, snapshot.State]]:
-    """The first missing pods of a task with the cached object under their names: enough to include
-    ``most`` free names, if there are as many.
+    """The first missing pods of a task, each with the cached object that has its name, if any: as
+    many as are needed to include ``most`` free names.
     """
     looked_at = max(most, 1)
     while True:

@@ -2,10 +2,10 @@
 
 The first policy that matches applies; policies of the task come before those of the job. A policy
 with a ``timeout`` is recorded in the status with its due time, so that it survives a restart of the
-controller. A policy with ``maxRetries`` is skipped once it has acted so often. A pod that its node
-rejected is a failed placement: no policy applies to it, it is placed again. An action becomes a
-status write first: one on the whole job begins a new job version, and a partial restart supersedes
-its pods, so no action is executed twice.
+controller. A policy with ``maxRetries`` is skipped once it has acted that many times. A pod that
+its node rejected is a failed placement: no policy applies to it, and it is placed again. An action
+is first written to the status: an action on the whole job begins a new job version, and a partial
+restart supersedes its pods, so no action is executed twice.
 
 Defaults: ``evaluate`` runs before the results of pods may end the job (``phase_changes.advance``),
 also for a job without policies. A default reaction to an event that no policy of the job names is a
@@ -38,12 +38,13 @@ EVENTS = termination_causes.CAUSES | {
     "TaskFailed",
     "Unknown",
 }
-"""Events that trigger actions. The others that a policy may name trigger a reconcile at most."""
+"""Events that trigger actions. Other events that a policy may name at most trigger a reconcile."""
 MOST_DELAYED = 100
-"""Delayed actions of a job; further ones are recorded when there is room."""
+"""Most delayed actions that a job's status records at a time; further ones are recorded once others
+are removed."""
 FIRST_BACKOFF = timedelta(seconds=10)
-"""The default back-off between the creation of a second attempt, which is immediate, and that of a
-third; it doubles from there, as between the retries of a Kubernetes Job."""
+"""The default back-off: the second attempt is created immediately, the third this long after the
+second. It doubles with each further attempt, as for a Kubernetes Job."""
 LONGEST_BACKOFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 30
 REJECTED = "rejected"
@@ -52,8 +53,8 @@ _PLACE_AGAIN = LifecyclePolicy(event="PodFailed", action="RestartPod")
 
 
 class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
-    """The action of one or more policies. ``part``: what it restarts, empty for the whole job.
-    ``used``: the policies; ``why``: their events; ``pause``: their longest back-off.
+    """The action of one or more policies. ``part``: the pods that it restarts, empty for the whole
+    job. ``used``: the policies; ``why``: their events; ``pause``: their longest back-off.
     ``not_before``: the end of the default back-off. ``is_free``: every pod of the events was
     rejected by its node, so the action costs no retry."""
 
@@ -131,8 +132,8 @@ def watches_pending(job: Job) -> bool:
 
 
 def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
-    """When the next policy is due without a change. ``pods`` are needed only for policies on
-    pending pods: O(pods x policies)."""
+    """The time at which the next policy is due, without a change of the cluster. Reads ``pods``
+    only for policies on pending pods: O(pods x policies)."""
     times = [it.at for it in job.status.delayed]
     listed = dict(_listed(job))
     if watches_pending(job):
@@ -173,7 +174,7 @@ def delayed_after(
     status: batch.JobStatus, policy_action: PolicyAction
 ) -> tuple[DelayedAction, ...]:
     """The delayed actions that remain after an action: those of pods that it does not restart. Once
-    published, an event of such a pod is recorded nowhere else."""
+    an event of such a pod is published, only its delayed action records it."""
     return tuple(
         it for it in status.delayed if policy_action.part and not _restarts(policy_action.part, it)
     )
@@ -187,7 +188,7 @@ def _restarts(part: partial_restarts.Part, noted: DelayedAction) -> bool:
 
 
 def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
-    """The name and the policy of all supported policies: of each task, then of the job."""
+    """Names and policies, of all policies that are supported: of each task, then of the job."""
     for task in tasks.specs(job):
         for position, policy in enumerate(task.policies):
             if not _problem(policy):
@@ -233,8 +234,8 @@ def _still_waiting(
     found: list[PolicyEvent],
     listed: Mapping[str, LifecyclePolicy],
 ) -> Iterator[DelayedAction]:
-    """Delayed actions that still apply: a pod that runs again, or a task that recovered, cancels
-    one."""
+    """Delayed actions that still apply. An action is cancelled if its pod runs again or its task
+    has recovered."""
     standing = {(it.events[0], it.task, it.pod) for it in found}
     for noted in job.status.delayed:
         policy = listed.get(noted.policy)
@@ -255,8 +256,8 @@ def _still_waiting(
 def _may_come(
     job: Job, noted: DelayedAction, listed: Mapping[str, LifecyclePolicy], now: datetime
 ) -> bool:
-    """Whether the delayed action is not due yet, or possible in this phase. It outlasts a
-    restart."""
+    """Whether the delayed action is not due yet, or is possible in this phase. A restart does not
+    cancel it."""
     phase, action = tasks.phase_of(job), action_of(listed[noted.policy])
     if noted.at > now or phase == "Restarting":
         return True
@@ -273,7 +274,8 @@ def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
 def _order(
     job: Job, due: list[tuple[str, PolicyEvent]], listed: Mapping[str, LifecyclePolicy]
 ) -> PolicyAction | None:
-    """The first action that is possible in this phase, for all events for which it is due."""
+    """The first due action that is possible in this phase, combined for all events for which it is
+    due."""
     action: lifecycle.Action | None = None
     parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
@@ -310,7 +312,7 @@ def _order(
 
 
 def _is_possible(job: Job, action: lifecycle.Action) -> bool:
-    """Whether the phase allows the action. A job that is restarting as a whole does not restart
+    """Whether the phase allows the action. A job that is restarting as a whole is not restarted
     again."""
     phase = tasks.phase_of(job)
     if action == "RestartJob" and phase == "Restarting" and not partial_restarts.is_partial(job):
@@ -329,7 +331,7 @@ def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:
 
 
 def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> partial_restarts.Part:
-    """What the policy restarts; empty if no pod matches."""
+    """The pods that the policy restarts; empty if none matches."""
     task = next((it for it in tasks.specs(job) if it.name == policy_event.task), None)
     return (
         {} if task is None else partial_restarts.part(policy.action, job, task, policy_event.index)
@@ -337,20 +339,21 @@ def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> parti
 
 
 def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
-    """The back-off after the action number ``tried + 1`` of the policy."""
+    """The back-off after the policy's action number ``tried + 1``."""
     first = _length(policy.backoff)
     longest = _length(policy.max_backoff) or LONGEST_BACKOFF
-    # In seconds: a thousand years doubled often are more than a timedelta holds.
+    # In seconds, since repeated doubling can exceed the range of timedelta.
     wait_s = first.total_seconds() * 2 ** min(tried, _MOST_DOUBLINGS)
     return timedelta(seconds=min(wait_s, longest.total_seconds()))
 
 
 def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
-    """When the next attempt of a failed pod may begin, where its policy has no ``backoff``.
+    """The times from which the next attempt of a failed pod may begin, if its policy has no
+    ``backoff``.
 
     The time counts from the pod's creation, so a pod that ran for longer is restarted immediately.
-    It grows with the pod's attempts, but not beyond the retries that the job has spent, since users
-    and evictions cause attempts, too. A rejection by the node spends none.
+    The back-off grows with the pod's attempts, but at most with the retries that the job has used,
+    since users and evictions cause attempts, too. A rejection by the node uses no retry.
     """
     attempts = policy_event.attempt - 1
     if not policy_event.is_node_rejection:
@@ -364,7 +367,7 @@ def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
 def _problem(policy: LifecyclePolicy) -> str:
     """Why the policy is not supported; empty if it is."""
     if action_of(policy) is None:
-        return f"there is no action {policy.action!r}"
+        return f"{policy.action!r} is not an action"
     for text in (policy.timeout, policy.backoff, policy.max_backoff):
         try:
             durations.duration(text or "0s")

@@ -1,8 +1,8 @@
-"""The policy events of a job: what its policies may react to now.
+"""The policy events of a job: occurrences to which its policies may react now.
 
-Events are derived from the pods and from what was published about them, never from a message that
-passes by, so that a crash loses none. Only pods of the current attempt count: a restart handles
-those of earlier ones. Source: Volcano's job controller.
+Events are derived from the difference between the pods and their published states, never from a
+single message, so that a crash loses none. Only pods of the current attempt count: a restart
+handles those of earlier ones. Source: Volcano's job controller.
 """
 
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ from stromboli.shared.formats import durations
 DEFAULT_TASK_RETRY = 3
 POD_PENDING = "PodPending"
 _DISRUPTED = frozenset({termination_causes.PREEMPTED, termination_causes.NODE_LOST})
-"""Causes that are not the pod's own: its next attempt does not wait."""
+"""Termination causes outside the pod: its next attempt starts without back-off."""
 
 
 class PolicyEvent(msgspec.Struct, frozen=True):
     """An occurrence that a policy may name by any of ``events``.
 
     ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
-    it began, if its object records it. ``by_any``: whether ``*`` matches it, too.
+    the occurrence began, if the object records that. ``by_any``: whether ``*`` matches it, too.
 
-    Of a pod that failed by itself or was rejected by its node: ``attempt`` and ``created_at``, from
-    which its default back-off follows. ``attempt`` is 0 for a pod that was disrupted. ``detail``:
-    for whom an evicted pod makes room.
+    ``attempt`` and ``created_at`` are set for a pod that failed by itself or was rejected by its
+    node; its default back-off follows from them. ``attempt`` is 0 for a pod that was disrupted.
+    ``detail``: the job or queue for which a pod was evicted.
     """
 
     events: tuple[str, ...]
@@ -50,7 +50,8 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     detail: str = ""
 
     def said(self) -> str:
-        """For messages: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
+        """The event as text for messages: ``PodFailed of j1-worker-0, OOMKilled, exit code
+        137``."""
         whose = self.pod or (f"task {self.task}" if self.task else "")
         first = f"{self.events[0]} of {whose}" if whose else self.events[0]
         code = () if self.exit_code is None else (f"exit code {self.exit_code}",)
@@ -65,7 +66,8 @@ class Pods(Protocol):
         """Policy events of pods of the current attempt, by name."""
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
-        """Uids of pods that may differ from their published state; None: deleted."""
+        """Pairs of a uid and the pod, for pods that may differ from their published state. None:
+        the pod is deleted."""
 
     @property
     def has_rejected(self) -> bool:
@@ -90,7 +92,7 @@ def collect(
     *,
     with_pending: bool = True,
 ) -> Iterator[PolicyEvent]:
-    """All policy events: of pods by name, of vanished pods, of tasks, the PodGroup, and the
+    """All policy events: of pods by name, of deleted pods, of tasks, the PodGroup, and the
     deadline.
 
     O(policy events). ``with_pending``: also those of pending pods, which may be all pods.
@@ -123,13 +125,13 @@ def is_overdue(job: Job, now: datetime) -> bool:
 
 
 def deadline(job: Job) -> datetime | None:
-    """When the job's time limit ends, by its current spec; None before the first start."""
+    """The end of the job's time limit, by its current spec; None before the first start."""
     since, limit = job.status.started_at, job.spec.active_deadline_seconds
     return None if since is None or limit is None else durations.later(since, limit)
 
 
 def is_of_earlier_attempt(job: Job, pod: core.Pod) -> bool:
-    """Whether a pod is not of the job's current attempt."""
+    """Whether a pod belongs to an earlier attempt of the job."""
     return manifests.version_of(pod) != job.status.version or tasks.is_of_earlier_try(job, pod)
 
 
@@ -145,7 +147,7 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
     elif pod.status.phase == "Failed":
         events, code = ("PodFailed", *cause), termination_causes.first_exit_code(pod)
     elif pod.status.phase == "Unknown":
-        # The kubelet does not respond: only a policy that names NodeLost reacts.
+        # The kubelet does not respond; only a policy that names NodeLost applies.
         events, by_any = cause, False
     elif pod.status.phase in ("", "Pending"):
         events, since = (POD_PENDING,), pod.metadata.creation_timestamp
@@ -178,8 +180,8 @@ def _named(cause: str) -> tuple[str, ...]:
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[event_history.TaskRecord]:
-    """Pods of this attempt whose last published state was not final, and that are deleted. O(pods
-    that may differ from their published state).
+    """Pods of the current attempt that are deleted, although their last published state was not
+    final. O(pods that may differ from their published state).
     """
     record = cache.published.jobs.get(job.metadata.key)
     if record is None or record.uid != job.metadata.uid:

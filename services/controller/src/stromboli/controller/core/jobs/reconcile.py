@@ -1,35 +1,39 @@
-"""Reconciles one job: compares the job and its pods with what the job asks for.
+"""Reconciles one job: compares its pods and other objects with its spec and plans the changes.
 
 Theory
 ------
 *Level-triggered.* A plan is derived from objects as they are now, never from the change that put
 the job into the work queue. The cache holds the newest known version of each object: from the
 snapshot topics, or from the responses to our own writes, which are ahead of the topics. So
-repeated, late and reordered changes lead to the same plan, and the next reconcile finds a lost one.
+repeated, late and reordered changes lead to the same plan, and the next reconcile makes up for a
+lost one.
 
-*Status is the write-ahead log.* Memory that cannot be derived from pods (phase, version, retries,
+*Status is the write-ahead log.* State that cannot be derived from pods (phase, version, retries,
 restarted parts, delayed actions, results of an array) is in the job's status. A decision is a
-status write on the resourceVersion that it was derived from, and nothing else in the same stage
-follows from it; its effects are planned by a later reconcile, once the write is in the cache. A
-crash before the write loses a decision that is made again. A crash after it loses nothing.
+status write on the resourceVersion that it was derived from, and no other command in the same stage
+depends on it; its effects are planned by a later reconcile, once the write is in the cache. A
+decision that a crash before the write loses is made again. A crash after it loses nothing.
 
-*Effects are idempotent.* Names of pods and objects follow from the job, deletions name a uid, and
-patches test what they replace. A crash between any two commands, and a repetition of any command,
-lead to the same end (``tests/test_crash_recovery.py``, ``tests/test_any_order.py``).
+*Effects are idempotent.* Names of pods and objects are derived from the job, deletions name a uid,
+and patches test the values that they replace. A crash between any two commands, and a repetition of
+any command, lead to the same result (``tests/test_crash_recovery.py``,
+``tests/test_any_order.py``).
 
 *Events come last and at least once.* An event for ``batch.events`` is due while the cluster differs
 from what was published (``store.event_history``). It is published after the commands of its stage,
 so that an event is never ahead of a fact. The exception is the end of a pod that a policy reacts
-to: the policy's status write comes first, because the policy finds the end by the same difference.
+to: the policy's status write comes first, because the policy detects the end from the same
+difference.
 
 *Never behind the previous leader.* A new leader reads objects that are missing or older in its
 cache than in published events before it decides anything about the job (``catch_up``).
 
 *Never from a redacted spec.* The snapshot topics leave out literal values of environment variables.
-A plan that was made without them is replaced by a read of the job (``store.complete_specs``).
+If a plan needs them, the job is read from the API server instead (``store.complete_specs``).
 
-*Liveness.* Everything that a plan waits for puts the job into the work queue again: a change of an
-object of the job or of a job that it names, an error by back-off, and time by ``due``.
+*Liveness.* Every condition that a plan waits for adds the job to the work queue again: a change of
+an object of the job or of a job that it names; after an error, the back-off; and for a point in
+time, ``due``.
 
 Invariants
 ----------
@@ -37,7 +41,7 @@ Invariants
 2. Phase and version change only by a transition of ``lifecycle.TABLE``.
 3. The retry count never exceeds ``maxRetry``, apart from retries that cost none.
 4. A pod is created only after the PodGroup of this version was admitted to its queue.
-5. An unreadable object is unknown: it is never taken for absent, and never deleted.
+5. An unreadable object is unknown: it is never treated as absent, and never deleted.
 
 Cost: O(changes since the last reconcile); O(pods) where the job itself changed (``job_pods``).
 """
@@ -65,7 +69,8 @@ from stromboli.shared.formats import durations
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """The next commands for a job, in stages. Empty: nothing to do until a change or ``due``.
+    """The next commands for a job, in stages. Empty: nothing to do until a change or the time
+    ``due``.
 
     Raises IllegalTransitionError for a phase that is not in the life-cycle table.
     """
@@ -77,7 +82,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     reads = catch_up.reads_needed(cache, key)
     if reads:
         return (reads,)
-    # 3. Publish the deletion of the job that had this name before. Withdraw outdated plans.
+    # 3. Publish the deletion of the previous job of this name. Withdraw outdated plans.
     uid = job.metadata.uid if job else ""
     deleted = event_history.due_departure(cache.published, key, uid, now)
     deleted = (*deleted, *planned_pods.outdated(cache, key, job))
@@ -107,7 +112,7 @@ def _decide(
     events: commands.Stage,
     now: datetime,
 ) -> commands.Plan:
-    # 7. Carry out the oldest command of a user, or refuse it.
+    # 7. Execute the oldest user command, or reject it.
     item = controller_cache.ReconcileKey("job", job.metadata.key)
     user_commands = cache.user_commands_for(item)
     if user_commands and job.status.state.phase:
@@ -119,14 +124,14 @@ def _decide(
     if changes:
         first = tuple(it for it in events if not event_history.concerns_policies(job, it))
         return (first, *changes)
-    # 9. Carry out what the phase asks for.
+    # 9. Plan the commands that the phase requires.
     return phase_effects.effects(cache, job, observed, events, now)
 
 
 def _needs_values(plan: commands.Plan) -> bool:
-    """Whether the plan may depend on what the topics leave out: a new object other than the
-    PodGroup, or an Event about what prevents one. A status write needs nothing, and its response
-    completes the job."""
+    """Whether the plan may depend on values that the topics leave out: it creates an object other
+    than the PodGroup, or records an Event about what prevents that. A status write needs none of
+    them, and its response completes the job."""
     return any(
         isinstance(command, commands.RecordEvent | commands.PlanPods)
         or (isinstance(command, commands.Create) and command.kind is not kinds.POD_GROUPS)
@@ -136,13 +141,13 @@ def _needs_values(plan: commands.Plan) -> bool:
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When to reconcile the job although nothing changed: for its time to live or its deadline, for
-    a delayed policy, or for the end of a back-off.
+    """The time at which to reconcile the job even if nothing changes: the end of its time to live,
+    its deadline, the due time of a delayed policy, or the end of a back-off.
     """
     job = cache.job(key)
     if job is None or not cache.is_ours(job) or cache.is_going(job):
         return None
-    # A job that waits for its owner, or for another job, is reconciled when that changes.
+    # A job that waits for its owner or another job is reconciled when that object changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in phase_changes.RULED:
         times += [policy_events.deadline(job), job.status.retry_at]
@@ -160,8 +165,8 @@ def expires_at(job: Job) -> datetime | None:
 
 
 def _has_expired(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> bool:
-    """Whether its time to live is over and its owner has recorded its end: otherwise the owner
-    would create it again."""
+    """Whether the job's time to live is over and its owner has recorded its end. If it were deleted
+    earlier, the owner would create it again."""
     at = expires_at(job)
     return at is not None and now >= at and not _is_awaited(cache, job)
 

@@ -25,8 +25,8 @@ def after(
     message: str = "",
     policy_action: policies.PolicyAction | None = None,
 ) -> JobStatus:
-    """The status after an event. ``message``: its cause. ``policy_action``: the action of policies;
-    without it an action is a user command, which costs no retry. Raises IllegalTransitionError."""
+    """The status after an event. ``message``: the cause of the event. ``policy_action``: the action
+    of policies; None for a user command, which costs no retry. Raises IllegalTransitionError."""
     move = lifecycle.transition(tasks.phase_of(job), event)
     retries = job.status.retry_count + move.retry
     is_free = policy_action is None or policy_action.is_free
@@ -36,7 +36,7 @@ def after(
     if job.spec.array is not None and event == "RestartJob" and has_tries:
         counts = tasks.with_progress(job, counts, arrays.restarted(version))
     elif job.spec.array is not None and policy_action is not None and policy_action.part:
-        # Restarted indexes have no result; the results of others are read from their pods again.
+        # Restarted indexes have no result; results of the others are derived from their pods again.
         counts = tasks.with_progress(job, counts, job.status.array or batch.ArrayStatus())
     before = tasks.status_with(job.status, counts, tasks.min_available(job))
     created = job.metadata.creation_timestamp
@@ -77,8 +77,8 @@ def _conditions(
 
 
 def _started_at(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
-    """The time limit counts from the first start of the gang, over all attempts. It is reset for a
-    job that was resumed, or restarted by DeadlineExceeded."""
+    """The start time of the job, from which the time limit counts: the first start of the gang,
+    over all attempts. It is reset when the job is resumed or restarted by DeadlineExceeded."""
     found = job.status.started_at
     if event == "ResumeJob" or (event == "RestartJob" and policy_events.is_overdue(job, now)):
         return None
@@ -91,7 +91,8 @@ def _retry_at(
     policy_action: policies.PolicyAction | None,
     now: datetime,
 ) -> datetime | None:
-    """The end of the longest back-off of restarting policies. A user's restart does not wait."""
+    """The end of the longest back-off of the restarting policies; None for a restart by a user,
+    which has no back-off."""
     if policy_action is None or event not in _RESTARTS:
         return None
     paused = [now + policy_action.pause] if policy_action.pause else []
@@ -113,7 +114,8 @@ def _restarted(
 def _policy_retries(
     before: JobStatus, policy_action: policies.PolicyAction | None
 ) -> dict[str, int]:
-    """The actions of each policy, for ``maxRetries``. A free restart does not count."""
+    """How often each policy has acted, for ``maxRetries``. A restart that costs no retry does not
+    count."""
     if policy_action is None or policy_action.is_free:
         return before.policy_retries
     counted = {name: before.policy_retries.get(name, 0) + 1 for name in policy_action.used}

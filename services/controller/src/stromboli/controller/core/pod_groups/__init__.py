@@ -1,1 +1,1 @@
-"""PodGroups of jobs: the gang itself, its status, and pods whose PodGroup is missing."""
+"""PodGroups: creation and update for jobs, status, and warnings about missing PodGroups."""

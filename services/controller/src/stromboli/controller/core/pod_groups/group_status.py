@@ -1,9 +1,10 @@
 """The status of PodGroups, and why their pods are pending.
 
 Phase and counts are derived from the members' states and the scheduler's explanation, as in
-Volcano, and written on change only. The scheduler explains again whenever a number changes: a
-condition of which only the text changed is therefore written at most once in ``EXPLAIN_EVERY``, and
-the pods' conditions and the Events follow the PodGroup's. So a long queue costs few requests.
+Volcano, and written on change only. The scheduler publishes a new explanation whenever a number in
+it changes. Therefore a condition of which only the text changed is written at most once in
+``EXPLAIN_EVERY``, and the pods' conditions and the Events are derived from the PodGroup's
+condition. So a long queue costs few requests.
 
 Unlike in Volcano, a condition that no longer holds is set False.
 """
@@ -26,13 +27,14 @@ from stromboli.shared.api import core, kinds
 from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
 
 EXPLAIN_EVERY = timedelta(seconds=5)
-"""How often the text of a condition may change: often enough to watch, too seldom to flood."""
+"""Minimum time between two changes of a condition's text: short enough to watch progress, long
+enough not to flood the API server."""
 PODS_REPORTED_AFTER = timedelta(seconds=1)
-"""How long a gang is pending for the same reason before its pods get a condition, which autoscalers
-and users read. A gang whose pods were just created is pending only briefly: a condition on each pod
-would cost another write, and a conflict with its bind."""
+"""How long a gang must be pending before its pods get a condition, which autoscalers and users
+read. A gang whose pods were just created is usually pending only briefly, and a condition on each
+pod would cost another write and could conflict with the bind."""
 Members = Mapping[pod_group_members.MemberState, Collection[str]]
-"""What members are -> keys of those that are so."""
+"""State of members -> keys of the members in that state."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -42,7 +44,7 @@ READY = "tasks in gang are ready to be scheduled"
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
+    """The commands that update a PodGroup's status, its pods' conditions and its Events."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.warnings(cache, key, now)
@@ -63,7 +65,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a delayed text of a condition may be written, or the conditions of the pods."""
+    """The time at which a delayed text of a condition, or the conditions of the pods, may be
+    written."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.due(cache, key, now)
@@ -83,7 +86,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def _pending_since(group: PodGroup) -> datetime | None:
-    """When pods get their condition; None if the group is not pending."""
+    """The time at which the pods get their condition; None if the group is not pending."""
     found = _condition(group.status, UNSCHEDULABLE)
     since = None if found is None else found.last_transition_time
     return None if since is None else since + PODS_REPORTED_AFTER
@@ -92,12 +95,12 @@ def _pending_since(group: PodGroup) -> datetime | None:
 def next_status(
     cache: controller_cache.ControllerCache, group: PodGroup, members: Members, now: datetime
 ) -> PodGroupStatus:
-    """The status that follows from the members and the explanation. O(member states)."""
+    """The status, derived from the states of members and the explanation. O(member states)."""
     running = succeeded = failed = placed = 0
     version = manifests.version_of(group)
     for found, keys in members.items():
         if found.is_going and found.version < version:
-            continue  # it bears the group's name, and leaves room to the try that begins
+            continue  # a pod of an earlier job version, about to be replaced
         count, phase = len(keys), found.phase
         succeeded += count * (phase == "Succeeded")
         failed += count * (phase == "Failed")
@@ -163,7 +166,7 @@ def _with_cycle(
     conditions: tuple[PodGroupCondition, ...],
     now: datetime,
 ) -> tuple[PodGroupCondition, ...]:
-    """The conditions with the one about evictions in a circle, if it holds or has held."""
+    """The conditions, with the one about eviction cycles if that holds or has held."""
     before = next((each for each in conditions if each.type == EVICTION_CYCLE), None)
     members = cache.eviction_cycles.of(group.metadata.uid, now)
     if not members and before is None:
@@ -199,8 +202,8 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
 
 
 def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
-    """Whether the PodGroup is ours: its job decides; for one of unmanaged pods, whether one of them
-    names our scheduler.
+    """Whether this controller manages the PodGroup: if it manages the PodGroup's job or, for
+    unmanaged pods, if one of them names our scheduler.
     """
     owner = controller_cache.job_of(group)
     if owner is not None:
@@ -253,8 +256,8 @@ def _events(
 def _pod_conditions(
     cache: controller_cache.ControllerCache, members: Members, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.Patch]:
-    """``PodScheduled`` False with the PodGroup's message on every pending pod. O(pods without this
-    condition).
+    """The patches that set the condition ``PodScheduled`` to False, with the PodGroup's message, on
+    all pending pods. O(pods without this condition).
     """
     why = _condition(status, UNSCHEDULABLE)
     if why is None:

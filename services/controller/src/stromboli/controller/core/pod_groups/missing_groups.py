@@ -1,5 +1,5 @@
-"""Warnings for unmanaged pods that name an absent PodGroup: nothing else shows why they are
-pending.
+"""Warnings for unmanaged pods that name a PodGroup that does not exist: no other object shows why
+these pods are pending.
 
 The creator of such pods also creates the PodGroup, before or after them, so the Warning is delayed.
 """
@@ -14,17 +14,17 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 
 WARNED_AFTER = timedelta(seconds=30)
-"""How long a pod waits for its PodGroup before its Warning: as long as a restart of an operator
-takes."""
+"""How long a pod waits for its PodGroup before its Warning: the time that an operator needs to
+restart."""
 MAX_WARNED = 100
-"""Pods of one PodGroup that get a Warning."""
+"""Most pods of one PodGroup that get a Warning."""
 
 
 def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """A Warning on each pod that has waited for long enough."""
     name = key.partition("/")[2]
     why = (
-        f"it waits for its PodGroup {name}, which does not exist: create it, or remove the "
+        f"the pod waits for PodGroup {name}, which does not exist: create it, or remove the "
         f"annotation {keys.GROUP_NAME}, and one is created for the pod"
     )
     stage = tuple(
@@ -36,15 +36,15 @@ def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When the next pod has waited for long enough."""
+    """The time at which the next pod has waited for long enough."""
     return min((at for at, _ in _waiting(cache, key) if at > now), default=None)
 
 
 def _waiting(
     cache: controller_cache.ControllerCache, key: str
 ) -> Iterator[tuple[datetime, core.Pod]]:
-    """Pods with the time of their Warning. A PodGroup that this controller created is restored
-    instead."""
+    """Pods with the times of their Warnings. Excludes PodGroups that this controller created, which
+    are restored instead."""
     if cache.state(kinds.POD_GROUPS, key) is not None:
         return
     for pod in cache.members(key)[:MAX_WARNED]:

@@ -1,8 +1,8 @@
 """The PodGroup of a job: the gang that the scheduler places, as in Volcano.
 
-It has no status subresource, so one create sets phase and spec. Later only fields that may follow a
-changed job are patched. A PodGroup of an earlier job version is *old*: it is deleted before the
-next one of that name is created, so that a restarted job is queued again.
+It has no status subresource, so one create sets phase and spec. Later only the fields that may
+change with the job are patched. A PodGroup of an earlier job version is *old*: it is deleted before
+the next one of that name is created, so that a restarted job is queued again.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,9 @@ from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
 from stromboli.shared.jobspec import gangs, quota
 
 ENTRIES_NOTED = 16
-"""Decisions that enqueued a PodGroup and are recorded on it. Between any two of them it was
-dequeued. A repeated decision older than all of them enqueues it again, as a new one would.
+"""Number of enqueue decisions that are recorded on a PodGroup. It was dequeued between any two of
+them. If a decision older than all of them is delivered again, it enqueues the PodGroup like a new
+decision.
 """
 
 
@@ -63,10 +64,10 @@ def started(
 
 
 def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create:
-    """The command that creates the job's PodGroup. Raises ValueError as ``desired_spec``."""
+    """The command that creates the job's PodGroup. Raises ValueError like ``desired_spec``."""
     name = pods.group_name(job)
     spec: dict[str, Any] = msgspec.to_builtins(desired_spec(cache, job))
-    # Absent would read as a gang of none, and as the default queue.
+    # If absent, they would mean a gang of 0 pods and the default queue.
     spec |= {"minMember": spec.get("minMember", 0), "queue": job.spec.queue}
     if job.spec.network_topology is not None:
         spec["networkTopology"] = _topology(job.spec.network_topology)
@@ -98,8 +99,8 @@ def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create
 def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
-    """The patch that follows a changed job. The queue never follows, and of the annotations only
-    the estimated run time, which changes with a time limit."""
+    """The patch that updates the PodGroup to a changed job. It never changes the queue, and of the
+    annotations only the estimated run time, which follows the time limit."""
     wanted, found = desired_spec(cache, job), group.spec
     member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
@@ -130,15 +131,16 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
 
 
 def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
-    """Whether the PodGroup was created for an earlier job version. One without a version was
-    created by Volcano, which deletes it before the next one, so it is of the current version."""
+    """Whether the PodGroup was created for an earlier job version. A PodGroup without a version was
+    created by Volcano, which deletes it before it creates the next one, so it is of the current
+    version."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
     return has_version and manifests.version_of(group) < job.status.version
 
 
 def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
-    """Whether this decision has admitted the group to its queue. It is then executed, even if the
-    group is Pending again."""
+    """Whether this decision has admitted the group to its queue. Then it has been executed, even if
+    the group is Pending again."""
     return decision in _entries(group)
 
 
@@ -147,9 +149,9 @@ def _entries(group: scheduling.PodGroup) -> list[str]:
 
 
 def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
-    """The phase after which pods may be created, with the decision's id in the same write. Nothing
-    else is changed, and only the version that was read: a newer one may already record the
-    decision.
+    """The patch that sets phase Inqueue, from which on pods may be created, and records the
+    decision's id in the same write. Its precondition is the resourceVersion that was read, since a
+    newer version may already record the decision.
     """
     entries = [*_entries(group), decision][-ENTRIES_NOTED:]
     noted = {"annotations": {keys.DECISION: " ".join(entries)}}
@@ -167,7 +169,7 @@ def smallest(cache: controller_cache.ControllerCache, job: Job) -> dict[str, int
 def _smallest(
     cache: controller_cache.ControllerCache, specs: list[TaskSpec], least: int
 ) -> list[tuple[TaskSpec, core.PodSpec, int]]:
-    """How many pods of each task the smallest gang has."""
+    """The number of pods of each task in the smallest gang; tasks of high priority come first."""
     priorities = {it.metadata.name: it.value for it in cache.objects(kinds.PRIORITY_CLASSES)}
     return gangs.smallest(specs, least, priorities)
 
@@ -190,7 +192,8 @@ def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def _topology(topology: NetworkTopology) -> dict[str, Any]:
-    """A tier by number wins over one by name."""
+    """The topology constraint for the PodGroup. A tier by number takes precedence over one by
+    name."""
     found: dict[str, Any] = {"mode": topology.mode}
     if topology.highest_tier_allowed is not None:
         found["highestTierAllowed"] = topology.highest_tier_allowed

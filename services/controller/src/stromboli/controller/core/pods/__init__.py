@@ -1,1 +1,1 @@
-"""Pods of a job and what belongs to them: volumes, plugin objects, debug tools."""
+"""Pods of a job, with their volumes, plugin objects and debug tools."""

@@ -2,11 +2,11 @@
 Ingress.
 
 The pod runs on a node with a pod of the job, since a volume may be reachable only there. It is
-bound without the scheduler, and its requests count: a node without room rejects it, and it is
-created again after a while. It is deleted when the job's pods leave that node, when it is no longer
-requested, and with the job, and recreated while it is requested. A tool that ended by itself, since
-it was idle or its time was over, is withdrawn from the job. It does not count as a pod of the job:
-its end is not an event of the job.
+bound without the scheduler, and its requests count: a node without enough free resources rejects
+it, and it is created again after ``AGAIN_AFTER``. It is deleted when the job's pods leave that
+node, when it is no longer requested, and with the job, and recreated while it is requested. The
+request for a tool that ended because it was idle or its time was over is removed from the job. The
+pod does not count as a pod of the job: its end is not an event of the job.
 ``status.controlledResources`` has ``tool-<name>`` while the other objects exist.
 """
 
@@ -28,7 +28,7 @@ from stromboli.shared.jobspec import debug_tools
 from stromboli.shared.jobspec.policy_event_names import DEADLINE_EXCEEDED
 
 CONTROLLED = "tool-"
-"""Keys of ``controlledResources``."""
+"""Prefix of the keys of debug tools in ``controlledResources``."""
 COPIED = (
     "imagePullSecrets",
     "nodeSelector",
@@ -37,11 +37,11 @@ COPIED = (
     "tolerations",
     "volumes",
 )
-"""Fields that a tool's pod copies from its task's template: those for running on the node and for
-reading files."""
+"""Fields that a tool's pod copies from its task's template, to run on the same node and read the
+same files."""
 _LONGEST_LABEL = 63
 AGAIN_AFTER = timedelta(seconds=30)
-"""How long after the creation of a failed pod the next one is created."""
+"""Minimum time between the creation of a failed pod and the creation of its replacement."""
 
 
 def carried_out(
@@ -50,8 +50,8 @@ def carried_out(
     own_pods: Callable[[], Sequence[core.Pod]],
     now: datetime,
 ) -> Iterator[commands.Command]:
-    """Create requested pods that are missing, delete others, and withdraw tools that ended. O(pods)
-    for each tool."""
+    """Create the pods of requested tools if they are missing, delete other tool pods, and remove
+    the requests for tools that ended. O(pods) for each tool."""
     wanted = debug_tools.requested_tools(job)
     yield from removals(job, tuple(request.tool for request in wanted))
     for name in debug_tools.TOOLS:
@@ -66,7 +66,7 @@ def carried_out(
 
 
 def due(cache: controller_cache.ControllerCache, job: Job) -> datetime | None:
-    """When the next failed pod of a tool is replaced. O(tools)."""
+    """The time at which the next failed pod of a tool is replaced. O(tools)."""
     found = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
     times = [_again_at(pod) for pod in found if pod is not None and tasks.has_finished(pod)]
     return min((at for at in times if at is not None), default=None)
@@ -78,7 +78,7 @@ def _again_at(pod: core.Pod) -> datetime | None:
 
 
 def _has_ended(cache: controller_cache.ControllerCache, job: Job, tool: str) -> bool:
-    """Whether the tool ended since it was idle, or its time was over."""
+    """Whether the tool ended because it was idle or its time was over."""
     pod = _found(cache, job, tool)
     if pod is None or cache.is_going(pod):
         return False
@@ -112,19 +112,19 @@ def _withdrawn(
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """Create the other objects of requested tools."""
+    """The commands that create the requested tools' objects other than pods."""
     for request in debug_tools.requested_tools(job):
         yield from _objects(cache, job, request)
 
 
 def stopped(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Delete]:
-    """End the tools' pods with those of the job."""
+    """Delete the tools' pods when the job's pods are deleted."""
     for name in debug_tools.TOOLS:
         yield from _removed(cache, job, name)
 
 
 def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
-    """Remove the other objects of tools that are not wanted."""
+    """Delete the other objects of tools that are not requested."""
     for key in sorted(job.status.controlled_resources):
         name = key.removeprefix(CONTROLLED)
         if not key.startswith(CONTROLLED) or name in wanted:
@@ -144,12 +144,12 @@ def controlled(job: Job) -> dict[str, str]:
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
-    """The recorded objects without those of debug tools."""
+    """The entries of ``controlledResources`` without those of debug tools."""
     return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
 
 
 def host(job: Job, name: str, tool: str, domain: str) -> str:
-    """The name under which a tool is reached; a label of it is never too long."""
+    """The DNS name of a tool. Each label has at most 63 characters."""
     label = f"{tool}-{name}-{job.metadata.namespace}"
     if len(label) > _LONGEST_LABEL:
         digest = hashlib.sha256(label.encode()).hexdigest()[:8]
@@ -199,7 +199,7 @@ def _create(
         "env": [
             _token(name, variable) for variable in (debug_tools.TOKEN, tool.variable) if variable
         ],
-        # No limit: a node that is short of memory evicts pods above their requests first.
+        # No limits: under memory pressure the kubelet first evicts pods that exceed their requests.
         "resources": {
             "requests": {
                 "cpu": request.cpu or tool.cpu,

@@ -1,8 +1,8 @@
 """Plans of jobs whose pods may be created with their nodes: which jobs have one, and its content.
 
 Before the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
-with a node. The responses are the plan: requests, tolerations, priority and all else as defaults,
-webhooks and policies leave them. docs/decisions has the rules.
+with a node. The responses are the plan: requests, tolerations, priority and all other fields after
+defaulting, webhooks and policies. The rules are in docs/decisions.
 """
 
 import hashlib
@@ -20,7 +20,8 @@ from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import base, plans
 
 MOST_PODS = 1_000
-"""Pods of a job that is planned. A session places them at once, and a decision lists them."""
+"""Most pods of a job that gets a plan. A session places all of them, and one decision lists
+them."""
 
 
 def group_key(job: Job) -> str:
@@ -42,8 +43,8 @@ def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
 def mutator_of(
     cache: controller_cache.ControllerCache, namespace: str, labels: Mapping[str, str]
 ) -> str:
-    """The webhook or policy that may change such pods after their plan; empty if there is none.
-    O(webhooks)."""
+    """The webhook or policy that may change pods with these labels after their plan; empty if there
+    is none. O(webhooks)."""
     known = cache.plans.admission
     if known is None:
         return ""
@@ -54,7 +55,7 @@ def mutator_of(
 
 
 def _is_plain(job: Job) -> bool:
-    """Whether the pods of a task differ in the index only, and wait for nothing but a node."""
+    """Whether the pods of each task differ only in their index, and wait only for a node."""
     specs = tasks.specs(job)
     if job.spec.array is not None or job.spec.volumes or dependencies.has_any(job):
         return False
@@ -66,7 +67,8 @@ def _is_plain(job: Job) -> bool:
 
 
 def is_placeable(spec: core.PodSpec) -> bool:
-    """Whether such a pod needs only a node: no claim, no gate, and no node yet."""
+    """Whether a pod with this spec needs only a node: it has no claim, no scheduling gate, and no
+    node yet."""
     return not (_claiming(spec) or spec.resource_claims or spec.scheduling_gates or spec.node_name)
 
 
@@ -114,7 +116,7 @@ def _dry_runs(
         first = pods.create(job, members.member(task.name, 0), cache.plugins)
         last = pods.create(job, members.member(task.name, task.replicas - 1), cache.plugins)
         if _spec_of(first.body) != _spec_of(last.body):
-            return  # a job plugin gives them different requirements
+            return  # a job plugin gives the pods different requirements
         yield commands.DryRun(
             task=task.name,
             prefix=f"{job.metadata.name}-{task.name}",
@@ -132,7 +134,7 @@ def _labels_of(body: bytes) -> Mapping[str, str]:
 
 
 def with_node(body: bytes, node: str, annotations: dict[str, str]) -> bytes:
-    """The body of a pod with its node and more annotations."""
+    """The body of a pod, with its node and further annotations added."""
     document = msgspec.json.decode(body)
     document["spec"]["nodeName"] = node
     document["metadata"]["annotations"] |= annotations
@@ -144,7 +146,7 @@ def plan(
     asked: commands.PlanPods,
     responses: Sequence[core.Pod],
 ) -> plans.PodsPlanned | None:
-    """The plan by the responses to the dry runs; None if these pods are not to be planned."""
+    """The plan from the responses to the dry runs; None if these pods must not be planned."""
     found = []
     for run, pod in zip(asked.dry_runs, responses, strict=True):
         template = _template(pod)
@@ -179,21 +181,21 @@ def _template(pod: core.Pod) -> core.Pod:
 
 
 def spec_digest(template: core.Pod) -> str:
-    """A digest of what a namespace's pods of this template require."""
+    """A digest of the namespace and the requirements of pods of this template."""
     content = template.metadata.namespace.encode() + b"/" + base.encode(template.spec)
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def is_as_planned(pod: core.Pod, of: plans.PlannedTask) -> bool:
-    """Whether a created pod requires what its plan says."""
+    """Whether a created pod has the requirements of its plan."""
     return _template(pod).spec == of.template.spec
 
 
 def outdated(
     cache: controller_cache.ControllerCache, key: str, job: Job | None
 ) -> Iterator[commands.WithdrawPlan]:
-    """Withdraw plans that no session will use: the job is over or of another version, or its gang
-    has left its queue."""
+    """Withdraw plans that no session will use: the job is finished or has another version, or its
+    gang has left its queue."""
     for known in cache.plans.of_job(key):
         is_current = job is not None and known.job_uid == job.metadata.uid
         if is_current and job is not None and not cache.is_going(job):

@@ -1,4 +1,5 @@
-"""The objects of a job's plugins, their changes of its pods, and the record of both in its status.
+"""The objects of a job's plugins, the plugins' changes of its pods, and the record of both in the
+job's status.
 
 ``status.controlledResources`` has ``plugin-<name>`` while the plugin's objects exist, as in
 Volcano, and in addition a digest of their inputs, to detect when they must be updated.
@@ -20,11 +21,13 @@ from stromboli.shared.jobspec import job_plugins
 PLUGIN = "plugin-"
 """Keys of ``controlledResources``: ``plugin-<name>``, as long as the plugin's objects exist."""
 DIGEST = keys.PREFIX + "digest-"
-"""Prefix of further keys: the digest of the inputs of a plugin's objects."""
+"""Prefix of further keys of ``controlledResources``, whose values are digests of the inputs of a
+plugin's objects."""
 
 
 class PluginFailedError(Exception):
-    """A plugin of another package raised: it is recorded on the job, and affects no other job."""
+    """A plugin of another package raised an exception. It is recorded on the job and affects no
+    other job."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"plugin {name} failed: {type(error).__name__}: {error}")
@@ -51,7 +54,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 
 
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
-    """Errors in arguments that do not prevent pods."""
+    """Errors in plugin arguments that do not prevent the creation of pods."""
     for name, plugin, arguments in _chosen(job, plugins):
         for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
             yield f"plugin {name}: {found}"
@@ -60,8 +63,8 @@ def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 def customize(
     pod: job_plugins.Pod, job: Job, member: tasks.Member, plugins: job_plugins.Plugins
 ) -> None:
-    """Let every plugin of the job add to a pod being built, in the plugins' own order. Raises
-    FailedError."""
+    """Let every plugin of the job change a pod that is being built, in the order of ``plugins``.
+    Raises PluginFailedError."""
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
@@ -71,8 +74,8 @@ def customize(
 
 
 def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Create]:
-    """Make the plugins' objects, and bring up to date those that follow the job. For a job without
-    obstacles."""
+    """Create the plugins' objects, and update those that depend on the job. Requires a job without
+    blockers."""
     for _, addition in _additions(job, plugins):
         yield commands.Create(
             kind=addition.kind,
@@ -86,8 +89,8 @@ def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Creat
 
 
 def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete]:
-    """Delete the objects of the plugins in the status. Objects that a failing plugin no longer
-    names are deleted with the job."""
+    """Delete the objects of the plugins that the status lists. If a plugin fails and so names no
+    objects, its objects are deleted with the job."""
     try:
         additions = _additions(job, plugins)
     except PluginFailedError:
@@ -109,7 +112,7 @@ def controlled(job: Job, plugins: job_plugins.Plugins) -> dict[str, str]:
 
 
 def others_controlled(job: Job) -> dict[str, str]:
-    """The entries that are not of a plugin."""
+    """The entries of ``controlledResources`` that do not belong to a plugin."""
     return {
         key: value
         for key, value in job.status.controlled_resources.items()
@@ -128,7 +131,7 @@ def _chosen(
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """What a plugin's objects may follow from."""
+    """The inputs from which a plugin's objects may be derived."""
 
     spec: batch.JobSpec
     labels: dict[str, str] | None
@@ -139,7 +142,8 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _PluginObjects(msgspec.Struct, frozen=True):
-    """A job's objects with their plugins, and the record of those that are updated with the job."""
+    """A job's plugin objects, each with its plugin, and the digests of those that are updated with
+    the job."""
 
     source: _Source
     additions: tuple[tuple[str, job_plugins.PluginObject], ...]
@@ -148,8 +152,8 @@ class _PluginObjects(msgspec.Struct, frozen=True):
 
 _LATEST: OrderedDict[str, _PluginObjects] = OrderedDict()
 _MOST_LATEST = 64
-"""Jobs whose objects are cached: host lists are as long as the job, and each reconcile needs
-them.
+"""Number of jobs whose objects are cached: host lists are as long as the job, and each reconcile
+needs them.
 """
 
 
@@ -204,7 +208,7 @@ def _digests(additions: Iterable[tuple[str, job_plugins.PluginObject]]) -> dict[
 
 
 def _named(job: Job) -> Job:
-    """The job with a name for each task, which admission sets and plugins rely on."""
+    """The job with a name for each task. Admission sets these names, and plugins rely on them."""
     if all(task.name for task in job.spec.tasks):
         return job
     spec = msgspec.structs.replace(job.spec, tasks=tasks.specs(job))

@@ -1,6 +1,6 @@
-"""Pods of a job: the template as written, plus the pod's name, labels, PodGroup, claims and
-hostname, as in Volcano. The volume of a claim has a name that follows from the claim, so that the
-same pod is built again after a crash.
+"""Builds the pods of a job: the task's template plus the pod's name, labels, PodGroup, claims and
+hostname, as in Volcano. The names of volumes are derived from their claims, so that the same pod is
+built again after a crash.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from stromboli.shared.jobspec import gangs, job_plugins, quota
 from stromboli.shared.jobspec.job_plugins import base
 
 ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
-"""Environment of every container: the attempt of its task and index, from 1; in an array also its
-index and the number of indexes.
+"""Environment variables of every container: the attempt of its task and index, from 1; in an array
+also the index and the number of indexes.
 """
 
 
@@ -33,16 +33,16 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 def group_name(job: Job) -> str:
-    """The job's PodGroup: a name that no other job ever has."""
+    """The name of the job's PodGroup, which contains the job's uid so that no other job has it."""
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
 def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
-    """What keeps the job Pending until a user changes it."""
+    """The reasons that keep the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
         yield Blocker("Refused", f"{violation.message}; so no pod is created")
-    if not refusals:  # for a job that is too large no host list can be created
+    if not refusals:  # no host list can be created for a job that is too large
         for message in plugin_objects.blockers(job, plugins):
             yield Blocker("PluginError", message)
         yield from _of_spec(job)
@@ -54,7 +54,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
 
 
 def _of_spec(job: Job) -> Iterator[Blocker]:
-    """Violations of admission rules, for a job that was created before these rules."""
+    """Violations of admission rules by a job that was created before these rules existed."""
     for volume in job.spec.volumes:
         if not volumes.claim_name(job, volume):
             yield Blocker(
@@ -67,7 +67,7 @@ def _of_spec(job: Job) -> Iterator[Blocker]:
 
 
 def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
-    """Errors in the plugins' arguments that do not prevent pods."""
+    """Warnings about errors in plugin arguments that do not prevent the creation of pods."""
     for message in plugin_objects.problems(job, plugins):
         yield Blocker("PluginError", message)
 
@@ -78,8 +78,8 @@ def create(
     plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
     attempt: int = 1,
 ) -> commands.Create:
-    """The command that creates one pod of a job without blockers: the ``attempt``-th of its task
-    and index.
+    """The command that creates one pod of a job without blockers, as attempt ``attempt`` of its
+    task and index.
     """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
@@ -87,7 +87,7 @@ def create(
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name
     if member.task.active_deadline_seconds is not None:
-        # The kubelet enforces it, even while the controller is down.
+        # The kubelet enforces the deadline, even while the controller is down.
         spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
     mount(spec, job)
     metadata = {
@@ -162,8 +162,8 @@ def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
 
 
 def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attempt: int) -> None:
-    """Set the environment: a program may continue where the previous attempt ended, and needs its
-    index.
+    """Set the environment variables: a program may resume where the previous attempt ended, and in
+    an array it needs its index.
     """
     variables = [{"name": ATTEMPT, "value": str(attempt)}]
     if job.spec.array is not None:

@@ -1,4 +1,4 @@
-"""Revalidation: the rules of admission for jobs that were created while the webhook was down.
+"""Revalidation: applies admission's rules to jobs that were created while the webhook was down.
 
 Only jobs that have not begun are validated: a running job was valid when it began, and rules of a
 new version must not stop it.
@@ -17,13 +17,14 @@ NOT_BEGUN = ("", "Pending")
 
 
 def refusals(job: Job) -> Iterator[Violation]:
-    """Everything that admission would have rejected in the job. About 30 us for each task."""
+    """All violations for which admission would have rejected the job. Takes about 30 us per
+    task."""
     if job.status.version == 0 and job.status.state.phase in NOT_BEGUN:
         yield from rules.validate_alone(_as_submitted(job))
 
 
 def _as_submitted(job: Job) -> Job:
-    """The job without the names of claims that a controller, ours or Volcano's, recorded in it."""
+    """The job without the claim names that a controller, ours or Volcano's, wrote into its spec."""
     as_written = tuple(
         msgspec.structs.replace(it, volume_claim_name="") if volumes.is_recorded(job, it) else it
         for it in job.spec.volumes

@@ -1,9 +1,9 @@
 """Volume claims of a job: those that it names, and those that are created for it.
 
 The name of a created claim is derived from the job's uid and the mount path, so that a repeated
-create finds it. The job owns it, and it is deleted with the job, not with pods. Unlike in Volcano,
-a named claim that is absent does not keep the job out of its queue; the pods wait for it as any
-pod.
+create finds the claim. The job owns the claim, which is deleted with the job, not with pods. Unlike
+in Volcano, a job that names an absent claim is still admitted to its queue; its pods wait for the
+claim, like any pod.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _SUFFIX_LENGTH = 12
 
 
 def is_made(volume: VolumeSpec) -> bool:
-    """Whether the volume's claim is created for the job."""
+    """Whether the controller creates the volume's claim for the job."""
     return bytes(volume.volume_claim) not in _NO_CLAIM
 
 

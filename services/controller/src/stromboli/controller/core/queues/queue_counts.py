@@ -15,11 +15,11 @@ from stromboli.shared.api import kinds
 from stromboli.shared.formats import units
 
 COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
-"""The phases of PodGroups, as the status has them."""
+"""The fields of the status that count PodGroups by phase."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
-    """Write the counts if they changed."""
+    """The patch of the queue's counts, if they changed."""
     queue = cache.queue(name)
     if queue is None or cache.is_going(queue):
         return ()
@@ -29,7 +29,7 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     stands = queue.status.allocated or {}
     is_current = all(getattr(queue.status, field) == count for field, count in counts.items())
     shown = {resource: units.text(resource, value) for resource, value in held.items()}
-    # A sum may be more than is read of one quantity: what we wrote is known by its words, too.
+    # A sum may exceed the range of a decoded quantity, so compare the written text, too.
     if is_current and (stands == shown or _read(stands) == held):
         return ()
     # A merge patch keeps fields that it does not contain.

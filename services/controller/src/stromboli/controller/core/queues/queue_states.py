@@ -15,7 +15,7 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 SHUT: frozenset[str] = frozenset({"Closing", "Closed"})
 """States in which the queue admits no new PodGroups."""
 _AS_IT_EMPTIES: Literal["as it empties"] = "as it empties"
-"""Closed if the queue is empty, Closing until then."""
+"""The next state is Closed if the queue is empty, else Closing."""
 
 TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
     ("Open", "OpenQueue"): "Open",
@@ -34,14 +34,14 @@ TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
 
 
 def read(text: str) -> State:
-    """The state in a status: an empty one is Open, an unknown one Unknown."""
+    """The state in a queue's status. An empty text means Open, an unrecognized one Unknown."""
     if not text:
         return "Open"
     return next((state for state in STATES if state == text), "Unknown")
 
 
 def after(state: State, action: Action, *, is_empty: bool) -> State:
-    """Where an action leads. ``is_empty``: no PodGroup in it has work left."""
+    """The state after an action. ``is_empty``: no PodGroup in the queue has work left."""
     found = TABLE[state, action]
     if found == "as it empties":
         return "Closed" if is_empty else "Closing"

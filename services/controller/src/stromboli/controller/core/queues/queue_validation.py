@@ -1,7 +1,8 @@
-"""Validates queues that were created past admission, by the rules of admission.
+"""Validates queues that were created without admission review, by the same rules.
 
-An invalid queue works as far as possible, for the jobs in it. The violations are in an annotation
-for as long as they last, so that a new leader does not repeat them; a Warning reports each change.
+An invalid queue works as far as possible, for the jobs in it. An annotation records the violations
+for as long as they last, so that a new leader does not report them again; a Warning reports each
+change.
 """
 
 from datetime import datetime
@@ -13,7 +14,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.jobspec.validation import queue_tree, queues
 
 LONGEST = 2000
-"""Characters of an annotation: some thirty faults."""
+"""Maximum length of the annotation in characters, enough for about thirty violations."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:

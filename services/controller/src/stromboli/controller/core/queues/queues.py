@@ -1,13 +1,14 @@
 """Reconciles a queue: the two default queues, its state, its position in the tree.
 
-One write per reconcile, each derived from current objects, so that a crash between any two leads to
-the same end. In this order: a user command, the parent's state, the state, the parent's name.
+Each reconcile makes one write, derived from current objects, so that a crash between two writes
+does not change the result. The order is: a user command, the parent's state, the queue's state, the
+parent's name.
 
 A queue below a closed one is closed with it and marked, and opens with it again; one that was
 closed by a command is not marked and stays closed. So closing and opening propagate down the tree,
 one level per reconcile.
 
-As in Volcano (``root`` and ``default`` are created if missing).
+All of this is as in Volcano. The queues ``root`` and ``default`` are created if missing.
 """
 
 from datetime import datetime
@@ -30,7 +31,7 @@ ALWAYS: dict[str, dict[str, Any]] = {
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
-    """The queue's next command; none while it cannot be decoded."""
+    """The queue's next command; empty while the queue cannot be decoded."""
     state = cache.state(kinds.QUEUES, name)
     if isinstance(state, snapshot.Unknown):
         return ()
@@ -47,7 +48,8 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
 
 
 def is_empty(cache: controller_cache.ControllerCache, name: str) -> bool:
-    """Whether no PodGroup in the queue has work left. One that cannot be read may be in it."""
+    """Whether no PodGroup in the queue has work left. An unreadable PodGroup may be in any
+    queue."""
     phases = cache.queue_usage.phases(name)
     is_over = all(phase == "Completed" for phase in phases)
     return is_over and not cache.unreadable(kinds.POD_GROUPS)
@@ -59,8 +61,8 @@ def is_empty(cache: controller_cache.ControllerCache, name: str) -> bool:
 def _obey(
     cache: controller_cache.ControllerCache, queue: Queue, user_command: Command, now: datetime
 ) -> commands.Plan:
-    """Execute a user command, or reject it with a reason. Repeating it changes nothing, and the
-    next one waits until it is deleted.
+    """Execute a user command, or reject it with a reason. Executing it again changes nothing, and
+    the next command waits until this one is deleted.
     """
     why = _refusal(cache, queue, user_command)
     if not why:
@@ -86,9 +88,9 @@ def _obey(
 def _ordered(
     cache: controller_cache.ControllerCache, queue: Queue, action: str
 ) -> commands.Patch | None:
-    """The next write for a command; None once it is carried out."""
+    """The next write for a command; None once the command is executed."""
     if action == "CloseQueue":
-        # Shut by its own command from now on: it does not open again with its parent.
+        # From now on the queue is closed by its own command and does not open with its parent.
         return _mark(queue, closed_by_parent=False) or _settle(cache, queue, "CloseQueue")
     if action == "OpenQueue":
         if _state_above(cache, queue) in queue_states.SHUT:
@@ -98,7 +100,7 @@ def _ordered(
 
 
 def _refusal(cache: controller_cache.ControllerCache, queue: Queue, user_command: Command) -> str:
-    """Why a command is not carried out; empty if it is."""
+    """Why a command is rejected; empty if it is executed."""
     name = queue.metadata.name
     if user_command.target is not None and user_command.target.uid not in ("", queue.metadata.uid):
         return f"{user_command.action} was issued for an earlier queue of this name"
@@ -106,28 +108,29 @@ def _refusal(cache: controller_cache.ControllerCache, queue: Queue, user_command
         known = ", ".join(queue_states.ACTIONS)
         return f"{user_command.action!r} is not supported for queues; supported are {known}"
     if user_command.action == "CloseQueue" and name == queue_accounting.ROOT:
-        return "the root is never closed: close the queues below it"
+        return "the root queue cannot be closed; close the queues below it"
     return ""
 
 
 def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -> str:
-    """What keeps a queue closed that should open; empty if nothing does."""
+    """Why a queue that should open remains closed; empty if it opens."""
     above = _state_above(cache, queue)
     if action != "OpenQueue" or above not in queue_states.SHUT:
         return ""
     return f"its parent queue {queue.spec.parent!r} is {above}; open the parent first"
 
 
-# What is
+# State
 
 
 def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> commands.Patch | None:
-    """Close a queue below a closed one, open one that was closed with a parent that is open."""
+    """The patch that closes a queue below a closed one, or opens a queue that was closed with its
+    parent once the parent is open."""
     above = _state_above(cache, queue)
     if above in queue_states.SHUT:
         if queue.status.state in queue_states.SHUT:
             return None
-        # The mark is written first: a queue that is closed without it would stay closed.
+        # The mark is written first: a queue closed without it would not open with its parent.
         return _mark(queue, closed_by_parent=True) or _settle(cache, queue, "CloseQueue")
     if above != "Open" or not _is_marked(queue):
         return None
@@ -137,7 +140,7 @@ def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> com
 def _settle(
     cache: controller_cache.ControllerCache, queue: Queue, action: queue_states.Action = "SyncQueue"
 ) -> commands.Patch | None:
-    """Write the state that an action leads to, if it is another one."""
+    """The patch that sets the state after an action; None if the state does not change."""
     found = queue.status.state
     empty = is_empty(cache, queue.metadata.name)
     state = queue_states.after(queue_states.read(found), action, is_empty=empty)
@@ -147,7 +150,7 @@ def _settle(
 
 
 def _name_parent(queue: Queue) -> commands.Patch | None:
-    """A queue without a parent is below the root."""
+    """The patch that makes ``root`` the parent of a queue without one."""
     if queue.spec.parent or queue.metadata.name == queue_accounting.ROOT:
         return None
     return manifests.merge(kinds.QUEUES, queue, spec={"parent": queue_accounting.ROOT})
@@ -156,7 +159,7 @@ def _name_parent(queue: Queue) -> commands.Patch | None:
 def _state_above(
     cache: controller_cache.ControllerCache, queue: Queue
 ) -> queue_states.State | None:
-    """The state of the queue that it is part of, None if that is not known; the root is open."""
+    """The state of the parent queue; None if that is unknown. The root is always open."""
     name = queue_tree.parent_of(queue)
     if name in ("", queue_accounting.ROOT):
         return "Open" if name else None

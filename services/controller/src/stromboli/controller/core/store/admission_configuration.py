@@ -1,12 +1,13 @@
-"""Which pods may be created with their nodes, according to the cluster's admission configuration.
+"""Determines which pods may be created with their nodes, from the cluster's admission
+configuration.
 
 Two facts decide. The policy that protects the annotations of decisions must be in force
 (``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts as
-proof that the decision was executed. And no webhook or policy may change the pods after their
-plan: it might answer the create otherwise than the dry run. An operator lists those that change
-equal pods equally.
+proof that the decision was executed. And no webhook or policy may change the pods after their plan,
+since it might change the created pod differently from the dry run. A setting lists those that
+change equal pods equally.
 
-What cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
+Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
 """
 
@@ -23,7 +24,7 @@ OWN = "mutate.pods.stromboli.sh"
 
 
 class _Rule(meta.Part, frozen=True, kw_only=True):
-    """Requests that a webhook or policy matches."""
+    """A rule of a webhook or policy: the requests that it matches."""
 
     api_groups: tuple[str, ...] = ()
     api_versions: tuple[str, ...] = ()
@@ -58,8 +59,8 @@ class _Policy(meta.Object, frozen=True, kw_only=True):
 
 
 class Mutator(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook or policy that may change new pods, of which no operator says that it is
-    deterministic."""
+    """A webhook or policy that may change new pods and is not declared deterministic by a
+    setting."""
 
     name: str
     namespaces: core.LabelSelector = core.LabelSelector()
@@ -67,7 +68,8 @@ class Mutator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """``problem``: why no pod may be created with its node; empty if some may."""
+    """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
+    some may."""
 
     problem: str = ""
     mutators: tuple[Mutator, ...] = ()
@@ -75,8 +77,8 @@ class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     def mutator_of(
         self, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
     ) -> Mutator | None:
-        """The first one that may change a new pod. ``namespace``: the labels of the pod's
-        namespace, None if they are unknown; ``pod``: those of the pod. O(mutators)."""
+        """The first mutator that may change a new pod. ``namespace``: the labels of the pod's
+        namespace, None if unknown; ``pod``: the labels of the pod. O(mutators)."""
         return next((it for it in self.mutators if _may_match(it, namespace, pod)), None)
 
 
@@ -89,8 +91,8 @@ def _may_match(
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: those that protect
-    the annotations, None if absent."""
+    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: the policy that
+    protects the annotations and its binding, None if absent."""
 
     webhooks: tuple[bytes, ...] = ()
     mutating_policies: tuple[bytes, ...] = ()

@@ -4,23 +4,23 @@
 events after them. Rules:
 
 1. *The event first.* A record contains only events that are acknowledged. An event whose append was
-   not acknowledged is recorded as unsure, as it is in the history itself.
+   not acknowledged is recorded as unsure, as in the history.
 2. *Chunks.* The key ``job`` holds what was published about the job and the first chunk of its home
    task (the task of its first pod), so a small job is one record. Each further run of
    ``CHUNK_INDEXES`` indexes of a task has its own key. A change rewrites one chunk. A chunk with
    more than ``PODS_PER_RECORD`` pods (pods with forged annotations) has several parts, so a record
    never exceeds ``MAX_RECORD_BYTES``.
 3. *Rounds.* A round writes every chunk that was dirty when the round began, then the position: the
-   end of the events at that moment. A reader that finds the position finds those chunks before it.
-   A crash inside a round leaves the earlier position, and some chunks that are newer than it.
+   end of the events at that moment. A reader that finds the position has read these chunks before
+   it. A crash inside a round leaves the earlier position, and some chunks that are newer than it.
 4. *Replay converges.* Each event sets the values that it names, or raises a maximum, so replaying
    events that a chunk already contains, up to the end of the log, gives the same history.
-5. *Overlap.* The previous leader knew of deletions before the snapshot topics showed them. Events
-   of the last ``OVERLAP`` are therefore replayed in any case.
+5. *Overlap.* The previous leader received responses to its deletions before the snapshot topics
+   showed them. Events of the last ``OVERLAP`` are therefore replayed in any case.
 6. *A record of a fenced writer* may hide a valid record of the same key that compaction removed. A
-   state with such a key is discarded, and so is one whose topics are others than those of its
-   position, or whose events are beyond the end of the log. Without a state, the leader reads all
-   events and writes all records again.
+   state with such a key is discarded. So is a state whose position names other topics (by id) or
+   events beyond the end of the log. Without a state, the leader reads all events and writes all
+   records again.
 
 Cost: O(pods of the job) for the chunks of one job that are written together; O(1) for an event.
 """
@@ -40,24 +40,27 @@ from stromboli.shared.messages import batch
 CHUNK_INDEXES = 64
 PODS_PER_RECORD = 64
 MAX_RECORD_BYTES = 256 * 1024
-"""64 pods with the longest names, reasons and details, in JSON escapes, take 240 KiB."""
+"""Maximum size of a record: with the longest names, reasons and details, escaped in JSON,
+``PODS_PER_RECORD`` pods take 240 KiB."""
 OVERLAP = timedelta(minutes=2)
-"""Four times the age of the monitor's heartbeat at which the controller stops."""
+"""Events of this last period are always replayed: four times the age of the monitor's heartbeat at
+which the controller stops acting."""
 SPAN = timedelta(seconds=10)
 POSITION_KEY = "$position"
 _NEVER = 2**63
-"""The end of events that no position reaches."""
+"""An end of events above every position."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 Message = batch.PublishedJob | batch.PublishedTaskChunk
 Chunk = tuple[str, int]
-"""Task and number of the chunk."""
+"""A chunk, identified by its task and its number."""
 HOME: Chunk = ("", -1)
-"""The record of the job itself, with the first chunk of its home task."""
+"""The chunk of the job's own record, which includes the first chunk of its home task."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The latest change of a chunk: the offset after its event, and a number that grows."""
+    """The latest change of a chunk: the offset after its event, and a number that increases with
+    each change."""
 
     end: int
     number: int
@@ -73,7 +76,8 @@ class ChunkWrite(msgspec.Struct, frozen=True):
 
 
 class _Span(msgspec.Struct):
-    """Events of ``SPAN``: the first offset, the epoch of its writer, and the time of the last."""
+    """The events appended within ``SPAN``: the first offset, its writer's epoch, and the time of
+    the last event."""
 
     first_at: datetime
     offset: int
@@ -82,14 +86,15 @@ class _Span(msgspec.Struct):
 
 
 class BatchState:
-    """Which chunks of the history differ from ``batch.state``, and which keys the topic has."""
+    """Tracks which chunks of the history differ from ``batch.state``, and which keys the topic
+    has."""
 
     def __init__(self, history: event_history.EventHistory) -> None:
         self.history = history
         self._dirty: dict[str, dict[Chunk, Mark]] = {}
         self._keys: dict[str, set[str]] = {}
         self._homes: dict[str, tuple[str, str]] = {}
-        """Job -> its uid and home task."""
+        """Job -> the uid and the home task of the job."""
         self._events_end = 0
         self._spans: deque[_Span] = deque()
         self._appending: dict[int, int] = {}
@@ -97,19 +102,19 @@ class BatchState:
 
     @property
     def dirty_chunks(self) -> int:
-        """How many chunks differ. O(jobs that differ)."""
+        """The number of chunks that differ from the topic. O(jobs that differ)."""
         return sum(map(len, self._dirty.values()))
 
     # Events
 
     def begin_append(self) -> int:
-        """An append of events begins. Returns a token for ``end_append``."""
+        """Note that an append of events begins. Returns a token for ``end_append``."""
         token = next(self._numbers)
         self._appending[token] = self._events_end
         return token
 
     def end_append(self, token: int) -> None:
-        """The append ended, acknowledged or not."""
+        """Note that the append ended, acknowledged or not."""
         del self._appending[token]
 
     def note_event(self, message: msgspec.Struct, offset: int, epoch: int, at: datetime) -> None:
@@ -124,7 +129,7 @@ class BatchState:
         self._note_change(message, offset + 1)
 
     def note_unacknowledged(self, message: msgspec.Struct) -> None:
-        """Note an event of which the history says that it is unsure."""
+        """Note an event that the history records as unsure."""
         self._note_change(message, self._events_end)
 
     def _note_change(self, message: msgspec.Struct, end: int) -> None:
@@ -148,7 +153,7 @@ class BatchState:
                 pass
 
     def _adopt(self, job: str, uid: str, end: int) -> None:
-        """Begin with the job of this uid, which may replace another one of the same name."""
+        """Begin tracking the job of this uid, which may replace another job of the same name."""
         before = self._homes.get(job)
         if before is None or before[0] != uid:
             self._homes[job] = uid, ""
@@ -162,7 +167,7 @@ class BatchState:
         self._dirty.setdefault(job, {})[chunk] = Mark(end, next(self._numbers))
 
     def _mark_all(self, job: str, end: int) -> None:
-        """Mark the job's own record and every chunk that the topic has of it."""
+        """Mark the job's own record and all its chunks on the topic as changed."""
         for chunk in {HOME, *map(_chunk_of, self._keys.get(job, ()))}:
             self._mark(job, chunk, end)
 
@@ -183,8 +188,8 @@ class BatchState:
         _restore_chunk(job, found, found.home_task, 0)
 
     def restore_chunk(self, key: str, found: batch.PublishedTaskChunk) -> None:
-        """Restore another chunk. One without a job of the same uid is left over from a crash: it
-        becomes dirty, and so gets a tombstone."""
+        """Restore another chunk. A chunk without a job of the same uid is left over from a crash:
+        it is marked dirty, so that a tombstone is written."""
         self.note_record(key, found)
         job = self.history.jobs.get(found.job)
         if job is None or job.uid != found.uid:
@@ -193,7 +198,8 @@ class BatchState:
             _restore_chunk(job, found, found.task, found.chunk)
 
     def discard(self) -> None:
-        """Drop the history: the state cannot be used. Every key of the topic becomes dirty."""
+        """Drop the history because the state cannot be used. Every key of the topic becomes
+        dirty."""
         self.history.clear()
         self._homes.clear()
         self._spans.clear()
@@ -208,8 +214,8 @@ class BatchState:
         self._spans = deque([first])
 
     def note_record(self, key: str, message: msgspec.Struct | None) -> None:
-        """Note a record that the topic has now; None is a tombstone. A position shows that the
-        leader has written all changes before it."""
+        """Note a record that the topic has now; None is a tombstone. After a position, all changes
+        before it are on the topic."""
         if isinstance(message, batch.StatePosition):
             self._clear_below(message.events_end)
             return
@@ -220,7 +226,7 @@ class BatchState:
             self._drop_key(job, key)
 
     def note_fenced(self, key: str) -> None:
-        """Note a record of a fenced writer: its key has to be written again."""
+        """Note a record of a fenced writer, whose key therefore has to be written again."""
         if key != POSITION_KEY:
             job = _job_of(key)
             self._keys.setdefault(job, set()).add(key)
@@ -244,7 +250,7 @@ class BatchState:
     # A round of writes
 
     def begin_round(self) -> list[tuple[str, Chunk]]:
-        """The chunks that a round has to write, those of one job together."""
+        """The chunks that a round has to write, grouped by job."""
         return [(job, chunk) for job, chunks in self._dirty.items() for chunk in chunks]
 
     def position(
@@ -280,7 +286,7 @@ class BatchState:
             for chunk in wanted:
                 mark = self._dirty.get(job, {}).get(chunk)
                 records = tuple(self._records(job, chunk, pods.get(chunk, [])))
-                # The append may succeed without an acknowledgement.
+                # The append may succeed without being acknowledged.
                 added = {key for key, message in records if message is not None}
                 if added:
                     self._keys.setdefault(job, set()).update(added)
@@ -415,8 +421,8 @@ def _restore_chunk(job: event_history.JobHistory, found: Message, task: str, chu
 
 
 def _key_of(job: str, chunk: Chunk, part: int = 0) -> str:
-    """The key of a record. The names of a job contain no slash, so the job ends at the first two;
-    a task's name may contain anything, so it is last."""
+    """The key of a record. A job's namespace and name contain no slash, so the first two parts are
+    the job; a task's name may contain any character, so it comes last."""
     if chunk == HOME and part == 0:
         return job
     return f"{job}//{chunk[1]}//{part}//{chunk[0]}"

@@ -1,11 +1,11 @@
-"""Specs of workloads with the values that the snapshot topics leave out.
+"""Complete specs of workloads: with the values that the snapshot topics leave out.
 
 The topics carry workloads without literal values of environment variables and other secrets
 (``stromboli.shared.jobspec.redaction``). Pods and child jobs need the values. Every response of the
-API server has them, so the response to a job's first status write completes it, and no request is
-made for them. A controller that takes over reads a job when its plan first needs more than an
-event. Later records of the same generation are completed from here; the API server counts a
-generation for each change of a spec, and none for a status.
+API server contains them, so the response to a job's first status write completes the job, without
+an extra request. A new leader reads a job when its plan first needs these values. Later records of
+the same generation are completed from here; the API server increments the generation with each
+change of the spec, and not with a change of the status.
 """
 
 from typing import Any
@@ -18,13 +18,14 @@ from stromboli.shared.api import batch, flow, kinds, meta
 
 
 class CompleteSpecs:
-    """Uid -> the newest complete spec known. Shares specs with the cached objects."""
+    """A map from uids to the newest known complete specs. Shares specs with the cached objects."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Any]] = {}
 
     def apply(self, objects: snapshot.Snapshot, record: envelope.Record) -> snapshot.Change | None:
-        """Apply a record to ``objects``, with the values that it leaves out if they are known."""
+        """Apply a record to ``objects``. Adds the values that the record leaves out, if they are
+        known."""
         change = objects.apply(record)
         return None if change is None else self._complete(objects, change)
 
@@ -77,12 +78,13 @@ class CompleteSpecs:
 
 
 def read(kind: kinds.Kind[Any], found: meta.Object) -> commands.ReadSpec:
-    """The command that completes an object."""
+    """The command that reads the complete spec of an object."""
     return commands.ReadSpec(
         kind=kind, namespace=found.metadata.namespace, name=found.metadata.name
     )
 
 
 def _edition(found: meta.Object) -> int:
-    """The generation; where there is none, any new version may have another spec."""
+    """The generation; without one, the resourceVersion, since any new version may have another
+    spec."""
     return found.metadata.generation or found.metadata.version

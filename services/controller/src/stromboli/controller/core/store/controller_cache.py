@@ -1,7 +1,7 @@
 """The controller's cache: the newest of the snapshots and our own write responses.
 
-Pure. Each record costs O(1) and returns the keys that may need a reconcile. Indexes lead from a job
-to its pods and from a PodGroup to its members; any order across topics gives the same cache."""
+Pure. Applying a record costs O(1) and returns the keys that may need a reconcile. Indexes map a job
+to its pods and a PodGroup to its members. The order of records across topics does not matter."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -90,7 +90,7 @@ class ControllerCache:
         self.discovery: Mapping[str, topology_sources.Source] = {}
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
-        self.derived: dict[str, Any] = {}  # uid of a job -> what ``job_pods`` keeps of its pods
+        self.derived: dict[str, Any] = {}  # uid of a job -> its ``job_pods.JobPods``
         self._changed: dict[str, set[str]] = {}
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
@@ -137,7 +137,7 @@ class ControllerCache:
         return self._jobs(self._job_relations.of("maker", owner_uid))
 
     def made_from(self, template: str) -> list[batch.Job]:
-        """Jobs that flows made from a template, by name."""
+        """Jobs that flows created from a template, by name."""
         return self._jobs(self._job_relations.of("template", template))
 
     def answer(self, pod_uid: str, question: commands.ProbeRequest) -> ProbeResult | None:
@@ -145,7 +145,7 @@ class ControllerCache:
         return self._answers.get(pod_uid, {}).get(question)
 
     def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
-        """Object, Unknown or None."""
+        """The object, ``Unknown`` if it is unreadable, None if it is absent."""
         return self._objects.state(kind, key)
 
     def objects(self, kind: kinds.Kind[snapshot.T]) -> Iterator[snapshot.T]:
@@ -170,11 +170,11 @@ class ControllerCache:
         return self._pods(self._pods_of.get(job_uid, ()))
 
     def members(self, pod_group: str) -> list[core.Pod]:
-        """Pods that name the PodGroup as theirs, by name."""
+        """Members of the PodGroup: pods that name it, by name."""
         return self._pods(self.group_members.of(pod_group))
 
     def take_changed(self, job_uid: str) -> set[str]:
-        """Keys of the pods of a job in ``derived`` that changed since the previous call."""
+        """Keys of a job's pods that changed since the previous call, for a job in ``derived``."""
         return self._changed.pop(job_uid, set())
 
     def user_commands_for(self, item: ReconcileKey) -> list[batch.Command]:
@@ -184,7 +184,7 @@ class ControllerCache:
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
-        """Why the PodGroup (of this uid) is pending; None if it is not."""
+        """The explanation why the PodGroup (of this uid) is pending; None if it is not."""
         return self._explanations.of(pod_group)
 
     def is_ours(self, job: batch.Job) -> bool:
@@ -192,18 +192,18 @@ class ControllerCache:
         return job.spec.scheduler_name in self.scheduler_names
 
     def is_going(self, found: meta.Object) -> bool:
-        """Whether the object is being deleted, also where no topic shows the deletion yet."""
+        """Whether the object is being deleted, even if no topic shows the deletion yet."""
         return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
 
     def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
-        """Whether its pods may be created: its phase is past Pending, or a decision makes it so."""
+        """Whether the PodGroup's pods may be created: it is, or is being, admitted to its queue."""
         return (
             pod_group.status.phase not in ("", "Pending")
             or pod_group.metadata.uid in self._enqueuing
         )
 
     def is_enqueuing(self, pod_group: scheduling.PodGroup) -> bool:
-        """Whether the execution of a decision is writing its phase."""
+        """Whether the execution of a decision is writing the PodGroup's phase."""
         return pod_group.metadata.uid in self._enqueuing
 
     def is_recorded(self, command: commands.Command) -> bool:
@@ -266,7 +266,7 @@ class ControllerCache:
 
     def _isolate(self, change: snapshot.Change, error: Exception) -> ApplyResult:
         """Mark an object that cannot be indexed as unreadable: its state is unknown."""
-        why = f"not understood: {type(error).__name__}: {error}"
+        why = f"internal error: {type(error).__name__}: {error}"
         unknown = self._objects.mark_unknown(change.kind, change.key, why)
         return ApplyResult(self._follow(unknown), why)
 
@@ -282,7 +282,7 @@ class ControllerCache:
                 self.forget(kinds.PODS, f"{namespace}/{message.pod}", message.pod_uid)
 
     def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[ReconcileKey, ...]:
-        """Apply a write response, or an object just read, ahead of the topics."""
+        """Apply a write response, or an object that was just read, ahead of the topics."""
         if kind not in topics.SNAPSHOTS:
             return ()
         change = self._specs.observe(self._objects, kind, written)
@@ -307,7 +307,7 @@ class ControllerCache:
         return self._touched(kind, key, found)
 
     def mark_recorded(self, event: commands.RecordEvent) -> None:
-        """Note that the Event was handed to the recorder."""
+        """Note that the Event was queued at the recorder."""
         self._recorded.mark(event)
 
     def note_answer(
@@ -321,7 +321,7 @@ class ControllerCache:
         return (ReconcileKey("flow", asked.flow),) if answer.passed else ()
 
     def note_caught_up(self, read: commands.CatchUp, *, is_there: bool) -> tuple[ReconcileKey, ...]:
-        """Note that an object of a previous leader's event was read, or found absent."""
+        """Note that an object of a previous leader's event was read, or that it does not exist."""
         gone = () if is_there else self.forget(read.kind, read.key, read.uid)
         self.published.mark_looked_for(read.job, read.uid)
         return (*gone, ReconcileKey("job", read.job))

@@ -1,6 +1,6 @@
 """The history of published events: the last event of each job and pod on ``batch.events``.
 
-Phases and pods are facts in the cluster, so an event is due exactly when the cluster differs from
+Phases and pods are state of the cluster, so an event is due exactly when the cluster differs from
 the last published state. Hence a crash between a write and its event loses no event, and a restart
 repeats none. A job is removed once its deletion is published, so memory is bounded by live jobs.
 """
@@ -31,8 +31,8 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 
 _MOST_ATTEMPTS = 2**31
 LONGEST_TEXT = 253
-"""Characters of a task's name and of a reason in an event. Names of pods and nodes are no longer,
-but annotations may be forged."""
+"""Maximum length in characters of a task's name and a reason in an event. Names of pods and nodes
+are not longer, but annotations may be forged."""
 
 
 class TaskRecord(msgspec.Struct, gc=False):
@@ -49,20 +49,21 @@ class TaskRecord(msgspec.Struct, gc=False):
     reason: str
     object_version: int
     detail: str = ""
-    """Explains ``reason``: for whom the pod was evicted."""
+    """Adds to ``reason``: the queue or job for which the pod was evicted."""
 
 
 class JobHistory(msgspec.Struct):
-    """What was published about one job (one uid)."""
+    """The published state of one job (one uid)."""
 
     uid: str
     phase: str = ""
     retry_count: int = 0
     tasks: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
-    """Task -> the highest attempt of each index so far, 0 for none. It includes deleted pods. Four
-    bytes for each index. Cleared when the job finishes. Events of its pods that follow count, so
-    that events that are applied twice, the second time in a later phase, change nothing."""
+    """Task -> the highest attempt of each index so far, 0 for none, including deleted pods. Takes
+    four bytes for each index. It is cleared when the job finishes; later events of its pods are
+    counted again, so that events that are applied twice, the second time in a later phase, change
+    nothing."""
     has_had_pods: bool = False
     object_version: int = 0
     """The resourceVersion of the job at the last published phase."""
@@ -70,7 +71,8 @@ class JobHistory(msgspec.Struct):
     """Pods with an event whose append was not acknowledged: it may be on the topic."""
 
     def forget(self, uid: str) -> None:
-        """Remove a pod that ended and is gone, so that long-lived jobs do not grow."""
+        """Remove a pod that has ended and is deleted, so that the history of long-lived jobs does
+        not grow."""
         self.tasks.pop(uid, None)
         self.unsure.pop(uid, None)
 
@@ -86,13 +88,13 @@ class JobHistory(msgspec.Struct):
 
 
 class EventHistory:
-    """Job key -> what was published. Applying a message costs O(1)."""
+    """The published state of each job, by key. Applying a message costs O(1)."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
         self.loaded: dict[str, set[str]] = {}
-        """Jobs with events of previous leaders, until the cache is known to be as new as those. The
-        values are the uids of the objects that were read to find out."""
+        """Jobs with events of previous leaders, until the cache is known to be as new as these
+        events. The values are the uids of the objects that were read to verify that."""
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader."""
@@ -114,7 +116,8 @@ class EventHistory:
         self.loaded.clear()
 
     def mark_looked_for(self, job: str, uid: str) -> None:
-        """Note that the object (the job, or a pod of it) was read, so the cache is not behind."""
+        """Note that the object (the job or one of its pods) was read, so the cache does not lag
+        behind the events."""
         if job in self.loaded:
             self.loaded[job].add(uid)
 
@@ -138,8 +141,8 @@ class EventHistory:
                 pass
 
     def expect(self, message: msgspec.Struct) -> None:
-        """Note one of our own events whose append was not acknowledged. It remains due. If its
-        object is gone before it is published, the deletion is published all the same."""
+        """Note one of our own events whose append was not acknowledged. It remains due. Even if its
+        object is deleted before it is published, the deletion is published."""
         match message:
             case batch.JobPhaseChanged():
                 self._of(message.job, message.uid)
@@ -150,7 +153,7 @@ class EventHistory:
                 pass
 
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
-        """How many attempts of this task and index were published."""
+        """The number of attempts of this task and index that were published."""
         history = self.jobs.get(job.metadata.key)
         if history is None or history.uid != job.metadata.uid:
             return 0
@@ -166,8 +169,8 @@ class EventHistory:
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record the termination cause of a deleted pod for its ``Gone`` event. The deletion may be
-        observed without the ``Terminating`` state that would have published the cause."""
+        """Record the termination cause of a deleted pod for its ``Gone`` event. The ``Terminating``
+        state, whose event has the cause, may not have been observed."""
         history = self.jobs.get(job or "")
         task = None if history is None else history.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
@@ -191,7 +194,7 @@ class EventHistory:
 
 
 def _count(history: JobHistory, message: batch.TaskChanged) -> TaskRecord:
-    """The pod as published; its attempt counts."""
+    """The record of the pod as published; also counts its attempt."""
     history.count(message.task, message.index, message.attempt)
     return TaskRecord(
         message.task,
@@ -219,7 +222,8 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
-    """The event for a deleted job. ``uid``: of the job that has the key now, empty for none."""
+    """The event for a deleted job. ``uid``: the uid of the job that has the key now, empty if none
+    has."""
     history = published.jobs.get(key)
     if history is None or history.uid == uid:
         return ()
@@ -272,7 +276,8 @@ def due_tasks(
 
 
 def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
-    """Whether the command publishes the end of a pod that no restart of its job had ended."""
+    """Whether the command publishes the end of a pod that was not caused by a restart of its
+    job."""
     history = command.message if isinstance(command, commands.Publish) else None
     return (
         isinstance(history, batch.TaskChanged)
@@ -284,7 +289,7 @@ def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
 def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChanged | None:
     """The event for a phase that was not published yet.
 
-    It is a function of the job alone, so a repetition has the same content.
+    The event is a function of the job alone, so repeated events have the same content.
     """
     key, status = job.metadata.key, job.status
     history = published.jobs.get(key)
@@ -295,7 +300,7 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
         return None
     at = status.state.last_transition_time or job.metadata.creation_timestamp
     if at is None:
-        return None  # an API server sets the time of every object: this one is from a test
+        return None  # the API server sets the time of every object; only tests have none
     return batch.JobPhaseChanged(
         job=key,
         uid=job.metadata.uid,
@@ -371,7 +376,7 @@ def _changed(
 
 
 def _requests(pod: core.Pod) -> dict[str, int]:
-    """What the pod requests; empty if a quantity is invalid, which no API server stores."""
+    """The pod's requests; empty if a quantity is invalid, which no API server stores."""
     try:
         return quota.requests(pod.spec)
     except ValueError:
@@ -399,7 +404,7 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
 
 
 def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
-    """Why a pod without its own cause was deleted: an action of its job, or a deletion."""
+    """Why a pod without a recorded cause was deleted: an action of its job, or a deletion."""
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
         return (
@@ -416,6 +421,6 @@ def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
 
 
 def _is_past(job: batch_api.Job, pod: TaskRecord | batch.TaskChanged) -> bool:
-    """Whether a restart of its job or part ends the pod."""
+    """Whether a restart of the pod's job, or of the pod's part of the job, ends the pod."""
     is_old = pod.version < job.status.version
     return is_old or partial_restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)

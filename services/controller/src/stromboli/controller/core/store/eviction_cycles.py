@@ -1,4 +1,5 @@
-"""Finds jobs that evict each other: A evicts a pod of B, and B, started again, evicts one of A.
+"""Detects jobs that evict each other: A evicts a pod of B, and B, once restarted, evicts a pod of
+A.
 
 Such a cycle wastes the work of all its jobs. It follows from a configuration in which two rules
 contradict each other, for example a high priority in a queue above its deserved share.
@@ -19,14 +20,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 WINDOW = timedelta(minutes=10)
-"""Evictions within this time can form a cycle; a found cycle is reported as long after its last
-eviction."""
+"""Evictions within this time can form a cycle. A detected cycle is reported for the same time after
+its last eviction."""
 MOST_EVICTIONS = 10_000
-"""Edges that are kept."""
+"""Maximum number of edges."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A PodGroup in a cycle. ``key``: of the PodGroup; ``uid``: of it."""
+    """A PodGroup in a cycle. ``key`` and ``uid`` are the PodGroup's."""
 
     key: str
     uid: str
@@ -38,7 +39,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class EvictionCycles:
-    """Recent evictions, and the cycles among them. All times are of one clock."""
+    """Recent evictions, and the cycles among them. All times must come from one clock."""
 
     def __init__(self) -> None:
         self._edges: OrderedDict[tuple[Member, Member], datetime] = OrderedDict()
@@ -47,7 +48,7 @@ class EvictionCycles:
 
     def note(self, beneficiary: Member, victim: Member, now: datetime) -> tuple[Member, ...]:
         """Note an executed eviction; return the members of the cycle that it closes, the
-        beneficiary first, or nothing, also for a cycle that is reported already."""
+        beneficiary first. Empty if it closes no cycle, or one that is reported already."""
         self._drop_before(now - WINDOW)
         if beneficiary == victim:
             return ()
@@ -68,12 +69,13 @@ class EvictionCycles:
         return () if is_known else members
 
     def of(self, uid: str, now: datetime) -> tuple[Member, ...]:
-        """The last cycle of this PodGroup, or nothing if the window is over."""
+        """The members of the last cycle of this PodGroup; empty once its window is over."""
         found = self._found.get(uid)
         return found.members if found is not None and now < found.at + WINDOW else ()
 
     def until(self, uid: str) -> datetime | None:
-        """When the last cycle of this PodGroup is no longer reported; None for no cycle."""
+        """The time from which the last cycle of this PodGroup is no longer reported; None without a
+        cycle."""
         found = self._found.get(uid)
         return None if found is None else found.at + WINDOW
 

@@ -24,7 +24,7 @@ class ApplyResult(NamedTuple):
 
 
 class Explanations:
-    """Materialized from the topic; a record costs O(1)."""
+    """The explanations, materialized from the topic. Applying a record costs O(1)."""
 
     def __init__(self) -> None:
         self._found: dict[str, Explanation] = {}

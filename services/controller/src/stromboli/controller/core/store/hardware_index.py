@@ -1,4 +1,4 @@
-"""An index of node reports: the hardware of nodes as their agents report it."""
+"""An index of the hardware of nodes, as reported by the nodes' agents."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from stromboli.shared.messages import node_topology
 
 
 class HardwareIndex:
-    """Indexes ``cluster.topology`` and the objects derived from it."""
+    """The newest report of each node, from ``cluster.topology``."""
 
     def __init__(self) -> None:
         self._observed: dict[str, node_topology.TopologyObserved] = {}
@@ -23,8 +23,8 @@ class HardwareIndex:
         return (job_relations.ReconcileKey("numatopology", node) for node in sorted(self._observed))
 
     def apply(self, record: envelope.Record) -> tuple[tuple[job_relations.ReconcileKey, ...], str]:
-        """Apply a record. Returns the keys to reconcile, and why it could not be decoded. For an
-        unreadable report nothing is written."""
+        """Apply a record. Returns the keys to reconcile, and why it could not be decoded. An
+        unreadable report changes no object."""
         self._observed.pop(record.key, None)
         try:
             message = envelope.decode(record)

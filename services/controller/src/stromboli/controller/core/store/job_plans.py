@@ -1,7 +1,7 @@
 """Plans of jobs: pods that a session may place before they exist.
 
 Materialized from ``batch.plans``, so that a new leader withdraws what the previous one published.
-What else is here concerns decisions in flight and lasts for one term.
+All other state here concerns decisions in flight and is kept for one term.
 """
 
 import contextlib
@@ -12,7 +12,8 @@ from stromboli.shared import envelope, errors
 from stromboli.shared.messages import plans
 
 MOST_REJECTED = 10_000
-"""Pod specs that are remembered as not to be planned. Beyond it no job is planned in this term."""
+"""Maximum number of pod specs that are recorded as not to be planned. Once it is reached, no
+further job is planned in this term."""
 
 
 class JobPlans:
@@ -38,11 +39,11 @@ class JobPlans:
         return self._found.get(pod_group)
 
     def of_job(self, job: str) -> list[plans.PodsPlanned]:
-        """All plans of jobs of this key, also of a deleted one."""
+        """All plans of jobs with this key, including those of a deleted job."""
         return [self._found[key] for key in sorted(self._of_job.get(job, ()))]
 
     def apply(self, record: envelope.Record) -> str:
-        """Apply a record of the topic. Returns why it could not be decoded, or empty."""
+        """Apply a record of the topic. Returns why it could not be decoded, or an empty string."""
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
@@ -69,22 +70,23 @@ class JobPlans:
         self._unplannable[job_uid] = version
 
     def is_excluded(self, job_uid: str, version: int) -> bool:
-        """Whether this version of the job is not to be planned."""
+        """Whether this version of the job must not be planned."""
         return self._unplannable.get(job_uid) == version
 
     def reject(self, spec_digest: str) -> None:
-        """Do not plan pods of this spec: what the API server makes of them differs."""
+        """Do not plan pods of this spec: the API server changes created pods differently from the
+        dry run."""
         if len(self._rejected) < MOST_REJECTED:
             self._rejected.add(spec_digest)
         else:
             self._is_full = True
 
     def is_rejected(self, spec_digest: str) -> bool:
-        """Whether pods of this spec are not to be planned."""
+        """Whether pods with this spec must not be planned."""
         return spec_digest in self._rejected
 
     def forget(self, job_uid: str) -> None:
-        """The job is deleted."""
+        """Drop the data of a deleted job."""
         self._unplannable.pop(job_uid, None)
 
     # Decisions in flight

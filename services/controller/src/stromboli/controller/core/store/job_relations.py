@@ -1,4 +1,4 @@
-"""Reconcile keys, and the references of jobs to flows, crons, templates and other jobs."""
+"""Reconcile keys, and an index of the flows, crons, templates and jobs that jobs refer to."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
@@ -25,12 +25,12 @@ ItemKind = Literal[
     "numatopology",
 ]
 SOURCES = ("label", "file")
-"""The sources of HyperNodes; each has a reconcile key."""
+"""The types of sources of HyperNodes; each has a reconcile key."""
 T = TypeVar("T")
 
 
 class ReconcileKey(msgspec.Struct, frozen=True):
-    """A unit of reconciliation."""
+    """The key of an object, or a group of objects, that is reconciled as a unit."""
 
     kind: ItemKind
     key: str
@@ -84,7 +84,7 @@ class JobRelations:
         self._jobs: dict[tuple[Relation, str], set[str]] = {}
 
     def of(self, relation: Relation, to: str) -> Iterable[str]:
-        """Keys of the jobs with this relation."""
+        """Keys of the jobs with this relation to ``to``: a uid or a key."""
         return self._jobs.get((relation, to), ())
 
     def follow(self, key: str, old: snapshot.State, new: snapshot.State) -> None:

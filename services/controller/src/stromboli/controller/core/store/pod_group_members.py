@@ -1,7 +1,7 @@
 """An index of pods by their PodGroup and by the state that the PodGroup's status depends on.
 
-Updated incrementally: a pod costs O(1), a read O(distinct states), of which a gang has few, however
-many pods it has.
+Updated incrementally: a change of a pod costs O(1), a read O(distinct states). A gang has few
+distinct states, however many pods it has.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,8 +27,8 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Members(msgspec.Struct, frozen=True, eq=False):
-    """The pods of a PodGroup that are in one state. One object for all of them: a cluster has
-    100,000 pods."""
+    """The pods of a PodGroup that are in one state. They share one object to save memory: a cluster
+    has 100,000 pods."""
 
     group: str
     state: MemberState
@@ -36,7 +36,7 @@ class _Members(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupMembers:
-    """PodGroup -> its pods, counted by state."""
+    """The pods of each PodGroup, by state."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MemberState, _Members]] = {}
@@ -82,7 +82,7 @@ class GroupMembers:
 
 
 def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
-    """The state of a pod."""
+    """The state of a pod as a member."""
     found = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
     return MemberState(
         version=manifests.version_of(pod),

@@ -1,8 +1,8 @@
 """The queue tree, with the PodGroups of each queue by phase and the resources of their pods.
 
-Pure, and updated incrementally: a pod costs O(resources + depth). A pod uses its requests from its
-binding until it has ended or is gone, also while it is being deleted or unreadable: the node frees
-them no sooner.
+Pure, and updated incrementally: a change of a pod costs O(resources + depth). A pod uses its
+requests from its binding until it has ended or is deleted. While it is terminating or unreadable
+they still count, since the node has not freed them yet.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ ROOT = queue_tree.ROOT
 """The root queue."""
 ENDED = ("Succeeded", "Failed")
 Touched = tuple[Literal["queue", "queue counts", "queue rules"], str]
-"""A queue to reconcile: its state, its counts, or its validation."""
+"""A queue to reconcile, and which of its reconcilers: state, counts, or validation."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -31,13 +31,13 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class QueueAccounting:
-    """Queue -> its PodGroups, PodGroup -> the resources of its pods."""
+    """The PodGroups of each queue, and the resources that the pods of each PodGroup hold."""
 
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
         """The maximum depth of the tree below the root."""
         self.tree = queue_tree.QueueTree()
-        """All queues, each in its last readable version."""
+        """All queues, each as last readable."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}
@@ -45,7 +45,7 @@ class QueueAccounting:
         self._newest: dict[str, _Held] = {}
 
     def phases(self, queue: str) -> Iterable[str]:
-        """The phases of the queue's PodGroups; one without a phase is Pending."""
+        """The phases of the queue's PodGroups; a PodGroup without a phase counts as Pending."""
         return self._groups.get(queue, {}).values()
 
     def queue_of(self, group: str) -> str:
@@ -102,7 +102,7 @@ class QueueAccounting:
             if name:
                 yield ("queue", name)
         if isinstance(before, snapshot.Unknown):
-            # It may have been the last unreadable one.
+            # It may have been the last unreadable PodGroup.
             yield from (("queue", name) for name in self.tree.names())
 
     def _counts(self, queue: str) -> Iterator[Touched]:
@@ -140,8 +140,8 @@ class QueueAccounting:
                 yield held.group
 
     def _shared(self, held: _Held) -> _Held:
-        """The object of an equal pod of the PodGroup, if its newest pod is one: 100,000 pods need
-        not hold as many."""
+        """The object of the PodGroup's newest pod, if it is equal: so that equal pods share one
+        object instead of holding 100,000."""
         newest = self._newest.get(held.group)
         if newest == held:
             return newest
@@ -167,8 +167,8 @@ def _concerned(
     was: scheduling.Queue | None,
     now: scheduling.Queue | None,
 ) -> Iterator[str]:
-    """Queues whose validation may change when one changes from ``was`` to ``now``; None: absent.
-    O(yielded queues)."""
+    """Queues whose validation may change when queue ``name`` changes from ``was`` to ``now``; None:
+    absent. O(yielded queues)."""
     if (
         was is not None
         and now is not None
@@ -193,7 +193,7 @@ def _bounds(queue: scheduling.Queue | None) -> tuple[object, ...]:
 
 
 def _amounts(spec: core.PodSpec) -> units.Amounts:
-    """The requests of a pod; only the count of pods, where a quantity is invalid."""
+    """The requests of a pod; if a quantity is invalid, only the count of pods."""
     try:
         return {**quota.requests(spec), "pods": 1}
     except ValueError:

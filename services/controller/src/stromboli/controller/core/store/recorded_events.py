@@ -5,18 +5,19 @@ from datetime import datetime
 from stromboli.controller.core import commands
 
 MAX_RECORDED = 32
-"""Events kept per object: a lasting problem is written rarely, and memory is bounded."""
+"""Most Events that are remembered per object, so that a lasting problem is written rarely and
+memory is bounded."""
 
 
 class RecordedEvents:
-    """Object's uid -> its Events."""
+    """The recorded Events, by uid of the object."""
 
     def __init__(self) -> None:
         self._recorded: dict[str, dict[str, datetime]] = {}
 
     def has(self, event: commands.RecordEvent) -> bool:
-        """Whether the Event is recorded: this occurrence of one that recurs, any other one within
-        ``REPEATED_AFTER``."""
+        """Whether the Event is recorded: for a recurring Event this occurrence, for any other Event
+        an occurrence within ``REPEATED_AFTER``."""
         last = self._recorded.get(event.uid, {}).get(event.event_name)
         if last is None or event.at <= last:
             return last is not None

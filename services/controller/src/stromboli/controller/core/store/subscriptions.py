@@ -15,8 +15,8 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PODS,
     kinds.COMMANDS,
 )
-"""Kinds that must be synced before anything is decided. Flows, crons and HyperNodes are optional:
-jobs run where their CRDs are missing."""
+"""Kinds that must be synced before the controller acts. Flows, crons and HyperNodes are optional,
+since jobs run even if their CRDs are not installed."""
 FOLDED: tuple[topics.Topic, ...] = (
     *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *job_relations.MAKERS)),
     topics.NODES,
@@ -28,4 +28,4 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.BATCH_PLANS,
     topics.SYNC,
 )
-"""Every topic the cache is built from."""
+"""All topics from which the cache is built."""

@@ -1,6 +1,6 @@
 """The network topology: an index of nodes' labels and HyperNodes' specs.
 
-Statuses are ignored: they change all the time, and the topology does not depend on them.
+Statuses are ignored: they change often, and the topology does not depend on them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from stromboli.shared import network_topology, snapshot
 from stromboli.shared.api import core, kinds, topology
 
 STATUS = job_relations.ReconcileKey("hyper nodes", "")
-"""One reconcile key for the status of all HyperNodes: one node can change many."""
+"""The reconcile key for the status of all HyperNodes, since one node can change many of them."""
 
 
 class TopologyIndex:
-    """Indexes nodes and HyperNodes."""
+    """The labels of nodes and the specs of HyperNodes, and the tree that results from them."""
 
     def __init__(self) -> None:
         self._labels: dict[str, network_topology.Labels] = {}
@@ -28,7 +28,8 @@ class TopologyIndex:
 
     @property
     def layout(self) -> network_topology.Layout:
-        """The tree; after a change it is rebuilt in O(HyperNodes log HyperNodes + members)."""
+        """The tree of HyperNodes. After a change it is rebuilt in O(HyperNodes log HyperNodes +
+        members)."""
         if self._layout is None:
             self._layout = network_topology.layout(self._hyper_nodes.values(), self._labels)
         return self._layout

@@ -1,9 +1,9 @@
 """The sources of HyperNodes in the operator's configuration file.
 
 The format is Volcano's: ``networkTopologyDiscovery`` with a list of sources, here ``label`` and
-``file``. A file of switches is Slurm's ``topology.conf``, which sites and their tools have:
-``SwitchName=leaf1 Nodes=n[1-16]`` and ``SwitchName=spine Switches=leaf[1-4]``. Everything here is
-a function of texts and labels.
+``file``. The source ``file`` reads switches in the format of Slurm's ``topology.conf``, which sites
+and their tools can often provide: ``SwitchName=leaf1 Nodes=n[1-16]`` and ``SwitchName=spine
+Switches=leaf[1-4]``. All functions here are pure; their inputs are texts and labels.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ from stromboli.shared import network_topology
 from stromboli.shared.api import topology
 
 HOSTNAME = "kubernetes.io/hostname"
-"""At the end of a list of labels it means the nodes themselves."""
+"""As the last label of a list, it means the nodes themselves."""
 LONGEST_TYPE = 20
 MOST_NAMES = 1_000_000
-"""Maximum expansion of one pattern: more is a typo."""
+"""Maximum number of names that one pattern expands to; more indicates a typo."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _PART = re.compile(r"([^\[\],]|\[[^\]]*\])+")
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
 class DesiredHyperNode(NamedTuple):
-    """A desired HyperNode. ``kind``: of its members, Node or HyperNode."""
+    """A desired HyperNode. ``kind``: the kind of its members, Node or HyperNode."""
 
     name: str
     tier: int
@@ -54,18 +54,19 @@ class Source(Protocol):
     """A source of HyperNodes."""
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
-        """All HyperNodes, each below those that name it."""
+        """All HyperNodes that the source requires, for nodes with these labels."""
 
 
 class LabelSource(msgspec.Struct, frozen=True):
-    """HyperNodes for each value that nodes have of labels. ``types``: name -> labels from the top
-    down."""
+    """HyperNodes from labels of nodes, one for each value of a label. ``types``: name -> labels,
+    from the top tier down."""
 
     types: Mapping[str, tuple[str, ...]]
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
-        """The lowest label makes tier 1. A value is scoped by the value above it: rack 1 of one
-        hall is not rack 1 of another. The path of a node ends at the first label that it lacks.
+        """The HyperNodes by tier; the lowest label is tier 1. A value is scoped by the value above
+        it: rack 1 of one hall is not rack 1 of another. The path of a node ends at the first label
+        that it lacks.
         """
         found: list[DesiredHyperNode] = []
         for kind, labels in sorted(self.types.items()):
@@ -89,7 +90,8 @@ class LabelSource(msgspec.Struct, frozen=True):
 
 
 def _ways(values: Sequence[str | None]) -> Iterator[tuple[str, ...]]:
-    """Values from the top down to each label, beginning with the lowest label."""
+    """The paths of values from the top label down to each label, beginning with the lowest
+    label."""
     known = []
     for value in values:
         if not value:
@@ -105,17 +107,18 @@ def _label_name(kind: str, tier: int, way: tuple[str, ...]) -> str:
 
 
 def _legible(text: str) -> str:
-    """A text shortened and cleaned to a valid part of an object's name."""
+    """The text, shortened and reduced to characters that are valid in an object's name."""
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip(".-")[:63].rstrip(".-") or "x"
 
 
 class SwitchSource(msgspec.Struct, frozen=True):
-    """HyperNodes for switches: name -> (kind of its members, members)."""
+    """HyperNodes from switches. ``switches``: name -> (kind of its members, members)."""
 
     switches: Mapping[str, tuple[str, tuple[str, ...]]]
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
-        """A switch that holds nodes is of tier 1, one that holds switches a tier above them."""
+        """The HyperNodes by tier: a switch with nodes is in tier 1, a switch with switches one tier
+        above them."""
         return [
             DesiredHyperNode(name, tier, "", *self.switches[name])
             for name, tier in sorted(_tiers(self.switches).items(), key=lambda it: (it[1], it[0]))
@@ -123,7 +126,7 @@ class SwitchSource(msgspec.Struct, frozen=True):
 
 
 def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int]:
-    """Raises ValueError for switches in a circle."""
+    """The tier of each switch. Raises ValueError for switches that contain each other."""
     tiers: dict[str, int] = {}
     left = dict(switches)
     while left:
@@ -153,11 +156,15 @@ def switches(text: str) -> SwitchSource:
                 raise ValueError(f"line {number}: {error}") from None
             found[name] = own
     if not found:
-        raise ValueError("no switch; write lines as SwitchName=leaf1 Nodes=n[1-16]")
+        raise ValueError(
+            "the file has no switch; write lines such as SwitchName=leaf1 Nodes=n[1-16]"
+        )
     for name, (kind, members) in found.items():
         absent = sorted(set(members) - set(found)) if kind == "HyperNode" else ()
         if absent:
-            raise ValueError(f"switch {name} holds {absent[0]}, which is not a switch of the file")
+            raise ValueError(
+                f"switch {name} contains {absent[0]}, which is not a switch in the file"
+            )
     _tiers(found)
     return SwitchSource(found)
 
@@ -172,7 +179,7 @@ def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
     given.pop("linkspeed", None)  # carries no topology
     name = given.pop("switchname", "") or given.pop("blockname", "")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a valid name of a HyperNode: a-z, 0-9, - and .")
+        raise ValueError(f"{name!r} is not a valid name of a HyperNode: use a-z, 0-9, - and .")
     if set(given) == {"nodes"}:
         return name, ("Node", tuple(sorted(set(expanded(given["nodes"])))))
     if set(given) == {"switches"}:
@@ -244,16 +251,17 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
     for name, listed in given.items():
         if not _NAME.fullmatch(name) or len(name) > LONGEST_TYPE:
             raise ValueError(
-                f"networkTopologyTypes: {name!r} must be up to {LONGEST_TYPE} of a-z, 0-9, - and ."
+                f"networkTopologyTypes: {name!r} must be at most {LONGEST_TYPE} "
+                "characters of a-z, 0-9, - and ."
             )
         own = tuple(each.node_label for each in listed)
         own = own[:-1] if own[-1:] == (HOSTNAME,) else own
         if not own or HOSTNAME in own:
             raise ValueError(
-                f"networkTopologyTypes: {name} needs labels from the top down, "
-                f"{HOSTNAME} at most as the last"
+                f"networkTopologyTypes: {name} needs labels from the top tier down, "
+                f"of which only the last may be {HOSTNAME}"
             )
         types[name] = own
     if not types:
-        raise ValueError("networkTopologyTypes names no type")
+        raise ValueError("networkTopologyTypes has no type")
     return LabelSource(types)

@@ -1,8 +1,8 @@
-"""An index of unmanaged pods: those that name our scheduler and belong to no job of ours.
+"""An index of unmanaged pods: pods that name our scheduler and do not belong to one of our jobs.
 
-The index is by the PodGroup that they get. Pure, and updated in O(1). Pods of Deployments,
-StatefulSets, Kubernetes Jobs and operators share the PodGroup of their owner; a pod without an
-owner has its own. A pod whose creator names a PodGroup is not included.
+Pods are indexed by the PodGroup that is created for them. Pure; an update costs O(1). Pods of
+Deployments, StatefulSets, Kubernetes Jobs and operators share the PodGroup of their owner; a pod
+without an owner has its own. A pod whose creator names a PodGroup is not included.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -53,7 +53,8 @@ def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
 
 
 class UnmanagedPodIndex:
-    """PodGroup key -> its pods; owner's uid -> its fields and resourceVersion."""
+    """The pods of each PodGroup, by key, and the fields and resourceVersion of each owner, by
+    uid."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
         self._scheduler_names = frozenset(scheduler_names)
@@ -68,7 +69,7 @@ class UnmanagedPodIndex:
         return self._pods.get(group, ())
 
     def groups(self) -> Collection[str]:
-        """PodGroups that are wanted or exist."""
+        """Keys of PodGroups that exist or have to be created."""
         return {*self._pods, *self._made}
 
     def owner(self, uid: str) -> Owner | None:
@@ -80,8 +81,8 @@ class UnmanagedPodIndex:
         return bool(self._of_kind.get(kind))
 
     def note_owner(self, namespace: str, uid: str, read: meta.ObjectMeta | None) -> Iterator[str]:
-        """Update an owner, None for a deleted one. Returns the PodGroups to reconcile. Owners
-        without such pods, and older versions, are ignored."""
+        """Update an owner; ``read`` None: it is deleted. Returns the PodGroups to reconcile. Owners
+        without unmanaged pods, and older versions, are ignored."""
         group = f"{namespace}/{PREFIX}{uid}"
         version, owner = (0, GONE) if read is None else (read.version, read_owner(read))
         before, known = self._owners.get(uid, (-1, None))
@@ -148,14 +149,15 @@ class UnmanagedPodIndex:
 
 
 def group_name(pod: core.Pod) -> str:
-    """The name of the PodGroup for a pod: that of its owner, else of the pod itself."""
+    """The name of the PodGroup for a pod, from the uid of its owner, or of the pod if it has
+    none."""
     owner = pod.metadata.controller
     return PREFIX + (pod.metadata.uid if owner is None else owner.uid)
 
 
 def _permissions_of(state: snapshot.State) -> object:
-    """The permissions of a queue or priority class. An absent one permits all: its absence is
-    reported elsewhere."""
+    """The permissions of a queue or priority class. An absent object permits all, since its absence
+    is reported elsewhere."""
     if isinstance(state, snapshot.Unknown):
         return state
     if state is None or not permissions.is_restricted(state.metadata):

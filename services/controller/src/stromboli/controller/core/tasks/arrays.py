@@ -3,8 +3,8 @@
 The status records the progress as index sets, and pods exist only for the *window*: the lowest
 indexes without a result, as many as the task has replicas. A result is recorded first. Its pod is
 kept so that its log can be read: the lowest hundred failed indexes and the last two hundred
-successful ones. So ten thousand indexes cost little more than the window, and a crash between
-record and deletion loses nothing.
+successful ones. So ten thousand indexes cost little more than the window, and a crash between the
+recording of a result and the deletion of its pod loses nothing.
 """
 
 import functools
@@ -18,24 +18,25 @@ from stromboli.shared.formats import indexes
 
 MOST_FAILED_PODS = 100
 MOST_SUCCEEDED_PODS = 200
-"""Finished pods take no room on nodes, but some kilobytes of every watcher's memory."""
+"""Limits of finished pods: they use no resources of nodes, but a few kilobytes of memory in each
+watching client."""
 
 _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
 
 
 @functools.lru_cache(maxsize=1024)
 def _asked(text: str) -> indexes.Indexes:
-    """The indexes that a spec names; none if it cannot be run."""
+    """The indexes that a spec requests; empty if they are invalid."""
     return indexes.Indexes() if indexes.problem(text) else indexes.parse(text)
 
 
 def problem(job: Job) -> str:
-    """Why the array cannot be run, empty if it can."""
+    """Why the array cannot run; empty if it can."""
     array = job.spec.array
     if array is None:
         return ""
     if len(job.spec.tasks) != 1:
-        return f"{len(job.spec.tasks)} tasks; an array has one"
+        return f"spec.tasks: {len(job.spec.tasks)} tasks; an array job must have one"
     found = indexes.problem(array.indexes)
     return f"spec.array.indexes: {found}; {indexes.BOUNDS} are possible" if found else ""
 
@@ -46,15 +47,15 @@ def total(job: Job) -> int:
 
 
 def window(job: Job) -> indexes.Indexes:
-    """The indexes that have pods now. O(runs)."""
+    """The indexes that may have pods now. O(runs)."""
     if job.spec.array is None:
         return indexes.Indexes()
     return _without_result(job, job.spec.array).first(job.spec.tasks[0].replicas)
 
 
 def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
-    """The progress including the results of the pods; a pod counts once. None if the job is not an
-    array."""
+    """The recorded progress plus the results of the pods; each result counts once. None if the job
+    is not an array."""
     if job.spec.array is None:
         return None
     found = job.status.array or ArrayStatus()
@@ -66,7 +67,7 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
         if pod.status.phase not in ended or index not in left or is_over:
             continue
         if node_rejections.is_rejected(pod):
-            continue  # it is placed again
+            continue  # a failed placement is no result: the pod is placed again
         tried = found.retries.get(str(index), 0)
         if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
             retries[str(index)] = tried + 1
@@ -82,7 +83,7 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
 
 
 def is_stale(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod belongs to an ended attempt of its index, which has been counted."""
+    """Whether the pod is of an attempt of its index that has ended and is counted."""
     if job.spec.array is None:
         return False
     found = job.status.array or ArrayStatus()
@@ -94,7 +95,7 @@ def is_stale(job: Job, pod: core.Pod) -> bool:
 
 
 def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
-    """Names of pods that stay although their index has a result. O(pods log pods)."""
+    """Names of pods that are not deleted although their index has a result. O(pods log pods)."""
     if job.status.array is None:
         return frozenset()
     ended: dict[str, list[core.Pod]] = {"Succeeded": [], "Failed": []}

@@ -1,9 +1,9 @@
 """Dependencies of tasks on tasks, and their effect on the gang.
 
 A task is *released* once its dependencies are ready, or once it has pods. Only released tasks have
-pods and count for the gang: the PodGroup contains what may run now and grows with each wave, so
-that no gang waits for pods that wait for it. A later wave is placed as a whole, like the first one.
-Readiness is as in Volcano.
+pods and count for the gang: the PodGroup contains the tasks that may run now and grows with each
+wave, so that no gang waits for pods that depend on it. A later wave is placed as a whole, like the
+first one. Readiness is as in Volcano.
 
 Once all released tasks have ended, the others will never be released, since their dependencies
 ended below their minimum: the job fails instead of waiting indefinitely.
@@ -29,7 +29,7 @@ def needs(task: TaskSpec) -> tuple[str, ...]:
 
 
 def problem(job: Job) -> str:
-    """Why some task can never start, empty if every one can."""
+    """Why a task can never start; empty if all tasks can."""
     wanted = {task.name: needs(task) for task in tasks.specs(job)}
     missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
     if missing:
@@ -41,7 +41,7 @@ def problem(job: Job) -> str:
 def released(
     cache: controller_cache.ControllerCache, job: Job, pods: Iterable[core.Pod]
 ) -> frozenset[str]:
-    """Names of the tasks that may have pods. ``pods``: those of the job's current attempt.
+    """Names of the tasks that may have pods. ``pods``: the pods of the job's current attempt.
     O(pods)."""
     specs = tasks.specs(job)
     if not has_any(job):
@@ -67,8 +67,9 @@ def roots(job: Job) -> frozenset[str]:
 def gang(job: Job, released: frozenset[str]) -> int:
     """How many pods must run together while only these tasks are released.
 
-    Of a gang that counts every task's minimum, those of the others are left out; a smaller gang
-    is one of the released tasks alone.
+    The minimums of tasks that are not released are subtracted from the job's ``minAvailable``. The
+    result is at least the sum of the released tasks' minimums, at most ``minAvailable`` and the
+    number of their replicas.
     """
     asked = tasks.min_available(job)
     specs = tasks.specs(job)
@@ -91,7 +92,8 @@ def _counts_as_ready(pod: core.Pod) -> bool:
 
 
 def _holds(task: TaskSpec, names: Container[str]) -> bool:
-    """Whether these are what the task waits for: all of it, or any."""
+    """Whether ``names`` include all dependencies of the task or, with ``iteration: any``, one of
+    them."""
     wanted = needs(task)
     if len(wanted) > 1 and task.depends_on is not None and task.depends_on.iteration == "any":
         return any(name in names for name in wanted)

@@ -45,7 +45,7 @@ def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
 
 
 def min_available(job: Job) -> int:
-    """The gang's size. That of an array shrinks with the last indexes."""
+    """The size of the gang. An array's gang shrinks when fewer indexes than that are left."""
     asked = job.spec.min_available or sum(map(gangs.least, specs(job)))
     return asked if job.spec.array is None else min(asked, len(arrays.window(job)))
 
@@ -57,7 +57,7 @@ def max_retry(job: Job) -> int:
 
 
 def spent_tries(job: Job) -> int:
-    """How many attempts failed, without free restarts."""
+    """How many attempts have failed, not counting restarts that cost no retry."""
     return job.status.retry_count - job.status.asked_retries
 
 
@@ -91,7 +91,7 @@ class Members:
         return range(min(task.replicas, batch.MOST_PODS)) if self._window is None else self._window
 
     def of(self, name: str) -> Member | None:
-        """The pod of this name, None if the spec has none. O(1), of an array O(runs)."""
+        """The pod of this name; None if the spec has none. O(1), for an array O(runs)."""
         prefix, _, text = name.rpartition("-")
         task, index = self._tasks.get(prefix), manifests.count(text)
         if task is None or index is None or text != str(index):
@@ -117,8 +117,8 @@ class Members:
 def room(
     cache: controller_cache.ControllerCache, job: Job, pods: Callable[[], Iterable[core.Pod]]
 ) -> int:
-    """How many more pods may be created: of an array, the live pods never exceed its window, and a
-    pod that is being deleted is live."""
+    """How many more pods may be created. The live pods of an array, including terminating ones,
+    never exceed its window."""
     if job.spec.array is None:
         return batch.MOST_PODS
     alive = sum(not has_finished(pod) for pod in pods()) + unreadable(cache, job)
@@ -126,13 +126,13 @@ def room(
 
 
 def task_of(pod: core.Pod) -> str:
-    """The name of the pod's task, empty for a pod of no job."""
+    """The name of the pod's task; empty for a pod that belongs to no job."""
     return pod.metadata.annotation(keys.TASK_SPEC) or ""
 
 
 def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod is of an earlier attempt: of an earlier version of its job and not finished,
-    superseded by a partial restart, or of an index whose result is recorded."""
+    """Whether the pod belongs to an earlier attempt: it is unfinished and of an earlier job
+    version, superseded by a partial restart, or of an index whose result is recorded."""
     if manifests.version_of(pod) < job.status.version and not has_finished(pod):
         return True
     return partial_restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
@@ -144,7 +144,7 @@ def has_finished(pod: core.Pod) -> bool:
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods of a job by state, as its status shows them."""
+    """The numbers of pods of a job by state, as in its status."""
 
     pending: int = 0
     running: int = 0
@@ -160,7 +160,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 def tally(cache: controller_cache.ControllerCache, job: Job, pods: list[core.Pod]) -> Tally:
     """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas).
 
-    Of an array the results count, not the pods that showed them.
+    For an array, finished indexes are counted from the results, not from pods.
     """
     counts = dict.fromkeys(COUNTERS, 0)
     by_task: dict[str, dict[str, int]] = {}
@@ -178,8 +178,8 @@ def tally(cache: controller_cache.ControllerCache, job: Job, pods: list[core.Pod
 
 
 def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
-    """The counter of the status to which the pod adds, with its task and phase; the counter is
-    empty for a pod of no task, the phase for one that is being deleted."""
+    """The counter of the status that includes the pod, its task and its phase. The counter is empty
+    for a pod without a task, the phase for a pod that is being deleted."""
     task = pod.metadata.annotation(keys.TASK_SPEC)
     if task is None:
         return "", "", ""
@@ -190,7 +190,7 @@ def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
 
 
 def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
-    """The counts with these results of an array; None changes nothing."""
+    """The counts with the results of an array added; unchanged if ``progress`` is None."""
     if progress is None:
         return counts
     succeeded, failed = arrays.counts(progress)
@@ -211,7 +211,8 @@ def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -
 def unreadable(
     cache: controller_cache.ControllerCache, job: Job, members: Members | None = None
 ) -> int:
-    """How many of the job's pod names belong to unreadable pods. O(unreadable pods)."""
+    """The number of unreadable pods that have a name of one of the job's pods. O(unreadable
+    pods)."""
     unknown = cache.unknown_pods()
     if not unknown:
         return 0
@@ -221,7 +222,7 @@ def unreadable(
 
 
 def phase_of(job: Job) -> lifecycle.Phase:
-    """The job's phase. Raises IllegalTransitionError for an unknown one that another client
+    """The job's phase. Raises IllegalTransitionError for an unknown phase, which another client
     wrote."""
     phase = job.status.state.phase
     for known in lifecycle.PHASES:
@@ -233,9 +234,10 @@ def phase_of(job: Job) -> lifecycle.Phase:
 def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
     """Whether a pod that is not being deleted has to be deleted.
 
-    While a job stops: all pods, or only those that have not finished; while it restarts, those of
-    an earlier version. Otherwise those of an earlier attempt, and those that the spec no longer
-    contains. ``retained``: names of pods with a result.
+    While a job stops, these are all pods, or only those that have not finished; while it restarts,
+    pods of an earlier version. Otherwise they are the pods of an earlier attempt and pods that the
+    spec no longer contains. ``retained``: names of pods that are kept although their index has a
+    result.
     """
     if partial_restarts.is_partial(job):
         return is_of_earlier_try(job, pod)
@@ -249,9 +251,10 @@ def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Containe
 
 
 def kills_all(job: Job) -> bool:
-    """Whether finished pods are deleted, too: a restart runs them again. A resumed job keeps them,
-    and the last attempt leaves them for inspection. A restart without a reason is Volcano's, which
-    deletes pods before it writes the phase: what is left has a result."""
+    """Whether finished pods are deleted, too. A restart deletes and runs them again; a resumed job
+    keeps them, and after the last attempt they are left for inspection. A restart without a reason
+    was begun by Volcano, which deletes pods before it writes the phase: the remaining pods have a
+    result."""
     state = job.status.state
     if state.phase != "Restarting" or state.reason in ("", "ResumeJob"):
         return False
@@ -259,10 +262,10 @@ def kills_all(job: Job) -> bool:
 
 
 def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobStatus:
-    """The status with what its pods are now.
+    """The status with the current counts of pods.
 
-    A finished job keeps the pods that ended, although they may be removed later: its counts are
-    its result.
+    A finished job keeps its counts of ended pods even if these are deleted later, since the counts
+    are its result.
     """
     by_task = {name: dict(phases) for name, phases in sorted(counts.by_task.items())}
     succeeded, failed, array = counts.succeeded, counts.failed, counts.array
@@ -288,7 +291,7 @@ def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobS
 
 
 def name_state(cache: controller_cache.ControllerCache, job: Job, name: str) -> snapshot.State:
-    """The state under a pod's name: absent, a pod, or unreadable."""
+    """The cached state of the pod with this name: absent, a pod, or unreadable."""
     return cache.state(kinds.PODS, f"{job.metadata.namespace}/{name}")
 
 

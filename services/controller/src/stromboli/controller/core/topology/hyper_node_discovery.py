@@ -1,8 +1,9 @@
 """Creates, updates and deletes HyperNodes from the sources of the network topology, as in Volcano.
 
-HyperNodes of a source have its name as a label, and only those are changed. Names are derived from
-the network element, so that it keeps its object. Nothing is deleted on an incomplete cache: not
-before nodes and HyperNodes are synced, and no HyperNode with an unreadable node.
+HyperNodes of a source have its name as a label, and only HyperNodes with this label are changed.
+Names are derived from the network element, so that an element keeps its object. Nothing is deleted
+on the basis of an incomplete cache: deletions wait until nodes and HyperNodes are synced, and a
+HyperNode with an unreadable node is kept.
 """
 
 from collections.abc import Collection
@@ -16,7 +17,7 @@ SOURCE = "volcano.sh/network-topology-source"
 """Label of a HyperNode: the source from which it was created."""
 NEEDED = (kinds.NODES, kinds.HYPER_NODES)
 LOOK_AGAIN = timedelta(seconds=1)
-"""While these are not synced."""
+"""Interval of reconciles while nodes or HyperNodes are not synced."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetime) -> commands.Plan:
@@ -48,7 +49,8 @@ def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetim
 
 
 def due(cache: controller_cache.ControllerCache, source: str, now: datetime) -> datetime | None:
-    """Reconcile again until all kinds are synced: a sync adds no key."""
+    """When to reconcile the source again: repeatedly until all kinds are synced, since a sync adds
+    no key."""
     if source not in cache.discovery or _is_whole(cache):
         return None
     return now + LOOK_AGAIN

@@ -1,7 +1,7 @@
 """The status of HyperNodes: the number of nodes, and invalid members.
 
-Nodes are counted at every tier, as the scheduler counts them: a node of two HyperNodes of which
-neither contains the other is in neither. The status is written on change only.
+Nodes are counted at every tier, as the scheduler counts them: a node that is in two HyperNodes of
+which neither contains the other counts in neither. The status is written on change only.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from stromboli.shared.api import core, kinds, topology
 
 READY = "Ready"
 LONGEST_MESSAGE = 1000
-"""Characters of a condition's message: enough even with a thousand missing members."""
+"""Maximum length of a condition's message in characters; a longer one (of a thousand missing
+members) is cut."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Write every status that changed."""
+    """The patches of all statuses that changed."""
     layout = cache.topology_index.layout
     counts = dict(zip(layout.names, layout.counts(), strict=True))
     patches: list[commands.Command] = []
@@ -39,7 +40,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 def _conditions(
     found: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
 ) -> tuple[core.Condition, ...]:
-    """Our conditions, and those of others unchanged."""
+    """The conditions with ours updated and those of other clients unchanged."""
     status, reason, message = "True", "AsWritten", ""
     if wrong:
         status, reason, message = "False", "WrongMembers", "; ".join(wrong)

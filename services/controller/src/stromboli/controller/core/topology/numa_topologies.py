@@ -1,8 +1,9 @@
 """Creates the Numatopology of a node from its agent's report, for other tools.
 
 It is written on change only, in Volcano's format: CPUs without an exclusive owner count as
-allocatable, reserved ones included. The id of a core is its lowest CPU over all sockets. The node
-owns the object. An old report is kept, with the time of the agent's last report.
+allocatable, reserved ones included. The id of a core is the lowest number of its CPUs, unique over
+all sockets. The node owns the object. An old report is kept, with the time of the agent's last
+report.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | None:
-    """The spec; None where the report has no CPU, or is inconsistent."""
+    """The spec; None if the report has no CPU or is inconsistent."""
     try:
         topology_index = _places(topology)
         held = {
@@ -70,7 +71,7 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
 
 
 def _places(topology: node_topology.NodeTopology) -> Mapping[int, numa.CpuPlace]:
-    """CPU -> its place; one without a known NUMA node is omitted."""
+    """CPU -> its core, NUMA node and socket. A CPU without a known NUMA node is omitted."""
     found: dict[int, numa.CpuPlace] = {}
     for each in topology.cores:
         cpus = cpu_lists.parsed(each.cpus)
@@ -104,7 +105,7 @@ def _created(
     node: core.Node, spec: numa.NumatopologySpec, marks: Mapping[str, str]
 ) -> commands.Create:
     kind, name = kinds.NUMA_TOPOLOGIES, node.metadata.name
-    # No controller reference and no blockOwnerDeletion: these need no permission on nodes.
+    # Without controller and blockOwnerDeletion, the reference needs no permission on nodes.
     owner = {
         "apiVersion": kinds.NODES.api_version,
         "kind": kinds.NODES.kind,

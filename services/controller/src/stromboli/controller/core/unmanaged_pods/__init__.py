@@ -1,1 +1,1 @@
-"""PodGroups for pods that name our scheduler and were not created by us."""
+"""PodGroups for unmanaged pods: pods that name our scheduler and that Stromboli did not create."""

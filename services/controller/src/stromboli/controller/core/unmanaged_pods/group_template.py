@@ -1,7 +1,7 @@
 """The desired PodGroup of unmanaged pods, from the pods, their owner and their namespace.
 
-The newest pod determines it: pods of one owner are alike, except during a rollout of a changed
-template. As in Volcano. Pure.
+It is derived from the newest pod, as in Volcano: pods of one owner are alike, except during a
+rollout of a changed template. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,14 +27,14 @@ _OF_PODS = (
 )
 _LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
 LONGEST_SHOWN = 40
-"""Characters of a wrong text that are shown."""
+"""Number of characters of an invalid value that messages show."""
 _EMPTY: Mapping[str, Any] = {}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
 
 
 class GroupTemplate(msgspec.Struct, frozen=True):
-    """Spec and annotations of the PodGroup, and invalid requests."""
+    """Spec and annotations of the PodGroup, and messages about invalid values."""
 
     spec: Mapping[str, Any] = {}
     annotations: Mapping[str, str] = {}
@@ -54,8 +54,8 @@ def group_template(
     owner: unmanaged_pod_index.Owner,
     least: int = 1,
 ) -> GroupTemplate | None:
-    """The PodGroup for this pod and its siblings; None while its queue is unknown. ``least``: its
-    ``minMember`` where the annotation is unreadable."""
+    """The PodGroup for this pod and its siblings; None while its queue is unknown. ``least``: the
+    ``minMember`` to use if its annotation is invalid."""
     queue = _queue(cache, pod, owner)
     if queue is None:
         return None
@@ -121,7 +121,7 @@ def _min_resources(
             found = decoding.decode(_QUANTITIES, text)
             units.amounts(found)
         except (msgspec.DecodeError, ValueError) as error:
-            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is used")
+            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; the resources of the pods are used")
         else:
             return dict(found)
     try:

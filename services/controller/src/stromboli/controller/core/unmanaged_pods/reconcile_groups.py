@@ -3,14 +3,15 @@ deleted with the last pod.
 
 1. The owner is read once, for its annotations, if it is of a built-in kind.
 2. The PodGroup is created. The pods' owner owns it, so that garbage collection deletes it.
-3. Each pod is annotated with its PodGroup; then the scheduler handles it.
+3. Each pod is annotated with its PodGroup; from then on the scheduler considers it.
 4. Later changes of the owner or its pods are written to the PodGroup, too. The PodGroup records the
    fields it was created from, so that a field that a user changed is kept until the pods or their
    owner change it.
 
-No webhook is needed: a Deployment's template names our scheduler, and its queue by a label. As in
-Volcano. Deliberate differences: a PodGroup of pods is deleted with the last of them, a label may
-name the queue, and pods of operators may carry annotations that their owner cannot.
+No webhook is needed: a Deployment's template names our scheduler, and a label names its queue. The
+behaviour is Volcano's. Deliberate differences: the PodGroup is deleted with its last pod, a label
+may name the queue, and annotations may be on the pods, for operators whose own objects cannot have
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,11 +30,11 @@ from stromboli.shared.api.scheduling import PodGroup
 
 _ENDED = ("Succeeded", "Failed")
 _FIXED_ONCE_IN = ("queue", "networkTopology")
-"""Fields that are not updated once the PodGroup was enqueued: it was admitted with them."""
+"""Fields that are not updated once the PodGroup was enqueued, since it was admitted with them."""
 
 
 class LastWritten(msgspec.Struct, frozen=True):
-    """The state that was last written to a PodGroup."""
+    """The values that the controller last wrote to a PodGroup."""
 
     spec: dict[str, Any] = {}
     annotations: dict[str, str] = {}
@@ -85,8 +86,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 def _owner(
     cache: controller_cache.ControllerCache, pod: core.Pod
 ) -> unmanaged_pod_index.Owner | None:
-    """The fields of the pod's owner, None if it was not read yet. Owners of other kinds than the
-    built-in ones have none."""
+    """The fields of the pod's owner; None if the owner was not read yet. Owners of kinds that are
+    not built in have no fields."""
     if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
         return unmanaged_pod_index.Owner()
     return cache.unmanaged_pods.owner(pod.metadata.controller.uid)
@@ -102,7 +103,7 @@ def _look(pod: core.Pod) -> commands.ReadOwner:
 
 
 def _create(pod: core.Pod, wanted: group_template.GroupTemplate, now: datetime) -> commands.Stage:
-    """The PodGroup, and warnings about invalid requests."""
+    """Create the PodGroup, with Warnings about invalid values."""
     name = unmanaged_pod_index.group_name(pod)
     own = {keys.MADE_FOR_PODS: "true", keys.MADE_FROM: _written(wanted.spec, wanted.annotations)}
     body = {
@@ -140,7 +141,7 @@ def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
     return (commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now),)
 
 
-# Later changes
+# Updates
 
 
 def _follow(
@@ -150,7 +151,8 @@ def _follow(
     owner: unmanaged_pod_index.Owner,
     now: datetime,
 ) -> commands.Plan:
-    """Write what changed since the PodGroup was last written. A deleted owner changes nothing."""
+    """Update the PodGroup with the changes since it was last written. The deletion of the owner
+    changes nothing."""
     if not unmanaged_pod_index.is_made(group) or owner.is_gone:
         return ()
     before = _made_from(group)
@@ -192,7 +194,8 @@ def _follow(
 
 
 def _made_from(group: PodGroup) -> LastWritten:
-    """Empty if it is unreadable: then everything is written again."""
+    """The values that were last written; empty if their record is unreadable, so that all fields
+    are written again."""
     try:
         return decoding.decode(_MADE_FROM, group.metadata.annotation(keys.MADE_FROM) or "{}")
     except msgspec.DecodeError:
@@ -204,7 +207,7 @@ def _written(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch from one to the other."""
+    """The merge patch that turns ``before`` into ``after``."""
     changed: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         old = before.get(name)
@@ -216,11 +219,11 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
     return changed
 
 
-# Its end
+# Deletion
 
 
 def _is_left(cache: controller_cache.ControllerCache, group: PodGroup) -> bool:
-    """Whether the PodGroup has no members. An unreadable pod may be one."""
+    """Whether the PodGroup has no members left. An unreadable pod may be a member."""
     prefix = f"{group.metadata.namespace}/"
     hidden = any(key.startswith(prefix) for key in cache.unreadable(kinds.PODS))
     return not hidden and not cache.members(group.metadata.key)
@@ -235,7 +238,7 @@ def _delete(group: PodGroup) -> commands.Delete:
     )
 
 
-# Its pods
+# Members
 
 
 def _group_annotations(pods: list[core.Pod]) -> commands.Plan:
@@ -249,7 +252,8 @@ def _group_annotations(pods: list[core.Pod]) -> commands.Plan:
 
 
 def _owners(pod: core.Pod) -> Iterator[dict[str, Any]]:
-    """The pods' owners if one of them manages it, else the pod."""
+    """The owner references for the PodGroup: the pod's own if one of them is its controller, else
+    one to the pod."""
     if pod.metadata.controller is None:
         yield msgspec.to_builtins(
             OwnerReference(

@@ -1,10 +1,10 @@
 """Child jobs: jobs that flows and crons create, with unchanged specs.
 
 **No job is created from an outdated cache.** Before a job is created, its owner's status is written
-on the owner's resourceVersion, also where nothing in it changes. If the cache is behind, that write
-is rejected, and the owner is read again. **No end is lost**: a finished job is not deleted for its
-time to live before its owner has recorded its end (``is_awaited``). Together these rules create
-each job once.
+with the owner's resourceVersion as the precondition, even if nothing in it changes. If the cache is
+behind, that write is rejected, and the owner is read again. **No end is lost**: a finished job
+whose time to live is over is not deleted before its owner has recorded its end (``is_awaited``).
+Together these rules ensure that each job is created once.
 """
 
 from datetime import UTC, datetime
@@ -20,24 +20,25 @@ from stromboli.shared.api.flow import CronJob, JobFlow
 from stromboli.shared.jobspec.validation import permissions
 
 SECONDS_FROM = 10**9
-"""A number in a job's name from here on is seconds: in minutes it would be the year 3871."""
+"""The lowest number in a job's name that means seconds; in minutes it would be the year 3871."""
 
 
 def is_ours(cache: controller_cache.ControllerCache, spec: dict[str, Any]) -> bool:
-    """Whether a job of this spec would be ours: it names one of our schedulers, or none while no
-    other batch system is active.
+    """Whether this controller would manage a job of this spec: it names one of our schedulers, or
+    none while no other batch system is active.
     """
     name = spec.get("schedulerName")
     return name in cache.scheduler_names if name else not cache.sync.claimed
 
 
 def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool:
-    """Whether we create the jobs of the CronJob."""
+    """Whether this controller creates the jobs of the CronJob."""
     return is_ours(cache, msgspec.json.decode(cron.spec.job_template.spec) or {})
 
 
 def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> bool:
-    """Whether no template of the flow names another scheduler."""
+    """Whether this controller creates the jobs of the flow: no template of it names another
+    scheduler."""
     for entry in found.spec.flows:
         template = cache.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
         spec = {} if template is None else msgspec.json.decode(template.spec) or {}
@@ -50,8 +51,8 @@ def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> boo
 def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:
     """Whether the flow or cron that created the job has not recorded its end yet.
 
-    An owner that is unreadable or absent may not have recorded it: if it is deleted, garbage
-    collection deletes the job.
+    If the owner is unreadable or absent from the cache, its record is unknown, and the job is kept;
+    if the owner was deleted, garbage collection deletes the job.
     """
     owner = job.metadata.controller
     kind = None if owner is None else _MAKERS.get((owner.api_version, owner.kind))
@@ -94,7 +95,8 @@ def flow_job_name(found: JobFlow, entry: str) -> str:
 
 
 def cron_job_name(cron: CronJob, at: datetime) -> str:
-    """``<cron>-<unix minutes>``; for a time within a minute (``@every 90s``), its seconds."""
+    """The name of a CronJob's job: ``<cron>-<unix minutes>``, or unix seconds for a time within a
+    minute (``@every 90s``)."""
     seconds = int(at.timestamp())
     return f"{cron.metadata.name}-{seconds // 60 if seconds % 60 == 0 else seconds}"
 
@@ -117,9 +119,9 @@ def create(
     labels: dict[str, str],
     annotations: dict[str, str],
 ) -> commands.Create:
-    """Create a job of ``owner``, with the owner's submitter, whatever a template says. The job
-    always names a scheduler, also while the webhook is down: without one no controller would manage
-    it."""
+    """Create a job of ``owner``. The submitter is always the owner's, even if the template names
+    another one. The job always names a scheduler, even while the webhook is down: without one no
+    controller would manage it."""
     annotations = {
         key: value for key, value in annotations.items() if key not in (keys.USER, keys.USER_GROUPS)
     } | permissions.identity_of(owner.metadata)
@@ -163,11 +165,11 @@ def taken(cache: controller_cache.ControllerCache, owner: meta.Object, name: str
     if state is None:
         return ""
     if not isinstance(state, meta.Object):
-        return f"job {name} exists and cannot be read: {state.reason}"
+        return f"job {name} exists but cannot be decoded: {state.reason}"
     maker = state.metadata.controller
     if maker is not None and maker.uid == owner.metadata.uid:
-        return f"job {name} is there"
-    return f"job {name} belongs to another owner: delete or rename it"
+        return f"job {name} exists already"
+    return f"job {name} exists and has another owner: delete it or recreate it under another name"
 
 
 def status_first(
@@ -187,7 +189,8 @@ def status_first(
 def write_status(
     kind: kinds.Kind[Any], before: meta.Object, status: msgspec.Struct
 ) -> commands.Patch:
-    """Replace the status of the very version that the status was computed for."""
+    """Replace the status, with the resourceVersion from which it was computed as the
+    precondition."""
     return commands.Patch(
         kind=kind,
         namespace=before.metadata.namespace,
@@ -205,6 +208,6 @@ def write_status(
 
 
 def ended_at(job: batch.Job) -> datetime | None:
-    """When a finished job entered its last phase."""
+    """The time at which a finished job entered its final phase."""
     state = job.status.state
     return state.last_transition_time if state.phase in lifecycle.FINISHED else None

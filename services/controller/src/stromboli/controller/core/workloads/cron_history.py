@@ -1,7 +1,7 @@
 """The history limits of a CronJob: the oldest finished jobs above each limit are deleted.
 
-A job that is about to finish would exceed the limit until its CronJob is reconciled, so older jobs
-are deleted first.
+When a job finishes, the limit would be exceeded until its CronJob is reconciled. So older jobs are
+deleted before the job's final phase is written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.flow import CronJob
 
 SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
-"""Default history limits."""
+"""The default history limits of finished jobs: successful and failed."""
 CLASSES = (("Completed",), ("Failed", "Terminated"))
 """Phases that share a limit; a terminated job counts as failed."""
 
@@ -35,8 +35,8 @@ def surplus(
     phases: tuple[str, ...],
     coming: int = 0,
 ) -> list[batch.Job]:
-    """Finished jobs in these phases above their limit, with ``coming`` more expected. ``jobs``:
-    oldest first.
+    """The oldest finished jobs in these phases that exceed their limit, if ``coming`` more are
+    about to finish. ``jobs``: oldest first.
     """
     spec = cron.spec
     limit, usual = spec.failed_jobs_history_limit, FAILED_KEPT

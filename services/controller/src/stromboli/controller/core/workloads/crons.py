@@ -1,10 +1,10 @@
 """CronJobs: a job at each time of a schedule, as in Volcano.
 
-Everything is derived from objects: the last processed time is in the status and in the names of
-jobs, so a controller that was down, or crashed between a job and its status, neither misses a time
-nor processes one twice. Of several missed times only the last is processed, if it is not older than
-``startingDeadlineSeconds``. A clock that goes back starts no job: only times after the last
-processed one count.
+All state is derived from objects: the last processed time is in the status and in the names of
+jobs. So a controller that was down, or crashed between creating a job and writing the status,
+neither misses a time nor processes one twice. Of several missed times only the last is processed,
+if it is not older than ``startingDeadlineSeconds``. A clock that goes back starts no job: only
+times after the last processed one count.
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ from stromboli.shared.formats import durations
 from stromboli.shared.jobspec.validation import cron_jobs
 
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
-"""Interval of retries of a time whose job name is taken."""
+"""Shortest and longest interval between retries of a scheduled time whose job name is in use."""
 
 
 class CronState(msgspec.Struct, frozen=True):
-    """A CronJob with its jobs, oldest first. ``served``: the last time for which a job was created,
-    else the creation of the CronJob.
+    """A CronJob with its jobs, oldest first. ``served``: the last scheduled time for which a job
+    was created; without one, the creation time of the CronJob.
     """
 
     cron: CronJob
@@ -39,7 +39,8 @@ class CronState(msgspec.Struct, frozen=True):
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Record the state of the jobs, clean up, and start what is due."""
+    """Record the state of the jobs, delete those above the history limits, and start the job that
+    is due."""
     cron_state = _look(cache, key)
     if cron_state is None:
         return ()
@@ -54,7 +55,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
         at = _due_now(cron_state, schedule, now)
         if at is not None and cron_state.active and cron.spec.concurrency_policy == "Forbid":
             name = cron_state.active[0].metadata.name
-            why = f"not started at {_text(cron, at)}: {name} still runs"
+            why = f"no job was started at {_text(cron, at)}: job {name} is still running"
             said.append(_about(cron, "Warning", "ForbidConcurrent", why, now))
         elif at is not None:
             start = _start(cache, cron_state, at, now)
@@ -66,8 +67,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """The next time of the schedule. A time that waits for a job is handled when that job
-    changes.
+    """The next scheduled time. A scheduled time that waits for a running job is handled when that
+    job changes.
     """
     cron_state = _look(cache, key)
     if cron_state is None or cron_state.cron.spec.suspend:
@@ -80,7 +81,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     following = schedule.next_after(max(cron_state.served, now))
     if waiting is None or not _taken(cache, cron_state.cron, waiting):
         return waiting or following
-    # No event tells when the name is free: each wait is as long as the name has been taken so far.
+    # No event reports a free name: each wait is as long as the name has been in use so far.
     pause = min(max(now - waiting, SHORTEST_PAUSE), LONGEST_PAUSE)
     return min(at for at in (following, now + pause) if at is not None)
 
@@ -125,7 +126,8 @@ def _schedule(cron: CronJob) -> schedules.Schedule | commands.RecordEvent:
 
 
 def _due_now(cron_state: CronState, schedule: schedules.Schedule, now: datetime) -> datetime | None:
-    """The last time that is past and not processed, if its starting deadline has not passed."""
+    """The last scheduled time that is past and not processed, if its starting deadline has not
+    passed."""
     deadline = cron_state.cron.spec.starting_deadline_seconds
     after = cron_state.served
     if deadline is not None:
@@ -136,7 +138,7 @@ def _due_now(cron_state: CronState, schedule: schedules.Schedule, now: datetime)
 def _lateness(
     cron_state: CronState, schedule: schedules.Schedule, now: datetime
 ) -> Iterator[commands.RecordEvent]:
-    """Events about times that passed without a job."""
+    """Events about scheduled times that passed without a job."""
     cron, deadline = cron_state.cron, cron_state.cron.spec.starting_deadline_seconds
     last = cron.status.last_schedule_time
     if last is not None and last > now:
@@ -144,12 +146,14 @@ def _lateness(
         yield _about(cron, "Warning", "ClockSetBack", why, now)
     missed = schedule.last_until(cron_state.served, now)
     if missed is not None and _due_now(cron_state, schedule, now) is None:
-        why = f"not started at {_text(cron, missed)}: more than {deadline} s have passed"
+        why = (
+            f"no job was started at {_text(cron, missed)}: its deadline of {deadline} s has passed"
+        )
         yield _about(cron, "Warning", "MissSchedule", why, now)
     elif missed is not None and schedule.count(cron_state.served, now) > schedules.MOST_MISSED:
         why = (
-            f"more than {schedules.MOST_MISSED} times were missed, the last at "
-            f"{_text(cron, missed)}; only that one is served"
+            f"more than {schedules.MOST_MISSED} scheduled times were missed, the last at "
+            f"{_text(cron, missed)}; a job is started only for that one"
         )
         yield _about(cron, "Warning", "TooManyMissedTimes", why, now)
 
@@ -157,20 +161,22 @@ def _lateness(
 def _start(
     cache: controller_cache.ControllerCache, cron_state: CronState, at: datetime, now: datetime
 ) -> tuple[commands.Stage, ...]:
-    """Stages: remove what is replaced, then make the job. First a read, if the cached template
-    lacks values."""
+    """The stages that delete the jobs to be replaced and then create the job. If the cached
+    template lacks values, they only read the CronJob."""
     cron, template = cron_state.cron, cron_state.cron.spec.job_template
     name = child_jobs.cron_job_name(cron, at)
     if taken := child_jobs.taken(cache, cron, name):
         said = _about(cron, "Warning", "FailedCreate", taken, now)
-        why = pending_reason.reasons([(said.reason, f"not started at {_text(cron, at)}: {taken}")])
+        why = pending_reason.reasons(
+            [(said.reason, f"no job was started at {_text(cron, at)}: {taken}")]
+        )
         return ((said,), pending_reason.noted(kinds.CRON_JOBS, cron, why))
     if not cache.is_complete(cron):
         return ((complete_specs.read(kinds.CRON_JOBS, cron),),)
     replaced: list[commands.Command] = []
     if cron.spec.concurrency_policy == "Replace":
         for job in cron_state.active:
-            why = f"{job.metadata.name} still ran at {_text(cron, at)} and was replaced"
+            why = f"job {job.metadata.name} was still running at {_text(cron, at)} and is replaced"
             replaced.append(_about(cron, "Warning", "ReplaceConcurrent", why, now))
             replaced.append(child_jobs.remove(job))
     create = child_jobs.create(
@@ -205,7 +211,7 @@ def _ends(cron_state: CronState, now: datetime) -> Iterator[commands.Command]:
 def _history(
     cache: controller_cache.ControllerCache, cron_state: CronState, now: datetime
 ) -> Iterator[commands.Command]:
-    """Remove the oldest finished jobs above the limits."""
+    """Delete the oldest finished jobs above the history limits."""
     for phases in cron_history.CLASSES:
         for job in cron_history.surplus(cache, cron_state.cron, cron_state.jobs, phases):
             yield from cron_history.removed(cron_state.cron, job, now)

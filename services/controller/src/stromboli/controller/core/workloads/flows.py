@@ -1,4 +1,4 @@
-"""JobFlows: jobs from templates, each after those it depends on. As in Volcano.
+"""JobFlows: create jobs from templates, each after the jobs that it depends on. As in Volcano.
 
 ::
 
@@ -34,7 +34,8 @@ LISTS = {
     "Completing": "",
     "Terminating": "",
 }
-"""Phase of a job -> the list of the status that names it; any other phase is unknown."""
+"""Phase of a job -> the list of the flow's status that names the job. Jobs in other phases are
+listed as unknown."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -61,8 +62,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Record the state of the jobs, start jobs whose dependencies hold, and delete them at the end
-    if requested.
+    """Record the state of the jobs, start the jobs whose dependencies are met, and delete the jobs
+    of a successful flow if its ``jobRetainPolicy`` is ``delete``.
     """
     found = _ours(cache, key)
     if found is None:
@@ -86,7 +87,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When to probe a pod again that has not passed."""
+    """The time at which to probe pods again that have not passed."""
     found = _ours(cache, key)
     if found is None or found.status.state.phase in FINAL:
         return None
@@ -115,7 +116,7 @@ def next_phase(phase: str, jobs: list[str | None]) -> str:
 
 
 def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
-    """The spec of the job: the template's with the flow's patch over it."""
+    """The spec of the job: the template's spec with the flow's patch applied."""
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
     if entry.patch is not None:
         spec = template_patch.merged(spec, msgspec.json.decode(entry.patch.job_spec) or {})
@@ -123,7 +124,7 @@ def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
 
 
 def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Member]:
-    """The flow's entries with their jobs; of entries with the same name the last one counts."""
+    """The flow's entries with their jobs. If entries have the same name, the last one counts."""
     jobs = {job.metadata.name: job for job in cache.children(found.metadata.uid)}
     recorded = {it.name: it for it in found.status.job_status_list}
     entries = {entry.name: entry for entry in found.spec.flows}
@@ -150,7 +151,7 @@ def _starts(
 def _questions(
     cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member]
 ) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
-    """The probes to run, and when."""
+    """The probes to run, each with its time; None: immediately."""
     asked: dict[commands.RunProbe, datetime | None] = {}
     for member, targets in _waiting(members):
         probe = member.waits.probe
@@ -164,7 +165,7 @@ def _questions(
 
 
 def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
-    """Jobs that do not exist yet, with their dependencies, as far as the flow has them."""
+    """Jobs that do not exist yet, each with those of its dependencies that are in the flow."""
     by_name = {member.entry.name: member for member in members}
     for member in members:
         if member.phase is None:
@@ -191,7 +192,8 @@ def _start(
         return
     template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")
     if template is None:
-        why = f"job {member.name} waits: there is no JobTemplate {namespace}/{template_name}"
+        missing = f"JobTemplate {namespace}/{template_name} does not exist"
+        why = f"job {member.name} is not created: {missing}"
         yield _about(found, "Warning", "SyncJobFlow", why, now)
         return
     if not cache.is_complete(template):
@@ -201,22 +203,22 @@ def _start(
         keys.CREATED_BY_TEMPLATE: f"{namespace}.{template_name}",
         keys.CREATED_BY_FLOW: f"{namespace}.{found.metadata.name}",
     }
-    # A longer value is not a valid label; the annotation has it nevertheless.
+    # A longer value is not a valid label; the annotation has the full value.
     labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
     spec = spec_of(template, member.entry)
     yield child_jobs.create(cache, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
 
 
 def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
-    """Events for jobs that are observed for the first time; a rejected job was not created."""
+    """Events for jobs that are observed for the first time. A job that was rejected gets none."""
     for member in members:
         if member.job is not None and member.recorded is None:
             yield _about(found, "Normal", "Created", f"created job {member.name}", now)
 
 
 def _is_to_be_cleared(found: JobFlow) -> bool:
-    """Whether the recorded end allows deleting the jobs: the status is written before any
-    deletion."""
+    """Whether the jobs are to be deleted: the recorded phase is Succeed. So the status is written
+    before any deletion."""
     return found.spec.job_retain_policy == "delete" and found.status.state.phase == "Succeed"
 
 
@@ -262,7 +264,7 @@ def _condition(job: batch.Job) -> flow.FlowCondition:
 
 
 def _story(member: Member) -> flow.FlowJobStatus | None:
-    """The recorded history of a job: it grows with each phase, and is kept after the job is
+    """The recorded history of a job: its phases with their times. It is kept after the job is
     deleted.
     """
     job, before = member.job, member.recorded

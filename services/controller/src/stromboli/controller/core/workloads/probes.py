@@ -1,7 +1,8 @@
-"""Probes of a flow: what a running job has to pass before the next one starts.
+"""Probes of a flow: tests that a running job must pass before the next job starts.
 
-Each probe tests the pods of a task: at least the task's minimum and one have to pass. The shell
-probes pods over the network; the results are in the cache. A passed probe stays passed.
+Each probe tests the pods of a task. As many as the task's ``minAvailable`` must pass, and at least
+one. The shell probes pods over the network; the results are in the cache. A pod that has passed is
+not probed again.
 """
 
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from stromboli.shared.api import batch, core, flow
 from stromboli.shared.jobspec import gangs
 
 EVERY = timedelta(seconds=2)
-"""Interval of probing a pod that has not passed."""
+"""Interval between probes of a pod that has not passed."""
 
 
 def concern(probe: flow.Probe, job: batch.Job) -> bool:
-    """Whether any test applies to a task of this job."""
+    """Whether any test of the probe applies to a task of this job."""
     names = {task.name for task in tasks.specs(job)}
     looked_at = {it.task_name for it in probe.task_status_list}
     looked_at |= {task_name for task_name, _ in _questions(probe)}
@@ -63,7 +64,7 @@ def open_questions(
 
 
 def _needed(task: batch.TaskSpec) -> int:
-    """A task that its job can do without still has to show something."""
+    """How many pods of the task must pass: its minimum, but one even if the minimum is 0."""
     return max(min(task.replicas, 1), gangs.least(task))
 
 
@@ -85,7 +86,7 @@ def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.ProbeRequest]]
 def _looked_at(
     cache: controller_cache.ControllerCache, job: batch.Job, task_name: str
 ) -> Iterator[tuple[batch.TaskSpec, list[core.Pod]]]:
-    """The tasks that a test applies to, with their pods; no name means every task."""
+    """The tasks that a test applies to, with their pods. An empty name means all tasks."""
     pods = [it for it in cache.pods_of(job.metadata.uid) if not cache.is_going(it)]
     for task in tasks.specs(job):
         if task_name in ("", task.name):

@@ -1,8 +1,8 @@
 """Merges a flow's patch into its template's spec.
 
 Objects are merged field by field and null removes a field, as in RFC 7396. Lists whose entries all
-have names (tasks, containers, variables, volumes) are merged by name: an entry of a known name
-changes it, another one is added. Any other list is replaced.
+have names (tasks, containers, variables, volumes) are merged by name: an entry with an existing
+name is merged into that entry, any other entry is added. Any other list is replaced.
 """
 
 from typing import Any

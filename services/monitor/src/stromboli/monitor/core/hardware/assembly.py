@@ -16,7 +16,7 @@ class Layout(NamedTuple):
 
 
 def read_layout(read: sysfs_tree.SysfsTree) -> Layout:
-    """CPUs and PCI devices."""
+    """Derive cores, NUMA nodes and PCI devices from the readings of sysfs."""
     reader = sysfs_tree.SysfsReader(read)
     running = processors.online(reader)
     numa_nodes = processors.numa_nodes(reader, running)

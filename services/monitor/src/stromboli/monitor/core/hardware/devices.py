@@ -102,7 +102,7 @@ def _on_cards(reader: sysfs_tree.SysfsReader, folder: str) -> dict[str, str]:
 
 
 def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
-    """Link layer, whether it is up, and Gbit/s of an RDMA device: of its first active port."""
+    """Link layer, whether it is up, and Gbit/s of an RDMA device, from its first active port."""
     ports = []
     folder = f"class/infiniband/{device}/ports"
     for port in reader.tree.children(folder):
@@ -114,8 +114,8 @@ def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
 
 
 def _ethernet(reader: sysfs_tree.SysfsReader, name: str) -> tuple[str, bool, int]:
-    """The same of an Ethernet interface. The kernel reports the speed only of active links;
-    otherwise reading the file fails.
+    """Link layer, whether it is up, and Gbit/s of an Ethernet interface. The kernel reports the
+    speed only of active links; otherwise reading the file fails.
     """
     is_up = reader.tree.texts.get(f"class/net/{name}/operstate", "") == "up"
     speed = reader.tree.texts.get(f"class/net/{name}/speed", "")

@@ -30,7 +30,7 @@ class LinkReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SliceReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A MIG device."""
+    """A MIG device of a GPU, as NVML reports it."""
 
     uuid: str
     profile: str = ""

@@ -85,7 +85,7 @@ def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletSta
         source, exclusive_allocations = API, readings.exclusive_allocations
     elif cpu_state is not None or memory_state is not None:
         source, exclusive_allocations = STATE_FILES, _held(cpu_state, memory_state, read_failures)
-    # The state files show the active policies, the settings those of the last start.
+    # The state files contain the active policies, the settings those of the last start.
     policy = (cpu_state.policy_name if cpu_state else "") or config.cpu_manager_policy or ""
     kept = _reserved_cpus(config, readings, online, policy, read_failures)
     facts = node_topology.KubeletConfiguration(
@@ -113,7 +113,8 @@ def _order(each: node_topology.ExclusiveAllocation) -> tuple[str, str, str, str]
 
 
 def _config(document: Any, read_failures: list[node_topology.ReadFailure]) -> _Config:
-    """Its settings, with the kubelet's defaults for absent ones; empty without settings."""
+    """The kubelet's settings, with its defaults for absent ones; empty if there is no settings
+    file."""
     if document is None:
         return _Config()
     try:

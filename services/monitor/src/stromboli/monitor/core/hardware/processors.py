@@ -25,7 +25,7 @@ def online(reader: sysfs_tree.SysfsReader) -> frozenset[int]:
 
 
 def offline(reader: sysfs_tree.SysfsReader) -> str:
-    """The offline CPUs, as a list."""
+    """The offline CPUs in the kernel's list format (``2-3,7``); empty if there are none."""
     found = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
     return cpu_lists.written(found or ())
 

@@ -88,7 +88,7 @@ class SysfsReader:
             return None
 
     def miss(self, what: str, why: str, of: str = "") -> None:
-        """Record a failure."""
+        """Record that ``what`` (of ``of``) could not be read, and why."""
         self._troubles.setdefault((what, why), []).append(of)
 
     @property

@@ -1,8 +1,8 @@
 """The action ``allocate``: binds gangs to idle nodes, each gang as a whole or not at all.
 
-The queue that comes first offers its first job a turn. A job that is not ready gets all tasks that
-its minimum lacks in one turn; a ready job gets one task per turn. After each turn queues and jobs
-are ordered again, since shares have changed.
+The first queue in queue order gives its first job a turn. In one turn, a job that is not ready gets
+all tasks that it lacks for its minimum, and a ready job gets one task. After each turn queues and
+jobs are ordered again, since shares have changed.
 """
 
 import msgspec
@@ -144,8 +144,8 @@ def _place_in_order(
 ) -> None:
     """Place tasks until the job, or its subgroup, is ready or no task is left.
 
-    Identical tasks are placed in one batch: no more than the quota of the queue allows, and no more
-    than the job lacks at least. The result is the same as with one task at a time.
+    Identical tasks are placed in one batch, limited by the quota of the queue and by the number of
+    tasks that the job certainly still needs. The result is the same as with one task at a time.
     """
     job, tasks = attempt.job, attempt.tasks
     while tasks:
@@ -177,8 +177,7 @@ def _place_in_order(
 
 
 def _missing_count(ssn: session.Session, attempt: JobAttempt, task: entities.Task) -> int:
-    """Return the least number of tasks like this one that are missing until the job can be
-    ready."""
+    """Return a lower bound of the tasks like this one that the job still needs to be ready."""
     if attempt.subjob is None:
         return ssn.lacking(attempt.job, task)
     return max(
@@ -195,7 +194,7 @@ def _is_ready(ssn: session.Session, attempt: JobAttempt) -> bool:
 def _identical_tasks(
     ssn: session.Session, tasks: list[entities.Task], most: int
 ) -> list[entities.Task]:
-    """Return the next tasks that filters and scores cannot tell apart, the next one first."""
+    """Return the next tasks, in order, that are identical for filters and scores."""
     first = tasks[-1]
     run = [first]
     if first.pod.status.nominated_node_name:
@@ -214,7 +213,7 @@ def _identical_tasks(
 def _no_quota_reason(
     ssn: session.Session, queue: entities.Queue, task: entities.Task
 ) -> entities.FitError:
-    """Return why a task is not placed that exceeds the quota of its queue.
+    """Return why a task that exceeds the quota of its queue is not placed.
 
     If no node can take the task either, the node reasons are returned: they are what the user needs
     to solve first.

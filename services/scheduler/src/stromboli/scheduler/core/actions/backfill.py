@@ -47,7 +47,7 @@ def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:
 
 
 def _has_best_effort(job: entities.Job) -> bool:
-    """Return whether a task of the job can be tried; most clusters have no such job."""
+    """Return whether the job has a pending or nominated best-effort task."""
     promised = job.by_status.get(entities.Status.PIPELINED, {})
     return job.pending_best_effort > 0 or any(each.is_best_effort for each in promised.values())
 
@@ -65,7 +65,7 @@ def _place(ssn: session.Session, task: entities.Task) -> entities.FitError | Non
     if reason is not None:
         return entities.FitError(message=reason)
     filter_result = finder.filter_result(task)
-    # It takes one of the node's pod slots, which terminating pods still hold.
+    # The task takes one of the node's pod slots, which terminating pods still hold.
     idle = finder.fits_idle(task)
     candidates = filter_result.passed & idle
     if not candidates.any():

@@ -1,23 +1,22 @@
-"""Idle room for a gang that needs more than its queue deserves.
+"""Lets a gang that exceeds its queue's deserved share borrow idle room.
 
 The plugin proportion gives a queue no more than its deserved share while others have requests. A
 gang is indivisible: if the minimum of each waiting gang exceeds the share of its queue, nothing
 starts and the cluster is idle, for as long as those requests exist. Volcano leaves such gangs
 waiting. Here one of them borrows:
 
-1. A gang that has not started was refused by the share of its queue. The session's memory keeps the
-   time since when no session decided anything and no pod terminated, and another session is
-   requested ``BORROW_AFTER`` later.
+1. A gang that has not started was refused because of its queue's share. The session's memory keeps
+   the time since when no session has decided anything and no pod has been terminating; another
+   session is requested ``BORROW_AFTER`` later.
 2. In that session the first such gang, in the order of queues and jobs, that fits on idle nodes
    within the capability of its queue is bound.
 
-A queue that has reached its share borrows nothing. A gang that is within its share never waits for
-a borrower longer than without it: reclaim takes back from queues beyond their share. The pass runs
-behind all actions, so room that a gang within its share could use, or could make by evictions, is
-never lent.
+A queue that has reached its share borrows nothing. Borrowing never delays a gang that is within the
+share of its queue: reclaim takes back from queues beyond their share. The pass runs after all
+actions, so it never lends room that a gang within its share could use, or could make by evictions.
 
-Cost: up to the first gang that was refused, one look at each waiting job. Only when the time is
-over, one attempt for each gang that was refused by its queue.
+Cost: one check per waiting job, up to the first refused gang. Once ``BORROW_AFTER`` has passed, at
+most one placement attempt per refused gang.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,8 @@ from stromboli.scheduler.core.model import entities
 NAME = "borrowing"
 """Key of the session's memory."""
 BORROW_AFTER = timedelta(seconds=10)
-"""Gangs whose pods are being created, and evictions that are being executed, go first."""
+"""Time without decisions before a gang borrows, so that pending pod creations and evictions finish
+first."""
 
 
 def borrow(ssn: session.Session) -> None:
@@ -51,7 +51,7 @@ def borrow(ssn: session.Session) -> None:
 
 
 def _is_idle(ssn: session.Session) -> bool:
-    """Whether the session has decided nothing, and nothing is about to end."""
+    """Whether the session has decided nothing, and no pod is terminating or nominated."""
     decided = ssn.decisions
     has_decided = bool(decided.admitted or decided.binds or decided.evictions or ssn.untried)
     return not (has_decided or ssn.nodes.releasing.any() or ssn.nodes.pipelined.any())
@@ -88,5 +88,5 @@ def _bind_first(ssn: session.Session) -> bool:
 def _read(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text) if text else None
-    except ValueError:  # of another version: the time begins again
+    except ValueError:  # written by another version: the wait starts again
         return None

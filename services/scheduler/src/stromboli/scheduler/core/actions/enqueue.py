@@ -1,9 +1,9 @@
 """The action ``enqueue``: PodGroups whose queue has room leave the phase Pending.
 
 Of the jobs that sessions skip because their queue refused them (``unadmitted_jobs``), the first one
-of each class takes part if there is room for it now, and the next one after it was admitted. The
-admitted jobs are the same as with a vote on every job, because a refusal of one job refuses all
-jobs of its class.
+of each class is voted on if its queue has room for it now, and the next one once the first is
+admitted. The admitted jobs are the same as with a vote on every job, because a refusal of one job
+refuses all jobs of its class.
 """
 
 from collections.abc import Iterator
@@ -61,8 +61,8 @@ class _PendingJobs:
 
 
 def _vote(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> bool:
-    """Admit the job, or note why not; return whether it was admitted."""
-    # A closed queue admits no job, also none without minResources.
+    """Admit the job, or record the reason against it; return whether it was admitted."""
+    # A closed queue admits no job, not even one without minResources.
     if not queue.is_open:
         job.fit_error = f"queue {queue.name} is {queue.state}"
     elif held_back := ssn.held_back(job):

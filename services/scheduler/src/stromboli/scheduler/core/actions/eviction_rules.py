@@ -27,7 +27,7 @@ class VictimIndex:
     """Tasks that may be evicted, by job and node.
 
     A search visits the jobs that may have victims for it, and the nodes that could hold a task
-    without them. What a job holds on each node is summed at the first question about it: O(its
+    without them. The resources that a job holds on each node are summed when first needed: O(its
     tasks). Tasks of the same priority are listed youngest first.
     """
 
@@ -90,7 +90,7 @@ class VictimIndex:
 
     @functools.cached_property
     def _holders(self) -> list[entities.Job]:
-        """The jobs that had candidates at the first question."""
+        """The jobs that had candidates when this was first called."""
         return [
             job
             for job in self._session.jobs.values()
@@ -107,7 +107,7 @@ class VictimIndex:
         return [task for _, task in sorted(found, key=operator.itemgetter(0))]
 
     def _requests(self, key: str) -> _Requests:
-        """What the candidates of a job request, and where; as of the first question."""
+        """What the candidates of a job request, and on which nodes; as of the first call."""
         known = self._held.get(key)
         if known is None:
             rows = self._session.nodes.rows
@@ -123,7 +123,7 @@ class VictimIndex:
 
     def _held_by(self, jobs: frozenset[str]) -> resource_vectors.Table:
         """What the candidates of the jobs hold on each node. O(tasks of the jobs that differ from
-        those of the last question)."""
+        those of the previous call)."""
         if self._summed is None:
             self._summed = NO_JOBS, np.zeros_like(self._session.nodes.idle)
         before, total = self._summed
@@ -141,8 +141,8 @@ class VictimIndex:
 def may_evict(ssn: session.Session, task: entities.Task) -> bool:
     """Return whether the pod may evict others now.
 
-    Its preemption policy must allow it, and no earlier victims of it may be terminating on its
-    nominated node.
+    Its preemption policy must allow it, and none of its earlier victims may still be terminating on
+    its nominated node.
     """
     if task.pod.spec.preemption_policy == NEVER:
         return False
@@ -169,7 +169,7 @@ def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
     for job in ssn.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and ssn.job_valid(job) is None
         is_tried = is_tried and not ssn.topology.problem(job)
-        # A job held back behind the head of its queue may not evict either.
+        # A job that is held back behind its queue's first job may not evict either.
         is_tried = is_tried and ssn.job_starving(job) and not ssn.held_back(job)
         if is_tried and ssn.is_full:
             ssn.untried.add(job.key)
@@ -184,7 +184,7 @@ def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.
 
 
 def _eviction_preference(task: entities.Task) -> tuple[int, float, str]:
-    """Return a sort key that is higher for better victims: low priority first, then youth."""
+    """Return a sort key that is higher for better victims: lower priority, then later start."""
     return (-task.priority, task.created.timestamp(), task.key)
 
 

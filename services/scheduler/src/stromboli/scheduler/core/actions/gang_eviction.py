@@ -2,7 +2,7 @@
 
 Bundles of victims are added, the cheapest first, until a trial places all that the gang lacks. Then
 whole jobs and single victims that the result does not need are spared. Nothing is evicted unless
-the gang starts with it. A gang with a topology constraint gets its room in one topology domain; the
+the gang can then start. A gang with a topology constraint gets its room in one topology domain; the
 domain with the most room is tried first.
 """
 
@@ -156,7 +156,8 @@ def _sufficient_bundles(
         taken = list(offered[:count])
         if taken:
             there = there + taken[-1].request
-        # The sum over nodes excludes most counts; only a trial proves one.
+        # The sum over nodes rules out most numbers of bundles; only a trial proves that one
+        # suffices.
         if np.all(need <= there):
             made = _try_bundles(ssn, job, waiting, taken, action, with_surplus=with_surplus)
             if made is not None:
@@ -165,8 +166,7 @@ def _sufficient_bundles(
 
 
 def _least_demand(waiting: Sequence[entities.Task], count: int) -> resource_vectors.Sum:
-    """Return a lower bound of what ``count`` of the tasks request, per resource; of one task at
-    least."""
+    """Return a lower bound, per resource, of what any ``max(count, 1)`` of the tasks request."""
     requests = np.sort(np.array([task.request for task in waiting]), axis=0)
     return resource_vectors.sum_of(list(requests[: max(1, count)]), requests.shape[1])
 

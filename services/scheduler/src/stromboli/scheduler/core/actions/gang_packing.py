@@ -1,9 +1,9 @@
 """Places a gang of unequal tasks by packing, where placement in task order failed.
 
-Task order and node scores are blind to what later tasks of the gang need: a small task can take the
-only room of a large one. The second attempt chooses the tasks that the gang lacks, the smallest
-within one priority, and packs all of them together (``placement.vector_packing``). Plugins then
-check each placement as in the first attempt. Scores are not used: the gang starts or waits.
+Task order and node scores ignore what later tasks of the gang need: a small task can take the only
+room of a large one. The second attempt chooses the tasks that the gang lacks, the smallest within
+one priority, and packs all of them together (``placement.vector_packing``). Plugins then check each
+placement as in the first attempt. Scores are not used: the gang starts or waits.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -23,7 +23,7 @@ def place(
     tasks: Sequence[entities.Task],
     trial: statement.Statement,
 ) -> list[entities.Task]:
-    """Place the tasks that the gang, or the group of it, lacks on idle nodes; returns them.
+    """Place the tasks that the gang or subgroup still needs on idle nodes; return them.
 
     Returns an empty list and places nothing if the tasks are equal or if no placement makes the
     gang ready. ``tasks``: the candidates; ``trial``: empty.
@@ -36,7 +36,7 @@ def place(
     groups = list(kinds.values())
     if any(ssn.finder.pre_predicate(group[0]) for group in groups):
         return []
-    # What is promised to others is idle until they come.
+    # Room nominated to other tasks counts as idle until they are bound.
     room = np.minimum(ssn.nodes.idle, ssn.nodes.future_idle)
     demands = [
         vector_packing.Demand(
@@ -65,8 +65,8 @@ def smallest_needed(
     unit: topology_placement.PlacementUnit,
     tasks: Iterable[entities.Task],
 ) -> list[entities.Task]:
-    """As many tasks as the gang lacks: those of roles below their minimum first, then those of
-    higher priority, then the smallest."""
+    """Return as many tasks as the gang lacks: those of roles below their minimum first, then those
+    of higher priority, then the smallest."""
     size = _size_on(ssn)
     ordered = sorted(tasks, key=lambda task: (-task.priority, size(task)))
     if unit.subjob is None:
@@ -75,13 +75,14 @@ def smallest_needed(
 
 
 def largest_first(ssn: session.Session, tasks: Iterable[entities.Task]) -> list[entities.Task]:
-    """The tasks by the largest part of a node that they request; equal ones keep their order."""
+    """Sort tasks by the largest fraction of a node that they request; equal ones keep their
+    order."""
     size = _size_on(ssn)
     return sorted(tasks, key=lambda task: -size(task))
 
 
 def _size_on(ssn: session.Session) -> Callable[[entities.Task], float]:
-    """Returns a task's largest request of a resource, as a part of the largest node's amount."""
+    """Return a function from a task to its largest request, as a fraction of the largest node."""
     largest = np.maximum(ssn.nodes.allocatable.max(axis=1, initial=0), 1)
     return lambda task: float((task.request / largest).max())
 
@@ -89,7 +90,7 @@ def _size_on(ssn: session.Session) -> Callable[[entities.Task], float]:
 def _is_feasible(
     ssn: session.Session, queue: entities.Queue, task: entities.Task, row: int
 ) -> bool:
-    """The queue's quota and all predicates allow the task on the node as it is now."""
+    """Whether the queue's quota and all predicates allow the task on the node as it is now."""
     finder = ssn.finder
     fits = finder.fits_idle(task)[row] and finder.fits_future(task)[row]
     return bool(fits and finder.filter_result(task).passed[row]) and ssn.allocatable(queue, task)

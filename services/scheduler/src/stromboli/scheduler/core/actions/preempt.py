@@ -2,9 +2,9 @@
 
 First jobs evict tasks of other jobs: all that they need or nothing. Then tasks evict lower-priority
 tasks of their own job. Differences from Volcano: nothing is evicted on a node while another node
-has room; nominations inside a job need a gang that can start; limited candidates are searched in
-the order of names, not from a random start. Gangs with a topology constraint are left to
-``gangpreempt``, since room that is made node by node may be in any domain.
+has room; nominations within a job require that the gang can start; if the number of nodes to search
+is limited, they are taken by name, not from a random start. Gangs with a topology constraint are
+left to ``gangpreempt``, since room that is made node by node may be in any domain.
 """
 
 import functools
@@ -89,7 +89,8 @@ VictimJobs = Callable[[], frozenset[str]]
 
 
 class _Attempt:
-    """Searches room for one task after another, and caches failures until the session changes."""
+    """Searches for room for one task after another, and caches failures until the session
+    changes."""
 
     def __init__(self, ssn: session.Session, arguments: Arguments) -> None:
         self._session = ssn
@@ -154,7 +155,8 @@ class _Attempt:
         ssn = self._session
         if not helps.any() or ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
             return None
-        # What is served last is evicted first. Pods that request nothing free no quota.
+        # Victims of the job that is served last come first. Pods that request nothing free no
+        # quota.
         ordered = sorted((ssn.jobs[key] for key in jobs), key=ssn.job_key(), reverse=True)
 
         def groups() -> Iterator[list[entities.Task]]:
@@ -172,9 +174,9 @@ class _Attempt:
         return next((room for room in choices if not self._victim_would_win_back(task, room)), None)
 
     def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
-        """Return the nodes that pass the filters of plugins that take no part in eviction trials.
+        """Return the nodes that pass the global filters of plugins that ignore eviction trials.
 
-        Their verdict on pod affinity stays as if nothing were evicted.
+        These filters, such as pod affinity, judge the nodes as if nothing were evicted.
         """
         ssn = self._session
         mask = np.ones(len(ssn.nodes), np.bool_)

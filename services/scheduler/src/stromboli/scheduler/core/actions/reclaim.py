@@ -83,7 +83,7 @@ def _choices(
     others: frozenset[str],
     victims: eviction_rules.VictimIndex,
 ) -> Iterator[victim_search.NodeRoom]:
-    """Yield the room on each node whose victims make some, in node order."""
+    """Yield the room on each node on which evictions make enough, in node order."""
     if not others:
         return
     helps = victims.helpful_nodes(task, others) & ssn.finder.filter_result(task).resolvable
@@ -103,8 +103,8 @@ def _first(choices: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom 
 def _least_evicted(choices: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
     """Return the room with the smallest victims of the first ``MAX_COMPARED``.
 
-    A queue gives up pods as long as it holds more than it deserves, and the last of them may be of
-    any size. So small victims first leave more for the next tasks.
+    A queue loses pods as long as it holds more than it deserves, and the last of them may be of any
+    size. Evicting small victims first therefore leaves more for the next tasks.
     """
     compared = list(itertools.islice(choices, MAX_COMPARED))
     if not compared:

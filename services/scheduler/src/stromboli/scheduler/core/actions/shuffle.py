@@ -1,4 +1,4 @@
-"""The action ``shuffle``: evicts running tasks that plugins want on other nodes."""
+"""The action ``shuffle``: evicts running tasks that plugins choose to reschedule."""
 
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities

@@ -1,7 +1,7 @@
 """Places a gang with subgroups: each subgroup as a whole or not at all.
 
-Subgroups that the job needs for its ``subGroupPolicy`` come first. A subgroup that finds no room
-gives its nodes back. The gang is bound once it is ready, which includes its policies.
+Subgroups that the job needs for its ``subGroupPolicy`` come first. If a subgroup finds no room, its
+placements are undone. The gang is bound once it is ready, which includes its subgroup policies.
 """
 
 from collections import Counter

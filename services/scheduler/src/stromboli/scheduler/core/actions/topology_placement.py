@@ -1,4 +1,4 @@
-"""Finds a topology domain that takes a gang, or a subgroup of it.
+"""Finds a topology domain that can hold a gang, or one of its subgroups.
 
 Tiers are tried from the lowest up. In a tier, candidates are the domains that could hold what the
 gang lacks, the one with the best plugin score first. The upper bound of what a domain can hold is
@@ -24,7 +24,7 @@ Attempt = Callable[[int, list[entities.Task], statement.Statement], None]
 
 
 class PlacementUnit(NamedTuple):
-    """What is placed together: a job, or a subgroup of it."""
+    """The unit of placement in a domain: a job, or a subgroup of it."""
 
     job: entities.Job
     subjob: entities.SubJob | None = None

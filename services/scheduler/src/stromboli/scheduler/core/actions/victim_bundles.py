@@ -78,8 +78,8 @@ def make_bundles(
 def _starts_in_session(ssn: session.Session, job: entities.Job) -> bool:
     """Return whether this session binds pods of the job.
 
-    These pods cannot be evicted yet; without the evicted rest of the job they would hold their
-    nodes for nothing.
+    These pods cannot be evicted yet. If the rest of the job were evicted, they would occupy their
+    nodes without being able to work.
     """
     binding = job.with_status(entities.Status.BINDING)
     return any(task.key in ssn.decisions.binds for task in binding)

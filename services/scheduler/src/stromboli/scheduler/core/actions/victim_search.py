@@ -50,7 +50,7 @@ class NodeRoom(msgspec.Struct, frozen=True, eq=False):
 
 
 MakeRoom = Callable[[entities.Task], NodeRoom | None]
-"""Finds room by evictions for a task that has none without; None if no eviction helps."""
+"""Finds room for a task by evictions; None if no eviction helps."""
 
 
 class SearchRules(msgspec.Struct, frozen=True, eq=False):
@@ -158,8 +158,8 @@ def conclude(
     rules: SearchRules,
     inseparable: Iterable[Sequence[entities.Task]] = (),
 ) -> None:
-    """Commit what the gang needs of the statement if it can start with it; else discard the
-    statement.
+    """Commit the part of the statement that the gang needs, if the gang can then start; otherwise
+    discard the statement.
 
     ``inseparable``: groups of victims that are spared together or not at all.
     """
@@ -174,7 +174,7 @@ def conclude(
 
 
 def _is_idle_alone(ssn: session.Session, stmt: statement.Statement) -> bool:
-    """Return whether the statement uses idle room alone: no evictions and no terminating pods."""
+    """Return whether the statement uses only idle room: no evictions and no terminating pods."""
     nodes = ssn.nodes
     for each in stmt.operations:
         if each.kind == "evict":
@@ -198,9 +198,9 @@ def room_on(
 
     Returns None if plugins allow too few victims. The session is unchanged afterwards.
 
-    Plugins that spare some candidates, such as ``gang`` a job's minimum, choose without regard to
-    what the task lacks. If their choice is not enough, they are called again with only the
-    candidates that hold a missing resource, those with the most of it first.
+    Plugins that spare some candidates (``gang`` spares a job's minimum) ignore which resources the
+    task lacks. If their choice is not enough, they are called again with only the candidates that
+    hold a missing resource, those with the most of it first.
     """
     allowed = ssn.evictable(ssn.job_of(task), candidates)
     room = _room_of(ssn, task, node, allowed, choose)
@@ -416,7 +416,7 @@ def _sufficient_victims(
 def _minimal_victims(
     ssn: session.Session, task: entities.Task, node: str, evicted: list[entities.Task]
 ) -> list[entities.Task]:
-    """Return the victims without those that are not needed. The last one is always needed."""
+    """Return only the victims that are needed. The last one always is."""
     needed = list(evicted)
     # Victims of one class and job on other nodes are interchangeable.
     kept: set[tuple[str, entities.TaskClass]] = set()

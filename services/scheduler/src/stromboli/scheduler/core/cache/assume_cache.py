@@ -1,6 +1,6 @@
 """The assume cache: decisions that are published and not confirmed, and the room they hold.
 
-``assumption_states`` has the theory: the states of an assumption, its events and the rules. This
+``assumption_states`` defines the states of an assumption, its events and the rules. This
 module finds the assumptions that a record is about and applies the event; every lookup is by key,
 and a decision of n tasks costs O(n) in all, whatever else is in flight.
 
@@ -234,7 +234,8 @@ class AssumeCache:
     @property
     def unanswered(self) -> int:
         """Number of pods that the controller has not bound or evicted yet. Pods that wait for
-        volumes or for the end of a notice do not count: they cost it nothing. O(1)."""
+        volumes or for the end of an eviction notice do not count, since the controller has no work
+        for them. O(1)."""
         return len(self._costly)
 
     @property
@@ -361,7 +362,7 @@ class AssumeCache:
                 heapq.heappush(self._unanswered_offsets, (decision.offset, decision.id))
 
     def _drop_lost(self) -> None:
-        """Forget closed decisions whose outcome is lost: the controller has passed them."""
+        """Drop closed decisions whose outcome is lost: the controller has answered later ones."""
         offsets = self._unanswered_offsets
         while offsets and offsets[0][0] < self._outcomes.answered_below:
             offset, id_ = heapq.heappop(offsets)

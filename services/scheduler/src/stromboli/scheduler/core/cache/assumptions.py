@@ -39,7 +39,7 @@ class TaskIdentity(msgspec.Struct, frozen=True):
 class Assumption(msgspec.Struct, eq=False):
     """What one decision assumes about one task or PodGroup.
 
-    ``key``: of the pod or PodGroup. ``uid``: of it; empty for a planned pod. ``is_absent``:
+    ``key``, ``uid``: of the pod or PodGroup; a planned pod has no uid yet. ``is_absent``:
     no snapshot of the pod or PodGroup has been read. ``created_version``: resourceVersion of the
     pod that was created for a planned bind, once that is answered.
     """
@@ -97,11 +97,11 @@ class Assumption(msgspec.Struct, eq=False):
 
 
 class Decision(msgspec.Struct, eq=False):
-    """A statement in its newest publication, and its open assumptions.
+    """The newest publication of a statement, and its open assumptions.
 
     ``offset``: of that publication. ``is_answered``: its outcome has been read.
-    ``enqueued_version``: a version of the PodGroup that is past its queue's entry, once answered.
-    ``awaits_volumes``: its binds wait for volumes, which takes minutes.
+    ``enqueued_version``: resourceVersion of the PodGroup after its admission to the queue, once
+    answered. ``awaits_volumes``: its binds wait for volumes, which takes minutes.
     """
 
     id: str
@@ -114,7 +114,7 @@ class Decision(msgspec.Struct, eq=False):
 
     @property
     def longest_notice_s(self) -> float:
-        """The longest notice that it gives to a pod, in seconds; its execution takes that long."""
+        """The longest eviction notice of its pods in seconds; its execution takes that long."""
         return max((each.notice_s for each in self.statement.evictions), default=0.0)
 
     def remaining(self) -> scheduling.StatementDecided:

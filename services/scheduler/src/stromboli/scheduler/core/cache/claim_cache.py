@@ -23,7 +23,7 @@ ASSUMED_OBJECTS: Mapping[kinds.Kind[Any], str] = {
     kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
     kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
 }
-"""Kind -> how the assume cache calls an object of this kind."""
+"""Kind -> the name of objects of this kind in the assume cache."""
 
 
 class ClaimCache:

@@ -11,8 +11,8 @@ takes no pods. A gang is frozen if its PodGroup, a member, its queue or its prio
 read.
 
 ``session_cause`` is the id of the first record since the last session that a session can act on. It
-is not part of the cache. Changes of status fields that decide nothing (conditions, counts), and
-gangs that still lack pods, trigger no session (see ``triggers``).
+is not part of the cache. Changes of status fields that no decision depends on (conditions, counts),
+and gangs that still lack pods, trigger no session (see ``triggers``).
 """
 
 import functools
@@ -117,7 +117,7 @@ class ClusterCache:
                 self._observe_hardware(record, None)
                 self._apply_plan(record, None)
                 if record.topic == topics.DECISIONS:
-                    reason = f"the log cannot be read: a decision of ours: {error.reason}"
+                    reason = f"a decision in the log cannot be decoded: {error.reason}"
                     self.world.freeze(record.key, reason)
                     self._update_waiting(record.key)
                 return error.reason
@@ -150,7 +150,7 @@ class ClusterCache:
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
         """Assume a decision of this scheduler. Its record changes nothing when it is read back.
 
-        This triggers no session: the one that decided it has considered everything.
+        This triggers no session: the session that made the decision has considered its effects.
         """
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
@@ -172,7 +172,8 @@ class ClusterCache:
         self.session_cause = self.session_cause or cause
 
     def finish_session(self, *, is_throttled: bool) -> None:
-        """A session has considered everything. Call it only while all topics are caught up.
+        """Note that a session has considered all changes. Call it only while all topics are caught
+        up.
 
         ``is_throttled``: the in-flight limit kept the session from deciding more, so that the next
         outcome triggers a session.
@@ -355,7 +356,7 @@ class ClusterCache:
             case kinds.HYPER_NODES if triggers.hyper_node_fingerprint(
                 change.before
             ) == triggers.hyper_node_fingerprint(change.after):
-                pass  # only the status changed, which decides nothing
+                pass  # only the status changed, on which no decision depends
             case (
                 kinds.HYPER_NODES
                 | kinds.NUMA_TOPOLOGIES
@@ -388,7 +389,7 @@ class ClusterCache:
             self._request_session()
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
-        """Apply the change to the cluster model and return the model's answer."""
+        """Apply the change to the cluster model; return what the model's method returns."""
         after: Any = self.quarantine.state(change.kind, change.key)
         self._request_session_if_waiting()
         if after is None:

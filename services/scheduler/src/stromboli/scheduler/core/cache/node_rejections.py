@@ -50,13 +50,13 @@ class Cooldown(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def wait(self) -> timedelta:
-        """How long it is closed."""
+        """Length of the cool-down."""
         doublings = min(self.rejections - 1, _MAX_DOUBLINGS)
         return min(timedelta(seconds=FIRST_WAIT.total_seconds() * 2**doublings), MAX_WAIT)
 
     @property
     def until(self) -> datetime:
-        """When it is open again."""
+        """End of the cool-down."""
         return durations.after(self.at, self.wait)
 
 
@@ -83,7 +83,7 @@ class RejectedPods:
         return before is None
 
     def above(self, version: int) -> Iterator[core.Pod]:
-        """Those in a higher version, by key. O(rejected pods)."""
+        """Rejected pods with a higher resourceVersion than this, by key. O(rejected pods)."""
         for key in sorted(self._found):
             if self._found[key].metadata.version > version:
                 yield self._found[key]
@@ -140,5 +140,5 @@ def _masks(
 def _decode(text: str) -> _Memory:
     try:
         return msgspec.json.decode(text, type=_Memory) if text else _Memory()
-    except msgspec.DecodeError:  # of another version: rejections are counted again
+    except msgspec.DecodeError:  # written by another version: counting starts again
         return _Memory()

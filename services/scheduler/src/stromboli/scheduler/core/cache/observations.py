@@ -48,7 +48,7 @@ def is_terminating(pod: core.Pod) -> bool:
 
 
 def has_entered(group: scheduling.PodGroup) -> bool:
-    """Whether the PodGroup's phase says that it is past its queue's entry."""
+    """Whether the PodGroup's phase shows that its queue has admitted it."""
     return group.status.phase not in ("", "Pending")
 
 
@@ -70,7 +70,7 @@ def _of_pod(
 
 
 def _of_claims(of: snapshot.Snapshot, bind: messages.Bind) -> Iterator[Observation]:
-    """Whether the claims show what is written before the bind."""
+    """Whether the claims show what the controller writes before the bind."""
     for volume in bind.volumes:
         key = f"{bind.namespace}/{volume.claim}"
         yield _of_volume(of, of.state(kinds.PERSISTENT_VOLUME_CLAIMS, key), volume)

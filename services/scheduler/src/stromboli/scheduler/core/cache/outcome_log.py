@@ -1,4 +1,4 @@
-"""Offsets of outcomes: of those that were read before their decision, and those a restart needs.
+"""Outcomes that were read before their decision, and the offsets from which a restart reads.
 
 Outcomes and decisions are two topics, read in any interleaving. An outcome names the offset of the
 publication that it answers, so it is early exactly if the decisions have not been read up to that

@@ -13,9 +13,9 @@ rules limit the time:
    of its own. The decision is executed, republished and answered like any other eviction. The
    gang then waits as a whole, and other gangs can use the room.
 
-A gang that was whole once is never released: what happens when it loses members is decided by the
-job's policies. Nothing is evicted while a bind of the gang is in flight, or while the gang is
-frozen because an object cannot be read. Plugins that protect pods from eviction protect them here.
+A gang that was complete once is never released: the job's policies decide what happens when it
+loses members. Nothing is evicted while a bind of the gang is in flight, or while the gang is frozen
+because an object cannot be read. Plugins that protect pods from eviction protect them here.
 
 Sessions keep partial gangs in their recorded memory, so that a restart and a replay know since when
 each one is partial. Memory and time are O(partial gangs).
@@ -135,5 +135,5 @@ def _is_started(task: entities.Task) -> bool:
 def _decode(text: str) -> dict[str, PartialGang]:
     try:
         return msgspec.json.decode(text, type=dict[str, PartialGang]) if text else {}
-    except msgspec.DecodeError:  # of another version: what is partial now is noted again
+    except msgspec.DecodeError:  # written by another version: partial gangs are noted again
         return {}

@@ -46,7 +46,8 @@ def plans_of(
 
 
 def _has_taken_names(cache: cluster_cache.ClusterCache, plan: plans.PodsPlanned) -> bool:
-    """Whether a pod has the name of a planned one, such as one of an earlier version that ends."""
+    """Whether a pod has the name of a planned one, such as a terminating pod of an earlier
+    version."""
     return any(
         cache.snapshot.state(kinds.PODS, pod.metadata.key) is not None
         or cache.assumed.bind_of(pod.metadata.key) is not None
@@ -77,7 +78,7 @@ def apply_decisions(
 
 
 def place(opened: session.Session, first: session.Session, of: Plans) -> None:
-    """Run the second pass: it keeps the reservations of queues of the first one."""
+    """Run the second pass with the queue reservations of the first one."""
     opened.waiting = [key for key in opened.waiting if key in of]
     opened.keep_reservations(first)
     allocate.run(opened)

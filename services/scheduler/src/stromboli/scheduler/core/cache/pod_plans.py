@@ -1,8 +1,8 @@
 """Plans of jobs: the pods that a gang will have, from ``batch.plans``.
 
 A plan is kept as bytes, because there is one for each queued job, and is decoded when a session
-admits its gang. Withdrawn and replaced plans are kept for a while: open binds of planned pods hold
-their room by them.
+admits its gang. Withdrawn and replaced plans are kept for a while: the room held by open binds of
+planned pods is computed from them.
 """
 
 from collections import OrderedDict

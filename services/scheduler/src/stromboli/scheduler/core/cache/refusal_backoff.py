@@ -6,7 +6,7 @@ the same. Rules:
 
 1. Outcomes that refuse any part of a gang's decision count as one refusal of the gang.
 2. After the first refusal the next session decides again, because the usual cause is a change that
-   the session had not seen. After the n-th one (n > 1) sessions leave the gang alone for
+   the session had not seen. After the n-th one (n > 1) sessions skip the gang for
    ``FIRST_WAIT`` x 2^(n-2), at most ``MAX_WAIT``. The gang holds no room meanwhile, and other gangs
    are decided as if it did not exist.
 3. A gang is forgotten when none of its pods waits, when it starts, or when its PodGroup is gone.
@@ -32,7 +32,7 @@ from stromboli.scheduler.core.model import entities, job_builder
 NAME = "refusal-backoff"
 """Key of the session's memory."""
 FIRST_WAIT = timedelta(seconds=1)
-"""As the back-off of unschedulable pods in Kubernetes' scheduler."""
+"""The initial back-off of unschedulable pods in Kubernetes' scheduler."""
 MAX_WAIT = timedelta(minutes=1)
 """Longest delay of a gang after refusals have ended."""
 MAX_GANGS = 1_000
@@ -61,8 +61,8 @@ class RefusedGang(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BackingOff(msgspec.Struct, frozen=True):
-    """A gang that the session leaves alone. ``text``: the refusal, if the session is the first one
-    to read it."""
+    """A gang that the session skips. ``text``: the refusal, if the session is the first one to read
+    it."""
 
     gang: RefusedGang
     text: str = ""
@@ -111,7 +111,7 @@ def message_of(key: str, backing_off: BackingOff) -> str:
 def _refused_gang(
     opened: session.Session, key: str, before: RefusedGang | None, fresh: Refusal | None
 ) -> RefusedGang | None:
-    """The gang with the refusals of before and the new one; None once it is forgotten."""
+    """The gang with its earlier refusals and the new one; None once it is forgotten."""
     job = opened.world.job(key)
     if job is None:
         return before if ("podgroup", key) in opened.world.problems else None
@@ -130,5 +130,5 @@ def _refused_gang(
 def _decode(text: str) -> dict[str, RefusedGang]:
     try:
         return msgspec.json.decode(text, type=dict[str, RefusedGang]) if text else {}
-    except msgspec.DecodeError:  # of another version: refusals are counted again
+    except msgspec.DecodeError:  # written by another version: counting starts again
         return {}

@@ -1,9 +1,9 @@
-"""Gangs that failed before and that no change since can have helped: unschedulable or unadmitted.
+"""Gangs that failed before and that no later change can have helped: unschedulable or unadmitted.
 
 Sessions skip them. Without this, a full cluster would try all waiting gangs for every new pod.
 
-*Unadmitted* gangs were refused by their queue. In the phase Pending and without pods they matter
-to the action ``enqueue`` alone, which finds the first one of each class that has room
+*Unadmitted* gangs were refused by their queue. In the phase Pending and without pods, only the
+action ``enqueue`` handles them. It finds the first one of each class that has room
 (``unadmitted_jobs``), so the others are skipped until they change. This applies to configurations
 of ``NODE_ONLY_PLUGINS``, with any actions, if all votes on admission depend on queue and minimum
 request alone (``Registry.add_job_enqueueable``).
@@ -24,9 +24,9 @@ This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACT
 
 Changes of queues, priorities and resource columns bring back all gangs of both kinds. So that
 numbers in explanations stay fresh, skipped gangs are tried again in turn once anything has changed
-since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, at a pace at
-which each gang has its turn within ``RETRY_INTERVAL``. All of them in one session would take a
-second for a thousand gangs.
+since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, often enough
+that each gang is retried within ``RETRY_INTERVAL``. All of them in one session would take a second
+for a thousand gangs.
 """
 
 import heapq
@@ -59,15 +59,15 @@ NODE_ONLY_PLUGINS = frozenset(
         "binpack",
     }
 )
-"""Plugins whose answers change only with what rule 3 compares."""
+"""Plugins whose answers change only if the data that rule 3 compares change."""
 NODE_ONLY_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
 RETRY_INTERVAL = timedelta(seconds=10)
 """Age of the numbers in the explanation of a skipped gang at which they are renewed."""
 RETRIED_TOGETHER = 16
 """Skipped gangs that one session tries again: about 20 ms of CPU time with 10,000 nodes."""
 SHORTEST_PAUSE = timedelta(seconds=0.1)
-"""Between two sessions that do so. With more than 1,600 skipped gangs a turn takes longer than
-``RETRY_INTERVAL``.
+"""Minimum time between two sessions that retry skipped gangs. With more than 1,600 skipped gangs, a
+full pass takes longer than ``RETRY_INTERVAL``.
 """
 
 
@@ -102,9 +102,9 @@ BlockingClasses: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
 
 
 class SkippableGangs(msgspec.Struct, frozen=True):
-    """What later sessions may skip; None if they may skip nothing of that kind.
+    """Gangs that later sessions may skip; None if they may skip none of that kind.
 
-    ``unadmitted``: job -> its place in the order of its queue.
+    ``unadmitted``: job -> its position in the order of its queue.
     """
 
     blocking: BlockingClasses | None
@@ -159,9 +159,9 @@ class UnschedulableGangs:
         """Unadmitted job -> number of the session that tried it, the oldest attempt first."""
         self._requests: dict[int, resource_vectors.Vector] = {}
         self._baseline: _NodeRoom | None = None
-        """When the unschedulable gangs were last known to fail."""
+        """Room on nodes when the unschedulable gangs were last known to fail."""
         self._opened: _NodeRoom | None = None
-        """When the last session began."""
+        """Room on nodes when the last session began."""
         self._configured: configuration.Configuration | None = None
         self._epoch = -1
         self._session = self._changed_in = 0
@@ -283,8 +283,8 @@ class UnschedulableGangs:
 
 
 def depends_on_nodes_only(configured: configuration.Configuration) -> bool:
-    """Whether decisions depend on no plugin and no action but those of the rules above, so that
-    time changes none of them."""
+    """Whether only ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS`` are configured, so that the
+    passage of time changes no decision."""
     is_known = _plugins(configured) <= NODE_ONLY_PLUGINS
     return is_known and NODE_ONLY_ACTIONS.issuperset(configured.actions)
 

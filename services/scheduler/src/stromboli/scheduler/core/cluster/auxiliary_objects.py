@@ -60,7 +60,7 @@ class AuxiliaryObjects:
         self.hyper_nodes: dict[str, topology.HyperNode] = {}
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}
-        """Node -> what its agent reports."""
+        """Node -> the hardware report of its agent."""
         self.machines = numa_nodes.HardwareCache()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.unreadable: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
@@ -114,8 +114,8 @@ class AuxiliaryObjects:
         return kept[3]
 
     def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
-        """A plugin's result from an earlier session, computed again if one of its ``parts`` is
-        another object or another number.
+        """A plugin's cached result, computed again if one of its ``parts`` has become another
+        object or another number.
         """
         known = self._remembered.get(name)
         if known is None or not all(
@@ -141,7 +141,7 @@ class AuxiliaryObjects:
         return found + list(self.network(table).complaints) if self.hyper_nodes else found
 
     def merged_with(self, given: cluster_objects.Cluster) -> cluster_objects.Cluster:
-        """A session's cluster with the objects here instead of its own."""
+        """The session's cluster, with its objects replaced by the ones stored here."""
         fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
         return cluster_objects.Cluster(
             now=given.now,

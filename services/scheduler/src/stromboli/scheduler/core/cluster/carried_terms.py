@@ -29,7 +29,7 @@ class CarriedTerms(row_counts.CountsBy[K]):
 
 
 class SessionCarriedTerms(row_counts.SessionCountsBy[K]):
-    """The model's terms with the changes of one session, which never change the model's."""
+    """The model's terms plus the changes of one session, which leave the model unchanged."""
 
     def __init__(self, known: CarriedTerms[K], size: int) -> None:
         super().__init__(known, size)

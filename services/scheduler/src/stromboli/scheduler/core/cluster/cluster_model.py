@@ -1,10 +1,11 @@
 """The model that sessions work on, updated object by object.
 
-An update costs O(what it changes). A session rolls its changes back at its end; its decisions
-return as objects. Invariant: the model equals one built from scratch from the present objects.
+An update costs O(what it changes). A session rolls back its changes when it ends; its decisions
+reach the model again as assumptions and as updated objects. Invariant: the model equals one built
+from scratch from the present objects.
 
-An unreadable object never stops the others. It is left out and reported; a node that may be fuller
-than known takes no tasks, and a job that is not completely known is frozen.
+An unreadable object does not block others. It is left out and reported; a node whose free resources
+are therefore unknown takes no tasks, and a job with an unreadable part is frozen.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,7 +34,7 @@ from stromboli.shared.api import core, scheduling
 
 
 class ClusterModel:
-    """Jobs, queues and nodes, and everything else that decisions depend on.
+    """Jobs, queues, nodes and all other objects that decisions depend on.
 
     ``scheduler_names``: pods of these schedulers are tasks of jobs, None for all pods; other pods
     only take resources. ``jobs``: jobs whose PodGroup is readable and whose queue exists.
@@ -56,11 +57,11 @@ class ClusterModel:
         self.aside: frozenset[str] = frozenset()
         """Unschedulable and unadmitted jobs, which sessions skip."""
         self.unadmitted = unadmitted_jobs.UnadmittedJobs()
-        """Jobs that no session admits before their queue has more room; ``enqueue`` looks at the
-        first ones.
+        """Jobs that no session admits before their queue has more room; ``enqueue`` tries the first
+        one of each class.
         """
         self.renewed: set[str] = set()
-        """Nodes that were updated. The reader clears it."""
+        """Nodes updated since the set was last read; the reader clears it."""
         self.epoch = 0
         """Incremented by changes that may affect any job: queues, priorities, namespaces,
         classes.
@@ -110,8 +111,8 @@ class ClusterModel:
         self.nodes.touched.clear()
 
     def take_pending_jobs(self) -> list[str]:
-        """Settle, and return the keys of jobs that the next session must look at, in order: those
-        that may act or are explained and those that changed, without those ``aside``.
+        """Settle, and return the keys of the jobs that the next session must consider, in order:
+        those that wait or have changed, without those ``aside``.
         """
         self.settle()
         # Only what is not skipped is copied: thousands of skipped jobs may wait.
@@ -170,8 +171,8 @@ class ClusterModel:
     # Pods -----------------------------------------------------------------------------------
 
     def select(self, pod: core.Pod) -> None:
-        """Record the labels by which a pod selects others; pods with such labels get other
-        classes.
+        """Record the labels by which a pod selects others; the classes of pods with these labels
+        are computed again.
         """
         self._classify_again(self._classes.select(pod))
 
@@ -227,7 +228,7 @@ class ClusterModel:
     def put_unreadable_pod(self, key: str, reason: str, node: str, job: str) -> None:
         """Add a pod that cannot be decoded. ``node`` and ``job``: as last known.
 
-        What it takes of the node is unknown, and so is whether the job is complete.
+        Its resources on the node are unknown, and so is whether the job is complete.
         """
         self.remove_pod(key)
         self.unreadable.put_lost(key, unreadable_pods.UnreadablePod(reason, node, job))
@@ -356,7 +357,7 @@ class ClusterModel:
             self.changed.add(key)
 
     def freeze(self, key: str, reason: str) -> None:
-        """Decide nothing about this PodGroup, for a reason; an empty reason ends it."""
+        """Exclude this PodGroup from decisions and record the reason; an empty reason lifts it."""
         if reason:
             self.frozen[key] = reason
         else:
@@ -364,7 +365,7 @@ class ClusterModel:
         self._review(key)
 
     def _review(self, key: str) -> None:
-        """Update whether the job may be decided about."""
+        """Update whether sessions may decide about the job."""
         found = self.job(key)
         if found is None:
             return
@@ -375,7 +376,7 @@ class ClusterModel:
             found.frozen = f"pods cannot be read: {lost}"
         self.changed.add(key)
 
-    # What surrounds them --------------------------------------------------------------------
+    # Namespaces -----------------------------------------------------------------------------
 
     def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """Set the labels of a namespace, None if it is deleted. Returns whether they changed."""
@@ -471,7 +472,7 @@ class ClusterModel:
         there.update((key, here.pop(key)) for key in self._by_queue.get(queue, ()))
         self.changed.update(self._by_queue.get(queue, ()))
 
-    # Inside ---------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------
 
     def _add_columns(self) -> None:
         """Extend every vector by the columns of new resources. O(tasks) for each change."""

@@ -54,4 +54,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured usage; nodes without a measurement are absent."""
     memory: Mapping[str, str] = {}
-    """Plugin -> what it remembered in earlier sessions."""
+    """Plugin -> the state that it stored in earlier sessions."""

@@ -1,11 +1,10 @@
 """Finds the selectors that may select a pod, and the pods that a selector may select, by a label.
 
-Users choose how many different terms their pods carry, and how many classes of pods there are.
-Comparing every term with every class costs seconds of each session at a thousand of each. A
-selector that requires one of some values for a label (``In``, as every ``matchLabels`` does)
-selects only pods with one of these label values. The first such requirement of a selector is its
-*anchor*. Answers are candidates, which the caller compares. A selector without an anchor is a
-candidate for every pod.
+The numbers of different terms and of classes of pods depend on users. With a thousand of each,
+comparing every term with every class would take seconds in each session. A selector that requires
+one of some values for a label (``In``, as every ``matchLabels`` does) selects only pods with one of
+these label values. The first such requirement of a selector is its *anchor*. Answers are
+candidates, which the caller compares. A selector without an anchor is a candidate for every pod.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -106,7 +106,7 @@ class PodAffinityIndex:
         else:
             at = codes
         has = at >= 0
-        # One slot more than domains: -1, a node without a domain, reads the last, which stays 0.
+        # One slot more than domains: index -1 (no domain) reads the last slot, which stays 0.
         sums = np.bincount(at[has], counts[has], size + 1).astype(np.int64)
         result: Counts = sums[codes]
         return result

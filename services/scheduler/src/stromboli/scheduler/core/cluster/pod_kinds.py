@@ -1,4 +1,4 @@
-"""Kinds of pods: the pods that no selector can tell apart."""
+"""Kinds of pods: pods that every selector treats alike."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,8 @@ from stromboli.scheduler.core.model import entities
 
 
 class PodKind(NamedTuple):
-    """Pods that no matcher can tell apart."""
+    """Pods of one task class, all of them being deleted or none: every matcher treats them
+    alike."""
 
     task_class: entities.TaskClass
     alive: bool

@@ -16,7 +16,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 """Pods per node, over all nodes."""
 Rows: TypeAlias = npt.NDArray[np.intp]
 ARRAY_SHARE = 8
-"""An array replaces the dictionary when one of so many nodes has pods: it is smaller from there."""
+"""An array replaces the dictionary when one in 8 nodes has pods: from there on it is smaller."""
 
 K = TypeVar("K")
 
@@ -150,7 +150,7 @@ class CountsBy(Generic[K]):
 
 
 class SessionCountsBy(Generic[K]):
-    """Counts of the cluster model with the changes of one session, which never change the model's.
+    """Counts of the cluster model plus the changes of one session, which leave the model unchanged.
 
     Keys are only added within a session, so their number tells whether there are new ones.
     """

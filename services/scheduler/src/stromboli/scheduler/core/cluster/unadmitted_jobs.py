@@ -1,8 +1,8 @@
 """Jobs that their queue refused to admit, in the order in which it serves them.
 
 Jobs of one queue with the same minimum request form a class: a vote that depends only on both
-refuses all of them or admits the first one. The action ``enqueue`` therefore looks at the first job
-of each class, however many wait behind it.
+refuses all of them or admits the first one. The action ``enqueue`` therefore tries only the first
+job of each class, however many wait behind it.
 """
 
 import bisect
@@ -23,7 +23,7 @@ class AdmissionClass(NamedTuple):
 
 
 class UnadmittedJobs:
-    """Keys of jobs by class. A change costs O(log jobs), and a shift within the class's list."""
+    """Keys of jobs by class. A change costs O(log jobs) plus a shift within the class's list."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[AdmissionClass, list[tuple[SortKey, str]]]] = {}

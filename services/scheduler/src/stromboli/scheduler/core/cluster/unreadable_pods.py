@@ -1,7 +1,7 @@
 """Pods without a task: objects that cannot be decoded (*lost*) and pods with an invalid request.
 
-What such a pod takes of its node is unknown, and so is whether its job is complete. The model
-closes the node and freezes or reports the job.
+The resources that such a pod uses on its node are unknown, and so is whether its job is complete.
+The model closes the node and freezes or reports the job.
 """
 
 import msgspec
@@ -39,7 +39,7 @@ class UnreadablePods:
         self._put(key, job, node)
 
     def remove(self, key: str) -> tuple[str, str]:
-        """Remove a pod, if it is there. Its job and node; empty if there are none."""
+        """Remove a pod, if it is there. Returns its job and node; empty if there are none."""
         job, node = self._at.pop(key, ("", ""))
         self.lost.pop(key, None)
         for groups, name in (

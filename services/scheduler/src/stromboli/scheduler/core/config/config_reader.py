@@ -140,7 +140,9 @@ class _Reader:
         flags = {flag: value for flag, value in plugin.items() if flag in configuration.FLAGS}
         for flag, value in flags.items():
             if not isinstance(value, bool):
-                self._note(f"{place}.{flag}", f"{value!r} is neither true nor false", "write one")
+                self._note(
+                    f"{place}.{flag}", f"{value!r} is neither true nor false", "write true or false"
+                )
         arguments = self._mapping(plugin.get("arguments"), f"{place}.arguments")
         return configuration.PluginOptions(name, flags, arguments)
 
@@ -181,13 +183,15 @@ class _Reader:
             self._note("metrics.interval", str(error), "write a duration such as 30s")
         else:
             if seconds <= 0:
-                self._note("metrics.interval", f"{text} is not a duration", "write such as 30s")
+                self._note(
+                    "metrics.interval", f"{text} is not positive", "write a duration such as 30s"
+                )
         is_insecure = entry.get("tls.insecureSkipVerify", False)
         if is_insecure not in (True, False, "true", "false"):
             self._note(
                 "metrics.tls.insecureSkipVerify",
                 f"{is_insecure!r} is neither true nor false",
-                "write one",
+                "write true or false",
             )
         return configuration.Metrics(
             address=address.rstrip("/"),
@@ -195,7 +199,7 @@ class _Reader:
             is_certificate_checked=is_insecure not in (True, "true"),
         )
 
-    # What values may be -----------------------------------------------------------------------
+    # Types of values --------------------------------------------------------------------------
 
     def _known(self, given: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
         for key in given:
@@ -206,7 +210,7 @@ class _Reader:
         if isinstance(given, str) and given:
             return given
         problem = "it is missing" if given in (None, "") else f"{given!r} is not a string"
-        self._note(place, problem, "write a text")
+        self._note(place, problem, "write a string")
         return ""
 
     def _mapping(self, given: Any, place: str) -> Mapping[str, Any]:
@@ -222,7 +226,7 @@ class _Reader:
             return ()
         if isinstance(given, Sequence) and not isinstance(given, str):
             return given
-        self._note(place, f"{given!r} is not a list", "write each item after a dash")
+        self._note(place, f"{given!r} is not a list", "write each item after '- '")
         return ()
 
     def _unknown(self, place: str, name: str, what: str, known: Collection[str]) -> None:

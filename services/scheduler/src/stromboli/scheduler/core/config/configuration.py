@@ -54,7 +54,7 @@ class Arguments:
         self._where = where
 
     def integer(self, name: str, default: int) -> int:
-        """A whole number; a quoted number is a text."""
+        """An integer; a quoted number is a string, and so is not accepted."""
         value = self.values.get(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -68,7 +68,7 @@ class Arguments:
         return self.refuse(name, value, "a number", default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """A boolean, or one of the texts that mean one."""
+        """A boolean, or one of the strings that mean one (``_BOOLEANS``)."""
         value = self.values.get(name, default)
         if isinstance(value, bool):
             return value
@@ -77,12 +77,12 @@ class Arguments:
         return self.refuse(name, value, "true or false", default)
 
     def text(self, name: str, default: str) -> str:
-        """A text."""
+        """A string."""
         value = self.values.get(name, default)
-        return value if isinstance(value, str) else self.refuse(name, value, "a text", default)
+        return value if isinstance(value, str) else self.refuse(name, value, "a string", default)
 
     def mapping(self, name: str) -> Mapping[str, Any]:
-        """Keys and values; empty if absent."""
+        """A mapping; empty if absent."""
         value = self.values.get(name, {})
         if isinstance(value, Mapping):
             return value
@@ -120,7 +120,7 @@ class PluginOptions(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """The Prometheus that measures node usage, queried every ``interval_s`` seconds."""
+    """The Prometheus server for node usage, queried every ``interval_s`` seconds."""
 
     address: str
     interval_s: float = 30.0

@@ -9,8 +9,9 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def after(moment: datetime, span: timedelta) -> datetime:
-    """The time after a duration, limited to the calendar's first and last second: objects may
-    contain any time. A later microsecond is the year 10000 once it is a number of seconds.
+    """``moment + span``, limited to the first and last second that datetime can represent, because
+    objects may contain any time. A time after the last second would round to the year 10000 when it
+    is converted to a float.
     """
     try:
         return max(_FIRST, min(moment + span, _LAST))

@@ -1,23 +1,23 @@
-"""When pending gangs will start: the present cluster, simulated forward with the real scheduler.
+"""Estimates when pending gangs will start: simulates the cluster forward with the real scheduler.
 
 Steps of one draw:
 
-1. All objects are put into a new cache. A pod on a node ends after its remaining run time, other
-   pods of its gang with the same quantile. Pods without a gang never end.
+1. All objects are put into a new cache. A pod on a node ends after its remaining run time; all pods
+   of a gang use the same quantile. Pods without a gang never end.
 2. Sessions run until none is due. A decision is executed when it is made: an admitted gang gets its
    pods, a bound pod runs, an evicted pod is replaced by a pending one.
-3. Time jumps to the next end of a pod, or to a time at which a plugin wants a session. A gang whose
-   pods have all ended is deleted. With ``Options.tolerance`` ends that are close to each other
-   share a session.
+3. Time jumps to the next end of a pod, or to the next time for which a plugin requested a session.
+   A gang whose pods have all ended is deleted. With ``Options.tolerance``, ends that are close
+   together share a session.
 
 A gang has started when its minimum is on nodes. Several draws of run times give the distribution of
 its start. A job's own ``runningEstimate`` replaces the draw, and ``activeDeadlineSeconds`` limits
-it; a task that is late is expected to need as long again as it is late.
+it; a task that exceeds its estimate by t is expected to run for another t.
 
-Approximations: no job is submitted after the present; a gang without pods gets the minimum of each
-task, in equal parts of its minimum resources; nothing fails; a gang that lost members to an
-eviction keeps the others; nodes' hardware reports are not used. Cost: O(objects) for each draw, and
-two sessions for each gang that starts.
+Approximations: no job is submitted later; a gang without pods gets the minimum number of pods of
+each task, each with an equal part of its minimum resources; nothing fails; a gang that lost members
+to an eviction keeps the others; nodes' hardware reports are not used. Cost: O(objects) for each
+draw, and two sessions for each gang that starts.
 """
 
 import heapq
@@ -46,7 +46,7 @@ _QUOTA = ("enqueue", "share", "queue-closed")
 
 
 class Draw(Protocol):
-    """A total run time in seconds: (job, seconds that it has run, quantile)."""
+    """Draws a total run time in seconds from a job, the seconds that it has run, and a quantile."""
 
     def __call__(self, job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
         """Return the run time."""
@@ -57,8 +57,8 @@ def _no_pause() -> None:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``only``: the gangs that are forecast; None: all that wait. ``first``: a draw ends after so
-    many starts; None: after all. ``tolerance``: ends within this part of the time since the present
+    """``only``: the gangs to forecast; None: all that wait. ``first``: a draw ends after this many
+    starts; None: after all. ``tolerance``: ends within this fraction of the simulated time so far
     share a session; 0: exact. ``pause`` is called before each step of time, to limit the use of
     CPU. ``scheduler_names``: names of the pods' scheduler. ``members``: PodGroup -> the pods that
     it gets once it is admitted; others get equal parts of their minimum resources.
@@ -91,9 +91,10 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 class DrawnStarts(msgspec.Struct, frozen=True):
     """The result of one draw.
 
-    ``queues``: each gang that waits at present, with its queue. ``reasons``: tier and text of why.
-    ``starts_s``: their starts. ``left``: gang that was blocked at the end -> tier of the reason.
-    ``is_cut``: the draw ended after ``Options.first`` starts, so the others are not known.
+    ``queues``: gang that waits at present -> its queue. ``reasons``: gang -> tier and text of the
+    reason. ``starts_s``: gang -> its start. ``left``: gang that is still blocked at the end -> tier
+    of the reason. ``is_cut``: the draw ended after ``Options.first`` starts, so the others are not
+    known.
     """
 
     queues: dict[str, str]
@@ -127,7 +128,7 @@ def expected_starts(
 
 
 def summarize(key: str, drawn: Sequence[DrawnStarts]) -> ExpectedStart | None:
-    """The expected start of a gang; None if draws that were cut leave it open."""
+    """The expected start of a gang; None if draws that were cut do not determine it."""
     starts = sorted(each.starts_s.get(key, float("inf")) for each in drawn)
     p10, p50, p90 = (_quantile(starts, part) for part in (0.1, 0.5, 0.9))
     tiers = [each.left[key] for each in drawn if key in each.left]
@@ -143,7 +144,7 @@ def summarize(key: str, drawn: Sequence[DrawnStarts]) -> ExpectedStart | None:
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float | None:
-    """The smallest value that this part of the draws does not exceed."""
+    """The smallest value that at least this fraction of the draws does not exceed."""
     at = max(0, -int(-part * len(ordered) // 1) - 1)
     return ordered[at] if ordered[at] < float("inf") else None
 
@@ -212,13 +213,14 @@ class Forecast:
         return first is not None and first <= len(self._starts_s) < len(self._watched)
 
     def _reasons_left(self, *, is_over: bool) -> dict[str, str]:
-        """Gang -> tier. At the horizon a gang behind others is not blocked, and left out."""
+        """Gang -> tier of its reason. At the horizon, gangs that only wait behind others are left
+        out."""
         waiting = self._watched.keys() - self._starts_s.keys()
         tiers = {key: self._scheduler.reason(key)[0] for key in waiting}
         return {key: tier for key, tier in tiers.items() if is_over or tier == "queue-closed"}
 
     def _next_time(self) -> datetime | None:
-        """The next time at which something happens; ends that are close to it are at this time."""
+        """The time of the next event, moved to the last end within the tolerance."""
         end = self._ends[0][0] if self._ends else None
         if end is not None and self._options.tolerance:
             end = durations.after(end, (end - self._begin) * self._options.tolerance)

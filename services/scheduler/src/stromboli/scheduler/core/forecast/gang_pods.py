@@ -1,4 +1,4 @@
-"""Pods of a simulation forward: those that a gang would get, and their states."""
+"""Pods of a forward simulation: those that a gang would get, and their states."""
 
 import msgspec
 
@@ -29,8 +29,8 @@ def member(
     task: str = "",
     members: int = 1,
 ) -> core.Pod:
-    """A pending pod of a gang of which only the minimum resources are known: an equal part of
-    those of all ``members``. Raises ValueError for an invalid quantity."""
+    """A pending pod of a gang of which only the minimum resources are known; it requests an equal
+    part of them, one of ``members``. Raises ValueError for an invalid quantity."""
     parts: dict[str, core.Quantity] = {
         name: _part(name, amount, members)
         for name, amount in requirements.parse_sums(

@@ -1,4 +1,4 @@
-"""The state of a cluster as lists of objects, between the scheduler and its forecast process."""
+"""The state of a cluster as lists of objects, sent from the scheduler to its forecast process."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

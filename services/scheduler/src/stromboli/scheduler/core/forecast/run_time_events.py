@@ -1,9 +1,9 @@
 """Learns run times from ``batch.events``.
 
-A job's tasks that end by themselves give one run time: the mean of their times from Running to the
-end, added when none of the job's tasks runs any more. So a gang of a thousand tasks counts as one
-of a single task. A task that is stopped (evicted, restarted, deleted) would have run longer, and is
-left out. Each event may come twice. Memory: O(jobs that are not deleted, and their running tasks).
+A job's tasks that end by themselves give one run time: the mean time from Running to the end, added
+when none of the job's tasks runs any more. A gang of a thousand tasks thus counts as much as a
+single task. A task that is stopped (evicted, restarted, deleted) would have run longer, and is left
+out. Each event may come twice. Memory: O(jobs that are not deleted, and their running tasks).
 """
 
 from datetime import datetime

@@ -2,13 +2,14 @@
 
 An online estimator: each finished job is added to the groups that it belongs to, from the narrowest
 to the widest: user and name, user, queue and size, queue and size, queue, all. A group keeps the
-newest ``KEPT`` run times. An estimate is drawn from the narrowest group with at least ``ENOUGH`` of
-them, so it follows the group's empirical distribution and assumes no shape.
+newest ``KEPT`` run times. An estimate is drawn from the empirical distribution of the narrowest
+group with at least ``ENOUGH`` of them.
 
 A job that runs already is compared with those that ran longer than it has (the distribution is
-conditional on survival). If a group has too few of these, the next one decides. If no job ran that
-long, the tail is Pareto's with exponent 1: the total is longer than x times what has passed with
-probability 1 / x. A name's digits are left out, so that numbered runs of one program form a group.
+conditional on survival). If a group has too few of these, the next wider one is used. If no job ran
+that long, the tail is a Pareto distribution with exponent 1: the total is longer than x times the
+elapsed time with probability 1 / x. Digits in names are ignored, so that numbered runs of one
+program form a group.
 """
 
 import bisect
@@ -20,9 +21,9 @@ from typing import NamedTuple
 KEPT = 500
 ENOUGH = 5
 MOST_GROUPS = 5000
-"""Users choose names, so groups are bounded: the one that was not added to for longest goes."""
+"""Limit of groups, because users choose names: the least recently updated one is dropped."""
 UNKNOWN_S = 3600.0
-"""Run time of a job without any comparison that does not run yet."""
+"""Estimate for a job that has not started if no group has enough run times."""
 LONGEST_FACTOR = 1000.0
 _DIGITS = re.compile(r"[0-9]+")
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -47,7 +48,7 @@ class _Group:
         self.ordered: list[float] = []
 
     def add(self, run_s: float) -> None:
-        """Add a run time; of too many the oldest one is dropped. O(log n), and a shift."""
+        """Add a run time; beyond ``KEPT`` the oldest one is dropped. O(log n), and a shift."""
         if len(self.newest) == KEPT:
             del self.ordered[bisect.bisect_left(self.ordered, self.newest.popleft())]
         self.newest.append(run_s)
@@ -61,7 +62,7 @@ class RunTimeEstimator:
         self._groups: OrderedDict[tuple[object, ...], _Group] = OrderedDict()
 
     def add(self, job: JobTraits, run_s: float) -> None:
-        """A job like this one has run for so many seconds to its end."""
+        """Add the total run time of a finished job."""
         for group in _groups(job):
             self._groups.setdefault(group, _Group()).add(run_s)
             self._groups.move_to_end(group)

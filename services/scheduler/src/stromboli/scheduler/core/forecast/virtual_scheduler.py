@@ -1,7 +1,7 @@
-"""The scheduler in virtual time: its own cache, folded from records, and its own sessions.
+"""A scheduler in virtual time, with a separate cache, materialized from records, and sessions.
 
 Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
-Decisions are assumed as the service assumes what it has published.
+Decisions are assumed like published decisions in the service.
 """
 
 from datetime import datetime
@@ -22,7 +22,7 @@ _TOPICS: dict[type[meta.Object], topics.Topic] = {
 }
 _CLUSTER = "simulation"
 _NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
-"""Decisions are executed at once, so nothing is in flight that would limit a session."""
+"""Decisions are executed immediately, so no decision in flight limits a session."""
 
 
 class Scheduler:
@@ -61,18 +61,18 @@ class Scheduler:
         return bool(self.cache.session_cause)
 
     def request_session(self) -> None:
-        """Request a session although nothing changed: a time is reached."""
+        """Request a session without a change, because a requested time is reached."""
         self.cache.request_session("time")
 
     def put(self, found: meta.Object, at: datetime) -> None:
-        """The monitor observed the object. Its version is set here."""
+        """Apply an object as if the monitor had observed it. Sets its version."""
         self._versions += 1
         stamped = _with_version(found, str(self._versions))
         topic = _TOPICS[type(found)]
         self._fold(envelope.Draft(topic=topic, key=found.metadata.key, message=stamped, time=at))
 
     def remove(self, found: meta.Object, at: datetime) -> None:
-        """The monitor observed the deletion of the object."""
+        """Apply the deletion of an object as if the monitor had observed it."""
         self._versions += 1
         self._fold(
             envelope.Draft(
@@ -124,7 +124,7 @@ class Scheduler:
         return ("", "") if found is None else (found.tier, found.message)
 
     def total(self) -> dict[str, float]:
-        """What all nodes have, in the units of the session."""
+        """Allocatable resources of all nodes, in the session's units."""
         world = self.cache.world
         amounts = world.nodes.allocatable.sum(axis=1).tolist()
         return dict(zip(world.resources.names, amounts, strict=True))

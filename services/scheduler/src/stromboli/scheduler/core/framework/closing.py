@@ -6,8 +6,8 @@ from stromboli.scheduler.core.model import entities
 def phase(job: entities.Job) -> str:
     """The phase to write, after plugins have closed."""
     if job.is_unschedulable and job.count(entities.Status.RUNNING):
-        # Only a gang that was complete can stop being so: one that is still being placed waits,
-        # whatever terminates.
+        # Only a gang that was complete can become incomplete: one that is still being placed waits,
+        # even if some of its pods terminate.
         if job.phase in ("Running", "Unknown"):
             return "Unknown"
         if job.phase == "Inqueue":

@@ -1,4 +1,4 @@
-"""How the answers of all plugins at an extension point become one (``interfaces.Combine``)."""
+"""Combines the answers of all plugins at an extension point (``interfaces.Combine``)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -74,14 +74,14 @@ class Extensions(interfaces.Registry):
         return [task for task in candidates if all(test(job, task) for test in tests)]
 
     def eviction_notice(self, task: entities.Task) -> timedelta:
-        """How long before its end an evicted task is notified: the longest answer."""
+        """How long before its termination an evicted task is notified: the longest answer."""
         notices = (tell(task) for tell in self.flat(interfaces.EVICTION_NOTICE))
         return max(notices, default=timedelta())
 
     def is_open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int
     ) -> extension_points.Mask:
-        """Of ``size`` nodes those that are available to a task from start to end."""
+        """Those of ``size`` nodes that are available to a task from start to end."""
         mask = np.ones(size, np.bool_)
         for test in self.flat(interfaces.AVAILABILITY):
             mask &= test(start, run_time, rows)
@@ -119,8 +119,8 @@ class Extensions(interfaces.Registry):
         return most
 
     def sort_keys(self, point: interfaces.Point) -> list[extension_points.Key[Any]] | None:
-        """Keys that sort as the plugins' orders do, the first one decides; None if an order has no
-        key.
+        """Sort keys equivalent to the plugins' orders, the most significant one first; None if an
+        order has no key.
         """
         orders = list(self.flat(point))
         keys = [self._keys[compare] for compare in orders if compare in self._keys]
@@ -132,9 +132,7 @@ class Extensions(interfaces.Registry):
         return self._siblings.get(orders[0]) if len(orders) == 1 else None
 
     def lacking(self, job: entities.Job, task: entities.Task) -> int:
-        """How many tasks like this one must at least be placed before the job can be ready; 1 or
-        more.
-        """
+        """The least number of such tasks to place before the job can be ready; at least 1."""
         least = 1
         for missing in self.flat(interfaces.JOB_READY):
             least = max(least, missing(job, task))
@@ -183,8 +181,8 @@ class Extensions(interfaces.Registry):
             note(job)
 
     def job_starving(self, job: entities.Job) -> bool:
-        """Whether all plugins of the first tier with this point let the job evict others; without
-        any, no.
+        """Whether all plugins of the first tier with this point let the job evict others; False
+        without such a plugin.
         """
         for tier in self.functions(interfaces.JOB_STARVING):
             if tier:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 FEW_CANDIDATES = 4
-"""If more than a quarter of all rows changed, all are computed: one long call is cheaper."""
+"""If more than 1 / ``FEW_CANDIDATES`` of all rows changed, all are computed: one long call is
+cheaper."""
 UNREADABLE = "node(s) could not be read"
 MAX_CACHED_BYTES = 2**27
 """Memory limit of the cached answers; beyond it the oldest class is computed again on demand."""
@@ -31,8 +32,8 @@ MIN_CACHED_CLASSES = 64
 
 
 class FilterResult:
-    """The results of the predicates for all nodes, without resources. ``passed``: all checks pass.
-    ``resolvable``: no check rejects finally, so that evicting may help. ``is_alone``: a check
+    """The results of the predicates, without resources, for all nodes. ``passed``: all checks pass.
+    ``resolvable``: no check rejects the node regardless of evictions. ``is_alone``: a check
     depends on tasks of all nodes, so that each placement may change it.
     """
 
@@ -62,8 +63,8 @@ class FilterResult:
         return mask
 
     def refusals(self, asked: extension_points.Mask) -> Iterator[tuple[str, int]]:
-        """Reason -> number of these nodes; for each node all mild reasons up to the first severe
-        one.
+        """Yield each reason with the number of these nodes that it rejects; a node counts for its
+        resolvable reasons up to and including its first unresolvable one.
         """
         undecided = asked & ~self.passed
         for check in self.checks:

@@ -1,4 +1,4 @@
-"""The interface of plugins and actions: the extension points and their contracts.
+"""The interface of plugins and actions: extension points and their contracts.
 
 A **plugin** registers functions at extension points when it is opened (``Registry``). An **action**
 calls the session, which combines the results of all plugins (``extensions``), and changes it
@@ -36,18 +36,18 @@ Tiers: TypeAlias = list[list[Callable[..., Any]]]
 
 
 class Combine(enum.Enum):
-    """How the answers of several plugins become one."""
+    """How the answers of several plugins are combined."""
 
     FIRST_OPINION = "first opinion"
     """The first answer that is not zero (orders), None (objections) or empty decides."""
     ALL = "all agree"
-    """One refusal decides. Without plugins the answer is yes."""
+    """False if any plugin answers False. Without plugins the answer is True."""
     ANY = "any"
-    """One yes decides. Without plugins the result is no."""
+    """True if any plugin answers True. Without plugins the answer is False."""
     ALL_OF_FIRST_TIER = "all of the first tier"
     """All plugins of the first tier that has one at this point agree."""
     VOTE = "vote"
-    """A REJECT decides. Else the first tier with a PERMIT decides. All ABSTAIN: yes."""
+    """A REJECT decides, then the first tier with a PERMIT. If all ABSTAIN, the answer is True."""
     LEAST = "least"
     """The smallest number decides."""
     MOST = "most"
@@ -122,7 +122,7 @@ PREPARATION = _point("preparation", "", Combine.UNION)
 ANNOTATION = _point("annotation", "", Combine.UNION)
 
 
-# What a plugin is -----------------------------------------------------------------------------
+# Plugins --------------------------------------------------------------------------------------
 
 
 class Plugin(Protocol):
@@ -136,7 +136,7 @@ class Plugin(Protocol):
         """Read the session and register functions."""
 
     def close(self, ssn: "session.Session") -> None:
-        """After all actions: write conditions and ``ssn.remember``."""
+        """Called after all actions: write conditions and ``ssn.remember``."""
 
 
 PluginFactory: TypeAlias = Callable[[configuration.PluginOptions], Plugin]
@@ -144,18 +144,18 @@ Action: TypeAlias = "Callable[[session.Session], None]"
 """An action is a module with ``run(ssn)``: it places, nominates and evicts through statements."""
 
 
-# Where plugins register -----------------------------------------------------------------------
+# Registration ---------------------------------------------------------------------------------
 
 
 class Registry:
-    """Where plugins register functions; each one belongs to the plugin that is being opened.
+    """The functions that plugins register, each with the plugin that was opening at the time.
 
     Each method states the function's contract. ``scopes``: of predicates and node orders."""
 
     def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
         self._tiers = tiers
         self._functions: dict[str, list[tuple[int, int, Callable[..., Any]]]] = {}
-        """Point -> tier, place and function, in the order of the tiers."""
+        """Point -> tier, position and function, in the order of the tiers."""
         self._enabled: dict[tuple[str, str], Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
@@ -170,7 +170,8 @@ class Registry:
 
     @contextlib.contextmanager
     def opening(self, tier: int, place: int) -> Iterator[None]:
-        """Functions that are registered meanwhile belong to the plugin at this place."""
+        """Within this context, functions are registered for the plugin at this tier and
+        position."""
         self._opening = (tier, place)
         yield
 
@@ -182,11 +183,11 @@ class Registry:
         *,
         key: extension_points.Key[entities.Job] | None = None,
     ) -> None:
-        """Which job is served first; exactly one of the two forms.
+        """Define which job is served first, by exactly one of the two arguments.
 
-        ``key``: ascending by its values, which compare with each other. It may change within a
-        session only with what the job itself holds. Prefer it: lists are sorted with one call for
-        each job. ``compare``: for an order that no key expresses.
+        ``key``: jobs are sorted in ascending order of its values. Within a session, a job's value
+        may change only when the resources that the job holds change. Prefer it: lists are sorted
+        with one call per job. ``compare``: for an order that no key expresses.
         """
         self._add_order(JOB_ORDER, compare, key)
 
@@ -197,9 +198,10 @@ class Registry:
         key: extension_points.Key[entities.Queue] | None = None,
         siblings: extension_points.Siblings | None = None,
     ) -> None:
-        """Which queue is served first, as for jobs. A ``key`` may change within a session only with
-        what the queue's own jobs hold. With ``compare`` each turn compares all queues; with
-        ``siblings``, whose keys sort a group as ``compare`` does, only the first of each group."""
+        """Define which queue is served first, as for jobs. Within a session, a queue's ``key`` may
+        change only when the resources that its jobs hold change. With ``compare`` each turn
+        compares all queues; with ``siblings``, whose keys sort a group as ``compare`` does, only
+        the first of each group."""
         if compare is not None and siblings is not None:
             self._siblings[compare] = siblings
         self._add_order(QUEUE_ORDER, compare, key)
@@ -210,11 +212,12 @@ class Registry:
         *,
         key: extension_points.Key[entities.Task] | None = None,
     ) -> None:
-        """Which task of a job is placed first; exactly one of the two forms, as for jobs."""
+        """Define which task of a job is placed first, by exactly one of the arguments, as for
+        jobs."""
         self._add_order(TASK_ORDER, compare, key)
 
     def add_subjob_order(self, compare: extension_points.Order[entities.SubJob]) -> None:
-        """Which subgroup of a job is placed first."""
+        """Define which subgroup of a job is placed first."""
         self._add(SUBJOB_ORDER, compare)
 
     def add_victim_queue_order(self, compare: extension_points.VictimOrder) -> None:
@@ -228,7 +231,7 @@ class Registry:
     # Filter and score ---------------------------------------------------------------------------
 
     def add_pre_predicate(self, test: extension_points.PrePredicate) -> None:
-        """Why tasks of this class fit on no node, or None. Asked before any predicate."""
+        """Why tasks of this class fit on no node, or None. Called before any predicate."""
         self._add(PRE_PREDICATE, test)
 
     def add_predicate(
@@ -236,7 +239,7 @@ class Registry:
         test: extension_points.Predicate,
         scope: extension_points.Scope = extension_points.Scope.LOCAL,
     ) -> None:
-        """Which nodes are feasible for a task's class: checks with a reason each, in one order.
+        """Which nodes are feasible for a task's class: checks in a fixed order, each with a reason.
 
         The result is cached by class, as long as ``scope`` permits. A LOCAL function answers for
         ``view.added`` further equal tasks.
@@ -262,11 +265,12 @@ class Registry:
         self._add(DOMAIN_ORDER, score)
 
     def add_soft_topology(self) -> None:
-        """Gangs with a soft topology request are tried in the lowest tier first."""
+        """Declare that gangs with a soft topology request are tried in the lowest tier first."""
         self._add(SOFT_TOPOLOGY, _always)
 
     def add_class_key(self, tell: extension_points.ClassKey) -> None:
-        """What the plugin's predicates and scores read of a task besides its class."""
+        """The data of a task, besides its class, that the plugin's predicates and scores depend
+        on."""
         self._add(CLASS_KEY, tell)
 
     def add_availability(self, test: extension_points.NodeAvailability) -> None:
@@ -303,7 +307,7 @@ class Registry:
         self._add(UNIFIED_EVICTABLE, choose)
 
     def add_reclaim_limit(self, leave: extension_points.VictimSource) -> None:
-        """Of these victims those that their queues can lose together, whatever tier chose them."""
+        """Those of the victims that their queues can lose together, whichever tier chose them."""
         self._add(RECLAIM_LIMIT, leave)
 
     def add_evictable(self, test: extension_points.Evictable) -> None:
@@ -311,11 +315,11 @@ class Registry:
         self._add(EVICTABLE, test)
 
     def add_eviction_notice(self, tell: extension_points.EvictionNotice) -> None:
-        """How long before its end an evicted task is notified."""
+        """How long before its termination an evicted task is notified."""
         self._add(EVICTION_NOTICE, tell)
 
     def add_victim_tasks(self, choose: extension_points.VictimSource) -> None:
-        """Of all running tasks those that ``shuffle`` moves elsewhere."""
+        """The running tasks that ``shuffle`` evicts."""
         self._add(VICTIM_TASKS, choose)
 
     # Queues and jobs ----------------------------------------------------------------------------
@@ -330,10 +334,9 @@ class Registry:
 
     def add_allocatable(self, count: extension_points.Allocatable) -> None:
         """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may still
-        hold: the same number as by calls after each placement.
+        hold: the same number as with one call after each placement.
 
-        A plugin that only knows yes or no returns 1 or 0; runs of equal tasks are then placed one
-        by one.
+        A plugin that cannot count returns 1 or 0; runs of equal tasks are then placed one by one.
         """
         self._add(ALLOCATABLE, count)
 
@@ -342,7 +345,7 @@ class Registry:
         if the job can be bound now.
 
         With a task, which is placed next: the minimum number of tasks like this one; the session
-        calls again after them. A plugin that cannot count returns 1.
+        calls again after placing them. A plugin that cannot count returns 1.
         """
         self._add(JOB_READY, missing)
 
@@ -371,8 +374,9 @@ class Registry:
     ) -> None:
         """Whether the job may become Inqueue.
 
-        ``by_request``: the vote depends on queue and minimum request alone, and other jobs that
-        enter turn no refusal into a permission. Sessions then skip refused jobs (``enqueue``).
+        ``by_request``: the vote depends only on the queue and the minimum request, and the
+        admission of other jobs never turns a refusal into a permission. Sessions then skip refused
+        jobs (``enqueue``).
         """
         self.admits_by_request = self.admits_by_request and by_request
         self._add(JOB_ENQUEUEABLE, vote)
@@ -412,7 +416,7 @@ class Registry:
             self.deallocate_events.append(deallocate)
 
     def add_preparation(self, prepare: extension_points.Preparation) -> None:
-        """What must be done before a task's bind, such as binding a volume's claim."""
+        """Steps to take before a task is bound, such as binding a volume's claim."""
         self._add(PREPARATION, prepare)
 
     def add_annotation(self, tell: extension_points.Annotation) -> None:
@@ -424,7 +428,7 @@ class Registry:
     def functions(self, point: Point, flag: str | None = None) -> Tiers:
         """The enabled functions of a point, by tier; fixed once all plugins are open.
 
-        ``flag``: those of plugins with another flag than the point's own.
+        ``flag``: the flag that enables them; None for the point's own flag.
         """
         flag = point.flag if flag is None else flag
         kept = self._enabled.get((point.name, flag))
@@ -465,7 +469,7 @@ class Registry:
         elif key is not None:
             derived = ordering.comparing(key)
             self._keys[derived] = key
-            self._note(point, key)  # a failure is attributed to the plugin by its own function
+            self._note(point, key)  # attributes a failure to the plugin by its function
             self._functions.setdefault(point.name, []).append((*self._opening, derived))
 
     def _add_victims(
@@ -483,7 +487,7 @@ class Registry:
         self._registered.append((point.name, self._opening, function))
 
     def _add(self, point: Point, function: Callable[..., Any]) -> None:
-        # A session registers some fifty functions, so this makes no further calls.
+        # A session registers about fifty functions, so this makes no further calls.
         self._registered.append((point.name, self._opening, function))
         self._functions.setdefault(point.name, []).append((*self._opening, function))
 

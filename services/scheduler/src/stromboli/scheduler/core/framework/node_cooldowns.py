@@ -1,7 +1,7 @@
 """Nodes that take no tasks of a class for a while, because they rejected such pods.
 
-``cache.node_rejections`` decides which. The check is one of the session itself, beside those of
-plugins, and holds for every action.
+``cache.node_rejections`` selects these nodes. The check is built into the session, in addition to
+those of plugins, and applies to every action.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import msgspec
 from stromboli.scheduler.core.model import entities, requirements
 from stromboli.scheduler.core.placement import extension_points
 
-REASON = "node(s) rejected such pods"
+REASON = "node(s) rejected such pods recently"
 
 
 class NodeCooldowns:
@@ -35,7 +35,7 @@ class NodeCooldowns:
 
 
 def class_of(shape: requirements.PodRequirements) -> str:
-    """A digest of what a node compares: requests, selectors and tolerations. Equal pods have the
-    same one in every process."""
+    """A digest of the fields that a kubelet checks: requests, selectors and tolerations. Pods with
+    equal fields have the same digest in every process."""
     content = msgspec.json.encode(sorted(shape.request.items())) + shape.placement
     return hashlib.blake2b(content, digest_size=8).hexdigest()

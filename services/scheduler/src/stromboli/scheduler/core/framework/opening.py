@@ -47,7 +47,7 @@ def open_on_model(
         try:
             opened.open_plugins(find)
         except BaseException:
-            kept.changed.update(opened.waiting)  # the next attempt needs them, too
+            kept.changed.update(opened.waiting)  # the next attempt needs these jobs, too
             raise
     return opened
 

@@ -1,4 +1,4 @@
-"""A priority queue whose order plugins define and may change meanwhile."""
+"""Priority queues whose order plugins define and may change between calls."""
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -39,10 +39,10 @@ class Heap(Generic[T]):
 class Ranking(Generic[T]):
     """Hashable items that are popped and pushed again.
 
-    ``place`` returns the group of an item and its key there. A group is sorted by keys, and only a
-    popped item may change its key. The first items of groups are compared with each other, and all
-    of them may change their order meanwhile. ``pop`` takes O(groups) comparisons and
-    O(log items of the group).
+    ``place`` returns the group of an item and its key in it. A group is sorted by keys, and only a
+    popped item may change its key. The first items of groups are compared with each other, and the
+    order among them may change between calls. ``pop`` takes O(groups) comparisons and O(log items
+    of the group).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Ranking(Generic[T]):
         return self._size
 
     def push(self, item: T) -> None:
-        """Insert an item that was popped; among its equals it has the place that it had first."""
+        """Insert an item that was popped; among equal items it keeps its original position."""
         group, key = self._place(item)
         heapq.heappush(self._groups.setdefault(group, []), (key, self._numbers[item], item))
         self._size += 1
@@ -83,7 +83,7 @@ class Ranking(Generic[T]):
 
 
 def comparing(key: Callable[[T], Any]) -> Callable[[T, T], int]:
-    """The comparison that sorts as the key does."""
+    """The comparison function equivalent to the key."""
 
     def compare(left: T, right: T) -> int:
         first, second = key(left), key(right)

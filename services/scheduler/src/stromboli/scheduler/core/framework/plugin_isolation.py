@@ -5,10 +5,10 @@ because it does not respond, therefore leaves nothing behind; a failure costs a 
 without failures isolation costs nothing.
 
 *Without the plugin* never means *allowed*. A plugin that only orders, scores and observes is left
-out. If a plugin restricts, the job that it was called for is excluded first, so that one odd pod
-does not stop a cluster; the plugin stays. A job on which the plugin fails although it is excluded
-(its opening or closing reads all jobs) is left out of the session (``quarantine``). If it fails on
-more than ``MAX_EXCLUDED_JOBS`` jobs, or on no particular job, it is removed and a
+out. If a plugin restricts, the job that it was called for is excluded first, so that one unusual
+pod does not stop scheduling; the plugin stays. A job on which the plugin fails although it is
+excluded (its opening or closing reads all jobs) is left out of the session (``quarantine``). If it
+fails on more than ``MAX_EXCLUDED_JOBS`` jobs, or on no particular job, it is removed and a
 ``PluginSubstitute`` answers instead:
 
 ====================================  ==================================================
@@ -39,11 +39,11 @@ from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 
 MAX_EXCLUDED_JOBS = 3
-"""Jobs of one plugin that are excluded; with more, the plugin counts as broken and not the jobs."""
+"""Limit of jobs excluded because of one plugin; beyond it, the plugin is removed instead."""
 RETRY_AFTER = timedelta(minutes=1)
 RETRY_HUNG_AFTER = timedelta(minutes=10)
-"""Time before a plugin that did not answer is tried again: a failing try costs a session, a hanging
-one seconds.
+"""Time before a plugin that did not respond is tried again: a failing attempt costs one session, a
+hanging one several seconds.
 """
 _JOB_EXCLUDED = "held back"
 _PLACING = ("predicate", "pre_predicate", "availability", "preparation")
@@ -75,7 +75,7 @@ _RESTRICTING = frozenset(
 
 
 class PluginFailure(msgspec.Struct, frozen=True):
-    """A plugin's failure and how long it counts. ``points``: where it had registered; None if it
+    """A plugin's failure and when it expires. ``points``: where it had registered; None if it
     did not open.
     """
 
@@ -95,7 +95,7 @@ class FailureHistory:
         self._points: dict[str, frozenset[str]] = {}
 
     def learn(self, closed: session.Session) -> None:
-        """Record where plugins registered, for a plugin that later fails to open."""
+        """Record the extension points of each plugin, in case it later fails to open."""
         for name in closed.opened:
             if name not in self._points and name not in self.out:
                 self._points[name] = closed.points_of(name)
@@ -134,11 +134,11 @@ class FailureHistory:
         return self._escalated[failure_cause.plugin] <= MAX_EXCLUDED_JOBS
 
     def failures(self) -> dict[str, str]:
-        """Plugin -> what happened to it, for users."""
+        """Plugin -> a description of its failures, for users."""
         found = {name: f"left out: {failure.reason}" for name, failure in self.out.items()}
         for job, failure in self.held.items():
             before = found.get(failure.plugin)
-            said = f"{job} is held back: {failure.reason}"
+            said = f"{job} is not scheduled: {failure.reason}"
             found[failure.plugin] = f"{before}; {said}" if before else said
         return dict(sorted(found.items()))
 
@@ -186,7 +186,7 @@ def run_isolated(
     plugin_failures: FailureHistory,
     watched: Callable[[Attempt], session.Session] = run_unwatched,
 ) -> session.Session:
-    """A session that ran to its end, after one attempt for each new failure.
+    """Run a session until an attempt succeeds, one attempt after each new failure; return it.
 
     ``open_with`` opens on the same model each time. Errors that belong to no plugin are raised, and
     so are those on an excluded job: the model may be inconsistent then.
@@ -223,8 +223,8 @@ def run_isolated(
 
 
 def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCause | None:
-    """The plugin that raised an error; None if the session itself did, whose state is then unknown.
-    ``ssn``: the session if it had opened.
+    """The plugin that raised an error; None if the session itself did. ``ssn``: the session, if it
+    had opened.
     """
     if isinstance(error, session.PluginFailedError):
         cause = error.__cause__
@@ -232,7 +232,7 @@ def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCaus
         return FailureCause(error.plugin, error.reason, _worked_on(inner), is_asked=False)
     frames = list(_frames(error.__traceback__))
     is_hung = isinstance(error, session.PluginHungError)
-    reason = "it did not answer in time" if is_hung else f"{type(error).__name__}: {error}"
+    reason = "it did not respond in time" if is_hung else f"{type(error).__name__}: {error}"
     if ssn is None:
         name = opening_plugin(frames)
         return FailureCause(name, reason, is_hung=is_hung) if name else None
@@ -339,7 +339,7 @@ class JobExclusion:
         self._jobs = dict(jobs)
 
     def open(self, ssn: session.Session) -> None:
-        """Reject them before and after they become Inqueue."""
+        """Reject the jobs before and after they become Inqueue."""
         ssn.add_job_valid(self._objection)
         ssn.add_job_enqueueable(
             lambda job: (
@@ -348,7 +348,8 @@ class JobExclusion:
         )
         for key, failure in self._jobs.items():
             ssn.complaints.append(
-                f"plugin {failure.plugin} failed on {key}: {failure.reason}: the job is held back"
+                f"plugin {failure.plugin} failed on {key}: {failure.reason}; the job is not "
+                "scheduled"
             )
 
     def close(self, ssn: session.Session) -> None:
@@ -364,14 +365,15 @@ class JobExclusion:
 
 
 class PluginSubstitute:
-    """Answers for a removed plugin, as described in the module."""
+    """Answers instead of a removed plugin, as the module's docstring describes."""
 
     def __init__(self, failure: PluginFailure) -> None:
         self._trouble = failure
         self._text = f"plugin {failure.plugin} failed: {failure.reason}"
 
     def open(self, ssn: session.Session) -> None:
-        """Register at the points of the plugin, or at all restricting ones if they are unknown."""
+        """Register at the plugin's extension points, or at all restricting ones if they are
+        unknown."""
         ssn.failures[self._trouble.plugin] = self._trouble.reason
         ssn.complaints.append(f"{self._text}: the session continues without it")
         answers: dict[str, Callable[[], None]] = {

@@ -60,9 +60,8 @@ class RunTimes:
     def end(self, task: entities.Task) -> datetime | None:
         """When a placed task will end; None if unknown.
 
-        A task that is not reported as running starts now. A task that runs longer than estimated is
-        expected to need as long again as it is late, so that its end is not expected every minute
-        for hours.
+        A task that is not reported as running starts now. A task that exceeds its estimate by t is
+        expected to run for another t, so that the expected end does not move in every session.
         """
         run_time = self.of(task)
         if run_time is None:

@@ -1,4 +1,4 @@
-"""A scheduling session: the model at one moment, the plugins' answers, and the decisions.
+"""A scheduling session: a snapshot of the model, the combined answers of plugins, and decisions.
 
 ``opening`` opens it, actions run one after another, ``close`` lets plugins write their results. The
 decisions are a function of the inputs.
@@ -40,16 +40,16 @@ class PluginFailedError(Exception):
 
 
 class PluginHungError(BaseException):
-    """Raised from outside into a plugin that does not answer. Not an ``Exception``, so that the
-    plugin does not catch it.
+    """Raised by the watchdog in the thread of a plugin that does not respond. Not an ``Exception``,
+    so that the plugin does not catch it.
     """
 
 
 class Eviction(msgspec.Struct, frozen=True):
     """A task to evict, and the action that decided it.
 
-    ``job``: the job that needs the room; empty for none. ``notice``: how long before its end the
-    task is notified.
+    ``job``: the job that needs the room; empty for none. ``notice``: how long before its
+    termination the task is notified.
     """
 
     task: str
@@ -64,7 +64,7 @@ class Decisions(msgspec.Struct):
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
     preparations: dict[str, list[extension_points.Step]] = {}
-    """Task -> what must be done before its bind, such as binding a volume's claim."""
+    """Task -> steps to take before its bind, such as binding a volume's claim."""
     annotations: dict[str, dict[str, str]] = {}
     """Task -> annotations that its pod gets with the bind."""
     admitted: list[str] = []
@@ -74,17 +74,17 @@ class Decisions(msgspec.Struct):
 class Session(extensions.Extensions):
     """The state of one session, which works on the cluster model in place.
 
-    ``jobs``: all jobs, unordered. ``waiting``: keys, in order, of jobs that may act or are
-    explained; loops over jobs use these unless they need all. ``total``: allocatable of all nodes.
-    ``complaints``: problems for the log that stop nothing. ``failures``: plugin -> why a substitute
-    answers for it. ``opened``: plugins by name. ``events``: PodGroup -> texts for users. ``seed``:
-    replaces random numbers. ``decision_limit``: how many binds and evictions may be decided, None
-    for no limit. ``untried``: jobs left for another session because of it. ``resumed``:
-    unadmitted jobs that it does not skip after all. ``outside``: the
-    plugins' calls to other processes. ``timed``: measures parts of the session. ``remember``:
-    plugin -> what it finds in ``cluster.memory`` in the next session. ``wake_at``: when a session
-    may decide differently without any change; None for never. ``can_borrow``: a plugin lends idle
-    room beyond the share of a queue. ``is_borrowing``: it does so now.
+    ``jobs``: all jobs, unordered. ``waiting``: ordered keys of the jobs that wait for a decision or
+    need an explanation; loops over jobs use these unless they need all. ``total``: allocatable of
+    all nodes. ``complaints``: problems to log that do not stop the session. ``failures``: plugin ->
+    why a substitute answers for it. ``opened``: plugins by name. ``events``: PodGroup -> texts for
+    users. ``seed``: replaces random numbers. ``decision_limit``: how many binds and evictions may
+    be decided, None for no limit. ``untried``: jobs left for another session because of this limit.
+    ``resumed``: unadmitted jobs that the session does not skip after all. ``outside``: the plugins'
+    calls to other processes. ``timed``: measures parts of the session. ``remember``: plugin -> what
+    it finds in ``cluster.memory`` in the next session. ``wake_at``: time from which a session may
+    decide differently without any change; None for never. ``can_borrow``: a plugin allows borrowing
+    (``borrowing``). ``is_borrowing``: a gang is borrowing at the moment.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Session(extensions.Extensions):
         self.changes.rollback()
 
     def waiting_jobs(self) -> Iterator[entities.Job]:
-        """Jobs that may act or are explained, in the order of keys."""
+        """Jobs that wait for a decision or need an explanation, in the order of keys."""
         return (self.jobs[key] for key in self.waiting)
 
     def unadmitted_jobs(self) -> Iterator[Iterator[entities.Job]]:
@@ -337,11 +337,11 @@ class Session(extensions.Extensions):
         moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
 
-    # Heads of queues ------------------------------------------------------------------------
+    # Reservations of queues -----------------------------------------------------------------
 
     def job_blocked(self, job: entities.Job) -> None:
         """Notify plugins that the job was tried and cannot start now. If one of them reserves the
-        queue for it, ``held_back`` returns that for all jobs after it.
+        queue for it, ``held_back`` returns the reason for all jobs after it.
         """
         for note in self.flat(interfaces.JOB_BLOCKED):
             why = note(job)
@@ -362,7 +362,7 @@ class Session(extensions.Extensions):
         """Reserve the queues that an earlier session over the same model has reserved."""
         self._blocked.update(first._blocked)
 
-    # Change ---------------------------------------------------------------------------------
+    # Changes --------------------------------------------------------------------------------
 
     def statement(self) -> statement.Statement:
         """A new transaction."""
@@ -418,7 +418,8 @@ class Session(extensions.Extensions):
             handle(tasks)
 
     def allocate(self, task: entities.Task, node: str) -> None:
-        """Place one task finally. Once its job is ready, all its allocated tasks are bound."""
+        """Place one task without a statement. Once its job is ready, all its allocated tasks are
+        bound."""
         self.change(task, entities.Status.ALLOCATED, node)
         self.notify_allocated((task,))
         job = self.jobs[task.job]
@@ -442,7 +443,7 @@ class Session(extensions.Extensions):
                     self.decisions.preparations.setdefault(task.key, []).extend(before)
 
     def decide_eviction(self, task: entities.Task, reason: str, job: str = "") -> None:
-        """Decide to evict the task, for a job if one needs the room."""
+        """Decide to evict the task; ``job``: the job that needs the room, if any."""
         notice = self.eviction_notice(task)
         self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
 

@@ -1,8 +1,8 @@
 """The inputs of a session besides the cache, and their form in the session's record.
 
-With the record and the log up to its offsets the session can be repeated with the same decisions
-(``replay``). Measurements are a table of all nodes; a record contains them only if no earlier
-record does.
+With the record, and the log up to the offsets in it, the session can be repeated with the same
+decisions (``replay``). Measurements are a table of all nodes; a record contains them only if no
+earlier record does.
 """
 
 from collections.abc import Mapping
@@ -52,8 +52,8 @@ def encode_inputs(
     plugin_failures: plugin_isolation.FailureHistory,
     known: datetime | None,
 ) -> dict[str, msgspec.Raw]:
-    """The inputs as a record contains them. ``known``: time of the measurements in an earlier
-    record.
+    """The inputs in the form of the session's record. ``known``: time of the measurements in an
+    earlier record.
     """
     found = {DECISION_LIMIT: _raw(decision_limit)}
     if calls.record:
@@ -98,7 +98,9 @@ class RecordedInputs:
         if found.nodes is not None:
             self._measured = cluster_objects.MeasuredUsage(found.at, found.nodes)
         if self._measured is None or self._measured.at != found.at:
-            raise LookupError(f"the measurements of {found.at} are in an earlier record")
+            raise LookupError(
+                f"the measurements of {found.at} are in an earlier record, which was not read"
+            )
         return self._measured
 
 

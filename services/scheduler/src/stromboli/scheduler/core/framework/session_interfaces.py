@@ -34,16 +34,17 @@ class SessionForPlugins(Protocol):
     jobs: dict[str, entities.Job]
     queues: dict[str, entities.Queue]
     cluster: cluster_objects.Cluster
-    """Other objects, measured usage, and ``memory``: what the session before remembered."""
+    """Other objects, measured usage, and ``memory``: what the previous session stored."""
     outside: "external_calls.ExternalCalls"
-    """The only way to ask another process; answers are recorded."""
+    """The only way to call another process; responses are recorded."""
     complaints: list[str]
-    """Problems for the log, which stop nothing."""
+    """Problems to log that do not stop the session."""
     remember: dict[str, str]
     """Plugin -> what the next session finds in ``cluster.memory``."""
 
     def waiting_jobs(self) -> Iterable[entities.Job]:
-        """Jobs that can act or are explained, in the order of keys. Use it instead of ``jobs``."""
+        """Jobs that wait for a decision or need an explanation, by key. Use it instead of
+        ``jobs``."""
 
     def job_of(self, task: entities.Task) -> entities.Job | None:
         """The task's job; None for a pod without a PodGroup in the session."""
@@ -58,7 +59,7 @@ class SessionForPlugins(Protocol):
         """Start another session at this time."""
 
     def emit_event(self, job: entities.Job, text: str) -> None:
-        """An Event on the PodGroup."""
+        """Add an Event to the PodGroup."""
 
 
 class SessionForActions(SessionForPlugins, Protocol):
@@ -89,10 +90,10 @@ class SessionForActions(SessionForPlugins, Protocol):
         """Victims, the first one to be evicted at the beginning."""
 
     def admit(self, job: entities.Job) -> None:
-        """The job becomes Inqueue."""
+        """Make the job Inqueue."""
 
     def job_blocked(self, job: entities.Job) -> None:
-        """The job was tried and cannot start now."""
+        """Notify plugins that the job was tried and cannot start now."""
 
     def held_back(self, job: entities.Job) -> str:
         """Why the job must wait for another one of its queue; empty if it need not."""

@@ -55,8 +55,8 @@ class Statement:
         self._session.notify_deallocated((task,))
 
     def commit(self) -> None:
-        """Make all changes decisions of the session. Evictions are for the job that is
-        nominated.
+        """Turn all changes into decisions of the session. Evictions are attributed to the nominated
+        job.
         """
         served = next(
             (each.tasks[0].job for each in self.operations if each.kind == "pipeline"), ""
@@ -72,7 +72,7 @@ class Statement:
         self.operations.clear()
 
     def discard(self) -> None:
-        """Undo all changes; tasks keep the place where they were tried."""
+        """Undo all changes; tasks keep the name of the node where they were tried."""
         for operation in reversed(self.operations):
             tasks = operation.tasks
             for task in tasks:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 HARD, SOFT = "hard", "soft"
-TOO_FAR = "node(s) are too far from the gang's other pods on the network"
-NOWHERE = "node(s) are in no network domain of a tier the gang allows"
-OUTSIDE = "node(s) are outside of the network domain that was tried"
+TOO_FAR = "node(s) are outside the network topology tier that the gang may span"
+NOWHERE = "node(s) are in no topology domain of a tier that the gang allows"
+OUTSIDE = "node(s) are outside the topology domain that was tried"
 _PLACED = entities.ALLOCATED | {entities.Status.PIPELINED, entities.Status.UNKNOWN}
 _NO_DOMAIN = -1
 
@@ -57,8 +57,8 @@ def parse_request(
 
 
 class TopologyConstraint:
-    """Topology constraints in one session. It follows the placements of a job from the first call
-    for it.
+    """Topology constraints in one session. Placements of a job are tracked from the first call for
+    it.
     """
 
     def __init__(self, ssn: "session.Session") -> None:
@@ -135,7 +135,7 @@ class TopologyConstraint:
             return None, {}, str(error)
         return whole, groups, ""
 
-    # Where ----------------------------------------------------------------------------------
+    # Domains --------------------------------------------------------------------------------
 
     def home(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
         """The lowest domain that contains all placed tasks of the job or subgroup; -1 for none."""
@@ -196,7 +196,7 @@ class TopologyConstraint:
 
     @contextlib.contextmanager
     def confined(self, domain: int) -> Iterator[None]:
-        """Within this context, tasks find only nodes of this domain."""
+        """Within this context, only nodes of this domain are feasible."""
         before, self._confined = self._confined, domain
         try:
             yield
@@ -236,7 +236,8 @@ class TopologyConstraint:
         return extension_points.Check(TOO_FAR, extension_points.Code.UNRESOLVABLE, mask)
 
     def _allowed(self, home: int, highest: int) -> int:
-        """The highest domain around ``home`` up to the tier; -1 if ``home`` is above it already."""
+        """The highest domain that contains ``home`` up to the tier; -1 if ``home`` is above that
+        tier."""
         tiers = self.tree.tiers
         allowed = [each for each in self.tree.upwards(home) if tiers[each] <= highest]
         return allowed[-1] if allowed else _NO_DOMAIN

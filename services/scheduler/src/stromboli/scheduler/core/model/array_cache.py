@@ -1,8 +1,8 @@
 """A cache of arrays over nodes, limited in bytes.
 
-Users choose how many different constraints their pods have; an array over all nodes for each of
-them is more memory than a session may take. Keys are contents, so that equal constraints of many
-classes of pods share one entry.
+Pods can have any number of different constraints, and one array over all nodes per constraint could
+exceed the memory of a session. Keys are contents, so that equal constraints of many classes of pods
+share one entry.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,8 @@ V = TypeVar("V")
 
 
 class ArrayCache(Generic[K, V]):
-    """Answers by key; the least recently used one goes first. ``entry_bytes``: of one answer."""
+    """Answers by key; the least recently used one is evicted first. ``entry_bytes``: size of one
+    answer."""
 
     def __init__(self, entry_bytes: int, max_bytes: int = MAX_BYTES) -> None:
         self._max_entries = max(MIN_ENTRIES, max_bytes // max(1, entry_bytes))
@@ -28,7 +29,7 @@ class ArrayCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The answer for a key, made if it is not cached."""
+        """The answer for a key, computed if it is not cached."""
         if key in self._entries:
             self._entries.move_to_end(key)
             return self._entries[key]

@@ -46,13 +46,13 @@ Port = tuple[str, int, str]
 
 
 class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """What equal tasks have in common; interned and compared by identity.
+    """The fields that equal tasks share; interned and compared by identity.
 
-    Predicates and scores answer once per class and read pods only through these fields; a field
-    that is missing here never splits a class. ``labels``: those by which the affinity or spread of
-    some pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per
-    container. ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has
-    ephemeral volumes, whose claims are made for it.
+    Predicates and scores are computed once per class and read pods only through these fields; other
+    fields of pods never split a class. ``labels``: those by which the affinity or spread of some
+    pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per container.
+    ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has ephemeral volumes,
+    for which claims are created.
     """
 
     number: int
@@ -70,7 +70,7 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
 class Task(msgspec.Struct, eq=False):
     """A pod in a session.
 
-    ``job``: key of the PodGroup, empty for a pod without one. ``node``: where the task is or is
+    ``job``: key of the PodGroup, empty for a pod without one. ``node``: where the task runs or is
     placed, empty for none. ``is_gated``: it has scheduling gates. ``is_best_effort``: it requests
     nothing. ``request``: amounts by column as 64-bit integers; ``request_sum``: the same as
     unbounded integers, for sums. Neither may be changed in place.
@@ -135,7 +135,7 @@ class SubJob(msgspec.Struct, eq=False):
     priority: int = 0
     tasks: dict[str, Task] = {}
     policy: str = ""
-    """The subgroup policy that made it; empty for the whole job and for tasks that match no
+    """The subgroup policy that it belongs to; empty for the whole job and for tasks that match no
     policy.
     """
     hyper_node: str = ""
@@ -185,7 +185,7 @@ class Job(msgspec.Struct, eq=False):
     fit_error: str = ""
     """Why none of its tasks was tried."""
     topology_error: str = ""
-    """Why no topology domain takes the job, if that keeps it pending."""
+    """Why no topology domain can hold the job, if that keeps it pending."""
     is_refused_by_queue: bool = False
     """A task could not be tried because the queue's quota is exhausted."""
     start_estimate_text: str = ""
@@ -199,17 +199,15 @@ class Job(msgspec.Struct, eq=False):
     problems: dict[str, str] = {}
     """Pod -> what is invalid about it. Such a pod is no task."""
     frozen: str = ""
-    """Why nothing is decided about the job and none of its tasks is evicted; empty if it is not
-    frozen.
+    """Why sessions neither schedule the job nor evict its tasks; empty if it is not frozen.
     """
     is_going: bool = False
-    """The PodGroup is being deleted; nothing more is decided about it."""
+    """Whether the PodGroup is being deleted; sessions no longer schedule the job."""
     is_backing_off: bool = False
-    """Set for a session that decides nothing about the job, because its last decisions were
-    refused.
+    """Whether the session skips the job because its last decisions were refused.
     """
     is_unschedulable: bool = False
-    """Set during the session; decides the phase that is written when it closes."""
+    """Set during the session; determines the phase that is written when it closes."""
 
     def __contains__(self, task: Task) -> bool:
         return task.uid in self.tasks
@@ -411,7 +409,7 @@ class Queue(msgspec.Struct, eq=False):
     created: datetime
     object: scheduling.Queue
     limits: tuple[int, Any] = (-1, None)
-    """The model's epoch, and the limits by column that quotas derived then."""
+    """The model's epoch, and the limits by column that quotas derived in that epoch."""
 
     @property
     def uid(self) -> str:

@@ -64,7 +64,7 @@ def build_job(
     priority: int,
     default_queue: str,
 ) -> entities.Job:
-    """Build a job without tasks. Every resource that it names has a column already."""
+    """Build a job without tasks. All resources that it names must have columns."""
     spec, metadata = group.spec, group.metadata
     least = minimum_request(group)
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)

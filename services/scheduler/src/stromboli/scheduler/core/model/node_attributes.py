@@ -17,14 +17,15 @@ Sources: TypeAlias = npt.NDArray[np.intp]
 """New row -> old row, -1 for a new node."""
 
 UNREADABLE = "node(s) could not be read"
-"""Our own reason: the node or a pod on it cannot be decoded, so its free resources are unknown."""
+"""A reason that Kubernetes lacks: the node or a pod on it cannot be decoded, so its free resources
+are unknown."""
 
 
 class NodeAttributes:
     """Labels, taints and readability by row. Changing a row costs O(label keys in use).
 
-    ``placement_version`` changes with everything that decides where pods may run. ``taint_sets``:
-    the distinct sets of taints; ``taints_of``: the index of each row's set.
+    ``placement_version`` changes whenever an attribute changes that affects where pods may run.
+    ``taint_sets``: the distinct sets of taints; ``taints_of``: the index of each row's set.
 
     Sets of taints and label values that no node has any more are dropped. Controllers write
     timestamps and counters into both, so the number of values over a cluster's life is unbounded.
@@ -128,7 +129,7 @@ class NodeAttributes:
         The first call for a key costs O(nodes), later calls O(1).
         """
         if key not in self._label_codes and not any(key in labels for labels in self._labels):
-            return np.full(len(self), -1, np.int32), {}  # not cached: users invent keys
+            return np.full(len(self), -1, np.int32), {}  # not cached: users can name any key
         if key not in self._label_codes:
             self._label_values[key] = {}
             self._label_codes[key] = np.full(len(self), -1, np.int32)

@@ -1,7 +1,7 @@
-"""The nodes as a predicate or score sees them: as they are, or with further equal tasks on them.
+"""The view of nodes for predicates and scores: as they are, or with further equal tasks on them.
 
-To place a run of equal tasks at once, the scheduler evaluates a node with one, two or three more
-tasks on it. A function that reads resources from the view answers this without extra code.
+To place a run of equal tasks at once, the scheduler evaluates a node with 1, 2, 3, ... more tasks
+on it. A function that reads resources from the view supports this without extra code.
 """
 
 from functools import cached_property
@@ -58,7 +58,7 @@ class NodeView:
 
     @cached_property
     def future_idle(self) -> resource_vectors.Table:
-        """What is idle once terminating tasks are gone and nominated ones placed."""
+        """Idle resources once terminating tasks are gone and nominated ones placed."""
         table, rows = self._table, self.rows
         future: resource_vectors.Table = (
             self.idle + table.releasing[:, rows] - table.pipelined[:, rows]

@@ -2,7 +2,7 @@
 
 Tables are ``resources x nodes``. Rows are ordered by node name, so that the first of equal nodes is
 the one with the lowest name. Nodes that are added or removed change rows only in ``settle``; until
-then the caller keeps tasks of a node without a row.
+then the caller stores the tasks of a node that has no row.
 """
 
 from collections import Counter
@@ -23,8 +23,8 @@ from stromboli.scheduler.core.model import (
 from stromboli.shared.api import core, meta
 
 OVERFLOW_WEIGHT = 2**18
-"""From this weight of its tasks on (``PodRequirements.weight``) a node is *crowded*: four times
-what a node can have. A few times as much exceeds 64 bits.
+"""A node is *crowded* from this total weight of its tasks on (``PodRequirements.weight``): four
+times what a node can have. A few times this weight would overflow 64 bits.
 """
 
 
@@ -82,7 +82,7 @@ class Nodes:
 
     @property
     def future_idle(self) -> resource_vectors.Table:
-        """What is idle once terminating tasks are gone and nominated ones placed."""
+        """Idle resources once terminating tasks are gone and nominated ones placed."""
         future: resource_vectors.Table = self.idle + self.releasing - self.pipelined
         return future
 
@@ -253,7 +253,7 @@ class Nodes:
         return RowOrder(sources, tuple(coming))
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
-        """Follow a change of the resource columns. O(nodes x resources)."""
+        """Rearrange the tables after a change of the resource columns. O(nodes x resources)."""
         for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
             moved = resource_vectors.moved(getattr(self, table), sources, axis=0)
             setattr(self, table, moved)

@@ -54,7 +54,7 @@ class Matcher(NamedTuple):
 
 
 class Term(NamedTuple):
-    """Selected pods, and the topology key whose equal values make nodes one domain."""
+    """The pods to match, and a topology key: nodes with equal values of it form one domain."""
 
     topology_key: str
     pods: Matcher

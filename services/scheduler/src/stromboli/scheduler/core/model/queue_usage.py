@@ -25,25 +25,25 @@ class UsageTotals:
 
     @property
     def allocated(self) -> resource_vectors.Sum:
-        """What tasks hold."""
+        """Resources that tasks hold."""
         row: resource_vectors.Sum = self.table[0]
         return row
 
     @property
     def request(self) -> resource_vectors.Sum:
-        """What tasks hold and what pending tasks request."""
+        """Resources that tasks hold or that pending tasks request."""
         row: resource_vectors.Sum = self.table[1]
         return row
 
     @property
     def elastic(self) -> resource_vectors.Sum:
-        """What jobs hold beyond their minimum resources."""
+        """Resources that jobs hold beyond their minimum resources."""
         row: resource_vectors.Sum = self.table[2]
         return row
 
     @property
     def inqueue(self) -> resource_vectors.Sum:
-        """What Inqueue jobs still lack of their minimum resources."""
+        """Resources that Inqueue jobs still lack for their minimum resources."""
         row: resource_vectors.Sum = self.table[3]
         return row
 
@@ -77,7 +77,7 @@ class QueueUsage:
                 del self.queues[queue]
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
-        """Follow a change of the resource columns. O(jobs x resources)."""
+        """Rearrange the sums after a change of the resource columns. O(jobs x resources)."""
         self._width = len(sources)
         for found in self.queues.values():
             found.table = resource_vectors.moved(found.table, sources)

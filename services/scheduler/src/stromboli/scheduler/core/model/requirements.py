@@ -2,7 +2,7 @@
 
 Equal pods share one ``PodRequirements``, so that a session evaluates it once for all of them. The
 request follows Kubernetes: containers and sidecars are summed; other init containers run before
-them and count by their maximum; overhead is added; every pod takes one of ``pods``.
+them, so their maximum counts; overhead is added; every pod uses one unit of the resource ``pods``.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ AMOUNT_LIMIT = 2**56
 64 bits (72 PB of memory).
 """
 STEP = 2**40
-"""A million times an amount below one step fits 64 bits."""
+"""The unit of weights: a million amounts below one step fit 64 bits."""
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 DEFAULT_SCORING_REQUEST: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
-"""What scoring assumes for a container that requests nothing, as in Kubernetes."""
+"""The request that scoring assumes for a container without one, as in Kubernetes."""
 MAX_CACHED_SPECS = 4096
 """Limit of specs with cached requirements. When it is reached, the cache is cleared."""
 
@@ -59,7 +59,7 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether the pod requests nothing but its place among ``pods``."""
+        """Whether the pod requests no resource besides ``pods``."""
         return not any(value for name, value in self.request.items() if name != "pods")
 
 
@@ -130,8 +130,7 @@ def _digest(content: object) -> bytes:
 
 
 def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) -> units.Amounts:
-    """What the pod takes of a node. ``unasked``: defaults for names that a container does not
-    request.
+    """The pod's request. ``unasked``: defaults for resources that a container does not request.
 
     Raises ValueError that names the container and the invalid quantity.
     """

@@ -1,8 +1,8 @@
 """The resources of a cluster and the column of each in vectors and tables.
 
 A resource has a column while a node or a queue *offers* it or a pod or PodGroup *requests* it. Any
-user can invent resource names, and each column costs one number per node in several tables.
-Therefore:
+user can request arbitrary resource names, and each column costs one number per node in several
+tables. Therefore:
 
 1. Names that are requested and not offered are limited to ``MAX_NAMES``. An object with names
    beyond the limit is refused.
@@ -26,7 +26,7 @@ PERMANENT = ("cpu", "memory", "pods")
 MAX_NAMES = 128
 """Names that are requested and not offered, at most."""
 MAX_INTERNED = 4096
-"""Sets of names that are shared between the objects that use them; beyond, sharing starts again."""
+"""Limit of name sets shared between objects. When it is reached, the shared sets are dropped."""
 MAX_RETRIED = 1000
 """Refused objects that one ``take_retriable`` examines."""
 
@@ -94,7 +94,8 @@ class Resources:
         if len(self._only_requested) + len(new) > MAX_NAMES:
             self._refused[owner] = named
             raise TooManyNamesError(
-                f"{min(new)[:80]}: no node has it, and {MAX_NAMES} such names are requested already"
+                f"{min(new)[:80]}: no node or queue has this resource, and {MAX_NAMES} such names "
+                "are requested already"
             )
         self._requests[owner] = named
         self._requested.update(named)

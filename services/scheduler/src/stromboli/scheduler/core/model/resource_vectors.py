@@ -1,8 +1,9 @@
-"""Amounts by resource column, as vectors and tables.
+"""Amounts of resources as vectors and tables, indexed by resource column.
 
 Amounts are exact integers in the units of ``stromboli.shared.formats.units``. Columns are fixed
-while a session is open. ``<=`` on integers equals Volcano's comparison with its epsilon of 0.1,
-``<`` the one without. The caller decides whether an absent name counts as zero or as ``INFINITE``.
+while a session is open. ``<=`` on integers equals Volcano's comparison with an epsilon of 0.1, and
+``<`` equals its comparison without one. The caller decides whether an absent name counts as zero or
+as ``INFINITE``.
 
 The request of one pod and the capacity of one node fit 64 bits (``AMOUNT_LIMIT``). Sums over many
 of them may not; a ``Sum`` therefore has Python integers.
@@ -82,7 +83,7 @@ def bounded(values: Vector | Sum) -> Vector:
 def moved(values: npt.NDArray, sources: resource_columns.Sources, axis: int = -1) -> npt.NDArray:  # type: ignore[type-arg]  # vectors, sums and tables alike
     """The amounts after a change of the columns along ``axis``; zero for new columns.
 
-    New columns of sums get Python's zero: NumPy's would make later sums wrap around.
+    New columns of sums get Python's zero: with NumPy's zero, later sums could overflow.
     """
     found = np.take(values, sources, axis=axis)
     np.moveaxis(found, axis, 0)[sources < 0] = 0

@@ -1,8 +1,8 @@
-"""Subgroups of a gang: which task belongs to which, and how many must be complete.
+"""Subgroups of a gang: assigns tasks to subgroups and counts complete ones.
 
-Subgroup policies divide a gang. A pod belongs to the first policy that selects it, in the subgroup
-of its values of the policy's labels. Pods that match no policy form one subgroup with a minimum of
-1. A gang without policies has one subgroup with the gang's minimum.
+Subgroup policies divide a gang. A pod belongs to the first policy that selects it; pods with equal
+values of the policy's labels form a subgroup. Pods that match no policy form one subgroup whose
+minimum is 1. A gang without policies has one subgroup with the gang's minimum.
 """
 
 from collections import Counter

@@ -1,12 +1,12 @@
-"""Task classes: pods that predicates and scores cannot tell apart share one class.
+"""Task classes: pods that are equal for predicates and scores share one class.
 
-The key of a class is what ``entities.TaskClass`` shows to plugins, in canonical form: maps by key;
+The key of a class consists of the fields of ``entities.TaskClass`` in canonical form: maps by key;
 images, ports and claims sorted. A field that no plugin reads never splits a class. This matters
 because the API server gives each pod a token volume with a random name; with one class per pod, a
 gang of thousands would lose all cached answers.
 
 A label is part of a class only while the affinity or spread of some pod selects by it. Otherwise
-the index label of a job's pods would make each pod a class of its own.
+the index label of a job's pods would put each pod into a separate class.
 
 A class lives as long as it is referenced, for example by a task. The number of classes is therefore
 bounded by the number of pods, and equal pods always share a class.
@@ -65,7 +65,7 @@ class TaskClassIndex:
         return new
 
     def deselect(self, pod: str) -> None:
-        """Forget the label keys by which the pod selects others."""
+        """Drop the label keys by which the pod selects others."""
         self._label_keys.subtract(self._selecting.pop(pod, ()))
 
     def take_unused_labels(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Topology domains of the network over the rows of a session's nodes.
 
 Domains are numbered in preorder: the descendants of a domain have the numbers from its own up to
-its ``end``. The lowest common domain of several ones follows from the lowest and the highest of
+its ``end``. The lowest common domain of several domains is computed from the lowest and highest of
 their numbers.
 """
 
@@ -18,7 +18,7 @@ ROOT = network_topology.ROOT
 ROOT_INDEX = network_topology.ROOT_INDEX
 
 TIER_LIMIT = 2**61
-"""Higher tiers count as this one, so that the difference of two tiers fits 64 bits."""
+"""Higher tiers are clamped to this one, so that the difference of two tiers fits 64 bits."""
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]

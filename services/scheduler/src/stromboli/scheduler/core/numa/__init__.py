@@ -1,1 +1,1 @@
-"""Hardware of a node: CPUs, devices and memory by NUMA node, and how the kubelet assigns them."""
+"""Hardware of nodes: CPUs, devices and memory by NUMA node, and how kubelets assign them."""

@@ -25,7 +25,7 @@ MAX_CACHED_ANSWERS = 10_000
 
 
 class ContainerRequest(NamedTuple):
-    """What a container gets exclusively: whole CPUs, devices by resource, bytes of memory.
+    """The exclusive resources of a container: whole CPUs, devices by resource, bytes of memory.
     Resources that the kubelet does not assign by NUMA node do not count.
     """
 
@@ -38,8 +38,9 @@ class ContainerRequest(NamedTuple):
 
 
 class PodRequest(NamedTuple):
-    """The exclusive request of a pod. ``containers``: in order. ``before``: init containers, each
-    of which may use what the others leave. ``as_one``: the kubelet aligns the pod as a whole.
+    """The exclusive request of a pod. ``containers``: in order. ``before``: init containers, which
+    run one after another on the same free hardware. ``as_one``: the kubelet aligns the pod as a
+    whole.
     """
 
     containers: tuple[ContainerRequest, ...]
@@ -55,7 +56,7 @@ class Hint(NamedTuple):
 
 
 class PodShares(NamedTuple):
-    """What each container gets, in order."""
+    """The shares of the containers, in order."""
 
     of_containers: tuple[Share, ...]
 
@@ -132,7 +133,7 @@ def align_container(
 
 def merge_hints(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
     """The best combination of one hint per resource. A resource without a hint makes it not
-    preferred. All NUMA nodes, preferred, if no resource has an opinion.
+    preferred. All NUMA nodes, preferred, if ``lists`` is empty.
     """
     if not lists:
         return Hint(every, is_preferred=True)
@@ -152,7 +153,8 @@ def merge_hints(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
     aim = max(widths, default=len(every))
 
     def order(mask: Cells) -> tuple[bool, int, int]:
-        """As many NUMA nodes as the largest request needs first, then fewer, then more."""
+        """Sort key: sets with as many NUMA nodes as the largest request needs first, then smaller
+        ones, then larger ones."""
         return len(mask) > aim, abs(len(mask) - aim), _rank(mask)[1]
 
     return Hint(min(masks - {()} or {every}, key=order), is_preferred=False)
@@ -217,11 +219,11 @@ def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: i
 def _share(
     hardware: Hardware, room: AvailableHardware, need: ContainerRequest, numa_nodes: Cells
 ) -> Share | None:
-    """What the container gets, from these NUMA nodes first; None if devices are missing. With too
-    few CPUs it gets none, as with a kubelet policy that admits it nevertheless.
+    """The container's share, taken from these NUMA nodes first; None if devices are missing. With
+    too few CPUs it has none, as under a kubelet policy that admits the container nevertheless.
     """
     devices: dict[str, tuple[int, ...]] = {}
-    # Pools to which others should be near come first.
+    # Pools that other devices should be close to come first.
     for resource, count in sorted(need.devices, key=lambda it: _depends(hardware, it[0])):
         pool = hardware.pools.get(resource)
         if pool is None or not count:

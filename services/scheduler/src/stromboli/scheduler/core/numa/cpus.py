@@ -1,7 +1,7 @@
-"""CPU sets, and taking CPUs so that caches and memory are shared.
+"""Chooses CPUs of a node so that a container's CPUs share caches and memory.
 
 The choice follows the kubelet, not Volcano, which compares core numbers of different sockets and
-takes partly used sockets and cores for free ones. A core is identified by socket and number; only a
+treats partly used sockets and cores as free. A core is identified by socket and number; only a
 completely available core counts as free; all orders are lexicographic, so that equal sets give
 equal choices.
 """

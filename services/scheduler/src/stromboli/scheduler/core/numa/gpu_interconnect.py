@@ -1,4 +1,4 @@
-"""Which GPUs of a node to take together, by their interconnect.
+"""Chooses the GPUs of a node that have the best interconnect with each other.
 
 A pair of GPUs scores by its connection (60 on one board, down to 10 across sockets) plus 100 for
 each NVLink. The best set of n has the highest sum over its pairs. Ties are broken by the highest
@@ -26,7 +26,7 @@ LINK_SCORES: Mapping[str, int] = {
 NVLINK = 100
 """Score of each NVLink between two GPUs."""
 MAX_EXACT_GPUS = 16
-"""There are 12,870 sets of 8 among 16: a few milliseconds."""
+"""Limit of the exact search: the 12,870 sets of 8 GPUs among 16 take a few milliseconds."""
 
 Scores = npt.NDArray[np.int64]
 """``gpus x gpus``, symmetric, zero on the diagonal."""
@@ -37,18 +37,20 @@ def scores(
     nvlinks: Sequence[Sequence[int]],
     switched: Sequence[int] = (),
 ) -> Scores:
-    """Scores of all pairs. ``ways``: connection of each pair by nvidia-smi's names. ``nvlinks``:
-    direct NVLinks. ``switched``: each GPU's links to an NVSwitch; a pair has the lesser number of
-    its two GPUs.
+    """Scores of all pairs. ``gpu_connections``: connection of each pair by nvidia-smi's names.
+    ``nvlinks``: direct NVLinks. ``switched``: each GPU's links to an NVSwitch; a pair has the
+    smaller number of its two GPUs.
 
-    If the two directions differ, the lesser counts. Raises ValueError for tables of different sizes
-    and for an unknown connection.
+    If the two directions differ, the smaller value counts. Raises ValueError for tables of
+    different sizes and for an unknown connection.
     """
     size = len(gpu_connections)
     if any(len(line) != size for line in (*gpu_connections, *nvlinks)) or len(nvlinks) != size:
-        raise ValueError(f"ways and NVLinks of {size} GPUs are tables of {size} x {size}")
+        raise ValueError(
+            f"connections and NVLinks of {size} GPUs must be tables of {size} x {size}"
+        )
     if switched and len(switched) != size:
-        raise ValueError(f"{len(switched)} GPUs have links to a switch, there are {size}")
+        raise ValueError(f"NVSwitch links are given for {len(switched)} GPUs, but there are {size}")
     found = np.zeros((size, size), np.int64)
     for one, other in combinations(range(size), 2):
         links = min(nvlinks[one][other], nvlinks[other][one])

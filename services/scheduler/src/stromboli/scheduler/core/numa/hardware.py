@@ -1,4 +1,4 @@
-"""A kind of machine: CPUs, devices and memory by NUMA node, and taking some of them.
+"""A kind of machine: CPUs, devices and memory by NUMA node, and their assignment.
 
 Equal nodes share one ``Hardware``. It identifies devices by their index in a pool; their ids belong
 to the node. Free GPUs are taken by interconnect (``gpu_interconnect``), network cards by their
@@ -23,9 +23,8 @@ Cells = tuple[int, ...]
 
 class DevicePool(NamedTuple):
     """Devices of one resource. ``numa_nodes``: the NUMA node of each. ``pairs``: interconnect
-    scores of
-    GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the distance of each, in the order of
-    the pool ``gpus``; empty if unknown. ``is_shared``: a device may be assigned to several
+    scores of GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the distance of each, in the
+    order of the pool ``gpus``; empty if unknown. ``is_shared``: a device may be assigned to several
     containers.
     """
 
@@ -42,8 +41,8 @@ class DevicePool(NamedTuple):
 
 
 class AvailableHardware(NamedTuple):
-    """What is free on a node. ``devices``: resource -> indexes in its pool, by name. ``memory``:
-    bytes by NUMA node in the order of ``Hardware.memory``.
+    """The free hardware of a node. ``devices``: resource -> indexes in its pool, by name.
+    ``memory``: bytes by NUMA node in the order of ``Hardware.memory``.
     """
 
     cpus: Cpus
@@ -55,11 +54,11 @@ class AvailableHardware(NamedTuple):
         return dict(self.devices).get(resource, NO_PLACES)
 
     def less(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
-        """What is left after a container gets its share."""
+        """The free hardware after a container gets its share."""
         return self._changed(share, hardware, takes=True)
 
     def plus(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
-        """What is free after a container returns its share."""
+        """The free hardware after a container returns its share."""
         return self._changed(share, hardware, takes=False)
 
     def _changed(self, share: "Share", hardware: "Hardware", *, takes: bool) -> "AvailableHardware":
@@ -87,8 +86,8 @@ class AvailableHardware(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a container has exclusively. ``devices``: resource -> indexes. ``memory``: NUMA node ->
-    bytes, where the kubelet assigns memory by NUMA node.
+    """The exclusive hardware of a container. ``devices``: resource -> indexes. ``memory``: NUMA
+    node -> bytes, where the kubelet assigns memory by NUMA node.
     """
 
     cpus: Cpus = NOTHING
@@ -101,7 +100,7 @@ class Share(NamedTuple):
 
 class Hardware:
     """A kind of machine. ``memory``: NUMA node -> bytes for pods, empty if the kubelet does not
-    assign memory by NUMA node. ``known``: cached answers that depend only on what is free.
+    assign memory by NUMA node. ``known``: cached answers that depend only on the free hardware.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class Hardware:
 def _nearest(
     pool: DevicePool, free: Collection[int], count: int, gpus: Sequence[int]
 ) -> tuple[int, ...]:
-    """For each GPU in turn the nearest device that is left."""
+    """The nearest remaining device for each GPU in turn."""
     left = sorted(free)
     found: list[int] = []
     while len(found) < count:

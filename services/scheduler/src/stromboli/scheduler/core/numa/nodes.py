@@ -1,4 +1,4 @@
-"""The hardware of each node as reported: what it has, what is free, and the kubelet's policies.
+"""The reported hardware of each node, its free part, and the kubelet's policies.
 
 There are two sources: the node's agent (CPUs, memory, GPUs with their interconnect, network cards,
 and the assignments to pods) and a Numatopology object, which has only CPUs. The agent's report
@@ -39,7 +39,7 @@ class NodeHardware(msgspec.Struct, frozen=True):
 
 
 KnownHardware = NodeHardware | str
-"""What was read, or why it is invalid."""
+"""The hardware that was read, or why the report is invalid."""
 
 
 class HardwareCache:
@@ -69,8 +69,8 @@ class HardwareCache:
         found: node_topology.TopologyObserved,
         allocatable: Mapping[str, core.Quantity] | None,
     ) -> KnownHardware:
-        """Read an agent's report. ``allocatable``: of the node; it tells whether devices are whole
-        ones. O(CPUs + GPUs^2) the first time.
+        """Read an agent's report. ``allocatable``: of the node; it shows whether device plugins
+        count whole devices. O(CPUs + GPUs^2) the first time.
         """
         known = self._read.get(found.node)
         if known is None or known[0] is not found or known[1] is not allocatable:
@@ -145,8 +145,8 @@ class HardwareCache:
             made = cpus.Machine(places)
             if len(made.numa_nodes) > alignment.MAX_NUMA_NODES:
                 raise ValueError(
-                    f"{len(made.numa_nodes)} NUMA nodes; kubelets support "
-                    f"{alignment.MAX_NUMA_NODES} at most"
+                    f"{len(made.numa_nodes)} NUMA nodes; kubelets support at "
+                    f"most {alignment.MAX_NUMA_NODES}"
                 )
             self._machines[key] = made
         return self._machines[key]
@@ -174,7 +174,7 @@ def _reserved(machine: cpus.Machine, amounts: units.Amounts) -> cpus.Cpus:
     kept = amounts.get("cpu", 0)
     reserved = machine.taken(machine.all, -(-kept // 1000))
     if reserved is None:
-        raise ValueError(f"{kept // 1000} CPUs are reserved, there are {len(machine.all)}")
+        raise ValueError(f"{kept // 1000} CPUs are reserved, but the node has {len(machine.all)}")
     return reserved
 
 
@@ -183,7 +183,7 @@ def _key(holding: node_topology.ExclusiveAllocation) -> str:
 
 
 def _together(one: Share, other: Share) -> Share:
-    """The sum of what a pod has in two containers."""
+    """The sum of two shares of a pod."""
     devices = dict(one.devices)
     for name, some in other.devices:
         devices[name] = tuple(sorted({*devices.get(name, ()), *some}))

@@ -138,8 +138,8 @@ def _nics(
 def share(
     holding: node_topology.ExclusiveAllocation, ids: Mapping[str, Sequence[str]], hardware: Hardware
 ) -> Share:
-    """What a container holds of this hardware; a resource of which all its devices have vanished
-    has none. Raises ValueError for CPUs that do not exist."""
+    """The container's share of this hardware; a resource whose devices no longer exist is left out.
+    Raises ValueError for CPUs that do not exist."""
     devices: dict[str, tuple[int, ...]] = {}
     for held in holding.devices:
         known = {name: place for place, name in enumerate(ids.get(held.resource, ()))}

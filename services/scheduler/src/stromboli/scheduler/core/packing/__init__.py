@@ -1,5 +1,6 @@
-"""One-shot packing of pods onto nodes with whole and shared GPUs, as measured by Weng et al. 2023.
+"""Packs pods onto nodes with whole and shared GPUs, with the protocol of Weng et al. 2023.
 
-``trace`` reads the lists, ``arrivals`` generates the sequence of a seed, ``kernels`` place it by a
-rule of ``policies``, ``simulation`` measures the result. All functions are pure.
+``trace`` reads the lists of nodes and pods, ``arrivals`` generates the arrival sequence of a seed,
+``kernels`` place it by a rule of ``policies``, ``simulation`` measures the result. All functions
+are pure.
 """

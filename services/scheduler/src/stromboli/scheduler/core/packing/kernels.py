@@ -18,13 +18,13 @@ NO_FIT = -(2**62)
 """The score of a node that cannot take the pod."""
 LARGEST_CPU_MILLI = 128_000
 LARGEST_GPU_MILLI = 8_000
-"""The largest node of the published cluster: the units with which scores weigh cpu and GPU
-equally."""
+"""Cpu and GPU of the largest node of the published cluster: scores weigh cpu and GPU by their
+ratio."""
 CPU_PER_GPU_MILLI = LARGEST_CPU_MILLI // LARGEST_GPU_MILLI
 SCALE = 2560
 """Parts of one milli in the scores of ``STRANDED_SUM``: 128,000 milli of cpu in best fit are 50."""
 STEPS_MILLI = np.ceil(1000 * np.log(np.arange(1, 100) / np.arange(99, 0, -1))).astype(np.int64)
-"""The least gains of GPU milli for which FGD's score is 1, 2, ... 99."""
+"""The smallest gains in GPU milli for which FGD's score is 1, 2, ... 99."""
 
 
 @compiled
@@ -170,12 +170,12 @@ def best_gain(
 ) -> tuple[int, int]:
     """Score and GPU of the placement on this node after which least GPU is unusable.
 
-    ``before``: ``fragmented`` and ``stranded`` without the pod, the second if the policy asks for
-    it. What counts, the second between those that the first calls equal: ``FGD``: hundredths of the
-    gain in fragmented GPU; least GPU left on the node. ``STRANDED_TIES``: the same hundredths; the
-    gain in stranded GPU, in tenths of a GPU. ``STRANDED_SUM``: both gains, and a tenth of what best
-    fit says. ``opening`` (milli) is what it is worth to put a pod on an idle GPU: in full for a pod
-    that requests almost nothing of it, zero for one that requests all of it.
+    ``before``: ``fragmented`` and ``stranded`` without the pod, the latter if the policy uses it.
+    The criteria, the second as tie-breaker: ``FGD``: hundredths of the gain in fragmented GPU;
+    least GPU left on the node. ``STRANDED_TIES``: the same hundredths; the gain in stranded GPU, in
+    tenths of a GPU. ``STRANDED_SUM``: the sum of both gains and a tenth of the best-fit score.
+    ``opening`` (milli) is the bonus for putting a pod on an idle GPU: in full for a pod that
+    requests almost none of it, zero for one that requests all of it.
     """
     best, found = NO_FIT, -1
     after = gpus.copy()

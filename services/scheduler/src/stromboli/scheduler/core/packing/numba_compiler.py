@@ -18,6 +18,6 @@ def compiled(function: Function) -> Function:
     call."""
     try:
         made = numba.njit(cache=True)(function)
-    except RuntimeError:  # no place for a cache
+    except RuntimeError:  # no writable cache directory
         made = numba.njit(function)
     return cast(Function, made)

@@ -12,13 +12,14 @@ RANDOM, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, BEST_FIT, FGD = range(6)
 STRANDED_TIES, STRANDED_SUM = 6, 7
 """The codes of rules in ``kernels``."""
 SCARCE_PERCENT = 110
-"""Percent of the nodes' cpu. Below it the sum of both measures loses up to 0.2 points of GPU; above
-it FGD's measure alone loses up to 1.3."""
+"""Requested cpu, in percent of the nodes' cpu, from which cpu is scarce. Below it the sum of both
+measures packs up to 0.2 percentage points of GPU less; above it FGD's measure alone packs up to 1.3
+less."""
 
 
 class Policy(NamedTuple):
-    """A rule. ``popular_percent``: the most popular shapes that it considers, by pods; 0 for
-    none."""
+    """A placement rule. ``popular_percent``: it considers the most popular shapes that make up this
+    percentage of the pods; 0 for none."""
 
     code: int
     description: str
@@ -29,17 +30,19 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
         "random": Policy(RANDOM, "any node that fits, then any GPU that fits"),
         "dot-product": Policy(
-            DOT_PRODUCT, "least product of requested and free resources, as Tetris"
+            DOT_PRODUCT, "least product of requested and free resources, as in Tetris"
         ),
         "gpu-packing": Policy(
             GPU_PACKING, "shared GPUs first, then idle ones on used nodes, then idle nodes"
         ),
         "gpu-clustering": Policy(
-            GPU_CLUSTERING, "nodes that hold pods of the same GPU count, as Gandiva"
+            GPU_CLUSTERING, "nodes that hold pods with the same GPU count, as in Gandiva"
         ),
         "best-fit": Policy(BEST_FIT, "least cpu and GPU left on the node"),
         "fgd": Policy(
-            FGD, "least growth of GPU that the usual pods cannot use (Weng et al. 2023)", 95
+            FGD,
+            "least growth of the GPU capacity that typical pods cannot use (Weng et al. 2023)",
+            95,
         ),
         "least-stranded": Policy(
             STRANDED_TIES,
@@ -54,8 +57,9 @@ class PodMix(NamedTuple):
     """Typical pods, per model of node.
 
     ``kinds``: models x kinds x (cpu, memory, GPUs, milli per GPU), as many as have a weight.
-    ``weights``: models x kinds, pods. ``others``: models, pods that can use none of its GPUs: they
-    request none or another model. ``total``: all pods, the same for each model.
+    ``weights``: models x kinds, pods. ``others``: models, the number of pods that can use none of
+    its GPUs, because they request no GPU or another model. ``total``: all pods, the same for each
+    model.
     """
 
     kinds: trace.Integers
@@ -67,7 +71,7 @@ class PodMix(NamedTuple):
 def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMix:
     """Return the most popular shapes that together are ``popular_percent`` of the pods.
 
-    Of equally popular shapes the first in the list counts first. On a GPU model, the shapes that
+    Equally popular shapes are taken in the order of the list. On a GPU model, the shapes that
     accept it and otherwise request the same are one kind, which limits the number of kinds.
     """
     counts = pods.counts
@@ -98,10 +102,10 @@ def scale_mix(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> Pod
 def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
     """Return the kernel of a policy for a list, and the value in milli of opening an idle GPU.
 
-    ``least-stranded`` uses stranded GPU to decide between equal scores of FGD while cpu is
-    plentiful, and weighs both alike once cpu is scarce: because then the GPUs that stay idle are
-    those without free cpu. Small pods are worth an idle GPU in proportion to their part of the list
-    (the square of their share of the requested GPU).
+    While cpu is plentiful, ``least-stranded`` uses stranded GPU as the tie-breaker of FGD. Once cpu
+    is scarce, it weighs both equally, because GPUs then stay idle for lack of cpu on their nodes.
+    The bonus for putting small pods on an idle GPU grows with the square of the share of GPU that
+    is requested in parts of a GPU.
     """
     if policy.code != STRANDED_TIES or not is_cpu_scarce(nodes, pods):
         return policy.code, 0
@@ -117,6 +121,6 @@ def is_cpu_scarce(nodes: trace.Nodes, pods: trace.Pods) -> bool:
 
 
 def partial_milli(pods: trace.Pods) -> int:
-    """Return the requested GPU that is requested in parts of a GPU, in milli."""
+    """Return the GPU milli requested by pods that request part of a GPU."""
     asked = pods.counts * pods.gpu_milli
     return int(asked[pods.shapes[:, 3] < trace.WHOLE_MILLI].sum() * 1000 // asked.sum())

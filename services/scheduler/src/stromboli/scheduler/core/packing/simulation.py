@@ -105,7 +105,8 @@ def measure(
 
 
 def compile_kernels(nodes: trace.Nodes, pods: trace.Pods) -> None:
-    """Compile what ``place`` and ``measure`` need, so that the first sequence is as fast as others.
+    """Compile the kernels of ``place`` and ``measure``, so that the first sequence is as fast as
+    others.
 
     This takes about 10 s, unless the code is in the cache.
     """

@@ -93,7 +93,7 @@ def read_nodes(lines: Iterable[str], path: str) -> Nodes:
             row.fail("gpu", f"{gpus[-1]} GPUs, at most {MOST_GPUS} are supported")
     models = tuple(sorted(set(names)))
     if not sum(gpus):
-        raise TraceError(f"{path}: no node has a GPU: name a list of GPU nodes")
+        raise TraceError(f"{path}: no node has a GPU: specify a list of GPU nodes")
     if len(models) > MOST_MODELS:
         raise TraceError(f"{path}: {len(models)} GPU models, at most {MOST_MODELS} are supported")
     left = np.full((len(gpus), max(gpus)), ABSENT, np.int64)
@@ -118,7 +118,7 @@ def read_pods(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Pods:
     places: dict[Shape, int] = {}
     shape_of = [places.setdefault(shape, len(places)) for shape in _shapes(lines, path, models)]
     if not any(shape.gpus for shape in places):
-        raise TraceError(f"{path}: no pod asks for a GPU: there is nothing to measure")
+        raise TraceError(f"{path}: no pod requests a GPU: there is nothing to measure")
     return Pods(np.array(list(places), np.int64), np.array(shape_of, np.int64))
 
 
@@ -126,9 +126,9 @@ def _shapes(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Iterato
     for row in _rows(lines, path, POD_COLUMNS):
         gpus, milli = row.number("num_gpu"), row.number("gpu_milli")
         if gpus == 0 and milli:
-            row.fail("gpu_milli", f"{milli} of no GPU: num_gpu is 0, so write 0")
+            row.fail("gpu_milli", f"{milli}, although num_gpu is 0: write 0")
         if gpus and not 0 < milli <= WHOLE_MILLI:
-            row.fail("gpu_milli", f"{milli} is not within 1..{WHOLE_MILLI}, the parts of one GPU")
+            row.fail("gpu_milli", f"{milli} is not within 1..{WHOLE_MILLI}, thousandths of one GPU")
         if gpus > 1 and milli != WHOLE_MILLI:
             row.fail(
                 "gpu_milli", f"{milli} on {gpus} GPUs: a fraction can be requested of one GPU only"
@@ -168,10 +168,10 @@ def _rows(lines: Iterable[str], path: str, columns: tuple[str, ...]) -> Iterator
         for cells in reader:
             short = [name for name in columns if cells[name] is None]
             if short:
-                raise TraceError(f"{path}:{reader.line_num}: the line ends before {short[0]}")
+                raise TraceError(f"{path}:{reader.line_num}: column {short[0]} is missing")
             found += 1
             yield _Row(path, reader.line_num, cells)
     except csv.Error as error:
-        raise TraceError(f"{path}:{reader.line_num}: {error}: it must be CSV") from error
+        raise TraceError(f"{path}:{reader.line_num}: {error}: the file must be CSV") from error
     if not found:
-        raise TraceError(f"{path}: no line after the columns' names")
+        raise TraceError(f"{path}: no data after the header line; add at least one row")

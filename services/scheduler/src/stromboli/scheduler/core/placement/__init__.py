@@ -1,1 +1,1 @@
-"""Feasible nodes of a task and their scores: affinity, spread, batch placement, scoring."""
+"""Feasibility and scores of nodes: affinity, spread, batch placement, scoring, packing."""

@@ -130,7 +130,8 @@ class Affinity:
 
 
 def normalised(raw: extension_points.Scores) -> extension_points.Scores:
-    """The lowest to 0, the highest to 100, rounded down; all 0 if all are equal."""
+    """Scale linearly so that the lowest value becomes 0 and the highest 100, rounded down; all 0 if
+    all are equal."""
     if not raw.size:
         return raw
     least, most = int(raw.min()), int(raw.max())

@@ -1,6 +1,6 @@
-"""Places a run of equal tasks at once, with the same result as one after another.
+"""Places a run of equal tasks at once, with the same result as placing them one by one.
 
-One after another, each task takes the node with the best score, the first of equal ones, and only
+Placed one by one, each task takes the node with the best score, the first of equal ones, and only
 that node's score changes. Nodes that no task of the run has taken therefore keep their order, and n
 tasks need only the n best nodes. A heap holds the nodes that were taken, each with its current
 score. The scores of a node with 1, 2, 3, ... of the tasks on it (its *ladder*) are computed for
@@ -18,7 +18,8 @@ from stromboli.scheduler.core.model import node_views
 from stromboli.scheduler.core.placement import extension_points
 
 PAIRS_PER_QUESTION = 1024
-"""Pairs (node, number of tasks) that are computed at once: so many cost little more than one."""
+"""Pairs (node, number of tasks) evaluated in one call, which costs little more than evaluating
+one."""
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 Ask: TypeAlias = Callable[
@@ -60,7 +61,7 @@ def _best(scores: extension_points.Scores, count: int) -> Indices:
 
 
 class _RunPlacement:
-    """The candidates in the order of their scores; a *place* is an index in that order."""
+    """The candidates ordered by score; a *place* is an index in that order."""
 
     def __init__(
         self,
@@ -118,8 +119,9 @@ class _RunPlacement:
         heapq.heappush(self._heap, (-score, self._row_list[place], place))
 
     def _extend(self, place: int) -> None:
-        """Extend the ladders of this place and of those that are exhausted. The first call asks for
-        all, and further for the best ones, since the run may fill one node after another.
+        """Extend the ladders of this place and of all that are exhausted. The first call computes a
+        step for every place and more for the best ones, since the run may fill one node after
+        another.
         """
         ending = [
             each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each] + 1
@@ -141,7 +143,7 @@ class _RunPlacement:
 
     def _learn(self, wanted: dict[int, int]) -> None:
         """Compute ladders up to these numbers of tasks, as far as nodes have room. The last step
-        needs no answer: the place is full then.
+        needs no evaluation: the node is full then.
         """
         steps = self._steps
         places = np.fromiter(wanted, np.intp, len(wanted))
@@ -166,7 +168,7 @@ class _RunPlacement:
 def _first_refusals(
     takes: extension_points.Mask, starts: node_views.Counts, lengths: node_views.Counts
 ) -> list[int]:
-    """For each stretch of answers the number of answers before the first refusal."""
+    """For each segment of answers, the number of answers before the first refusal."""
     found: list[int] = lengths.tolist()
     if not takes.all():
         for at, start in enumerate(starts.tolist()):

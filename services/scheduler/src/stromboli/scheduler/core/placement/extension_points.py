@@ -64,8 +64,7 @@ class Check(NamedTuple):
 
 
 PLUGIN_FAILED = "PluginFailed"
-"""Reason of a ``JobInvalid`` that is not the job's fault: the plugin that decides about it has
-failed.
+"""Reason of a ``JobInvalid`` whose cause is the failure of a plugin, not the job.
 """
 
 
@@ -77,7 +76,7 @@ class JobInvalid(NamedTuple):
 
 
 class Evictor(NamedTuple):
-    """A job that needs room: what of it decides which other jobs have victims for it."""
+    """The properties of a job that needs room on which the choice of its victims depends."""
 
     queue: str
     priority: int
@@ -93,11 +92,12 @@ class Victims(NamedTuple):
 
 
 class QueueShare(NamedTuple):
-    """One amount per resource column; ``resource_vectors.INFINITE`` and above mean no limit."""
+    """A queue's usage and limits. Each field has one amount per resource column;
+    ``resource_vectors.INFINITE`` and above mean no limit."""
 
     allocated: Sequence[int]
     promised: Sequence[int]
-    """What Inqueue jobs still lack of their minimum resources."""
+    """Resources that Inqueue jobs still lack for their minimum resources."""
     deserved: Sequence[float]
     capability: Sequence[int]
 
@@ -114,7 +114,7 @@ T = TypeVar("T")
 Order: TypeAlias = Callable[[T, T], int]
 """Negative: left first; zero: no opinion."""
 Key: TypeAlias = Callable[[T], Any]
-"""Sorts ascending; its values compare with each other."""
+"""A sort key, ascending; all its values must be comparable with each other."""
 Predicate: TypeAlias = Callable[[entities.Task, node_views.NodeView], Sequence[Check]]
 PrePredicate: TypeAlias = Callable[[entities.Task], str | None]
 """Why tasks of this class fit on no node, or None."""
@@ -137,7 +137,7 @@ Preemptive: TypeAlias = Callable[[entities.Queue, Sequence[entities.Task]], bool
 VictimChoice: TypeAlias = Callable[[entities.Task, Sequence[entities.Task]], Victims]
 """(preemptor or reclaimer, candidates) -> victims."""
 VictimJob: TypeAlias = Callable[[Evictor, entities.Job], bool]
-"""(evictor, other job) -> whether tasks of the job may be victims, whatever their nodes."""
+"""(evictor, other job) -> whether tasks of the other job may be victims, on any node."""
 UnifiedChoice: TypeAlias = Callable[[str, entities.Job, Sequence[entities.Task]], Victims]
 """(action ``gangpreempt`` or ``gangreclaim``, preemptor's job, candidates) -> victims."""
 Siblings: TypeAlias = Callable[[entities.Queue], tuple[Hashable, Any]]
@@ -145,16 +145,16 @@ Siblings: TypeAlias = Callable[[entities.Queue], tuple[Hashable, Any]]
 VictimOrder: TypeAlias = Callable[[entities.Queue, entities.Queue, entities.Queue], int]
 """(left, right, preemptor's queue); negative: left's tasks are evicted first."""
 VictimSource: TypeAlias = Callable[[Sequence[entities.Task]], Sequence[entities.Task]]
-"""Tasks -> those of them that are chosen."""
+"""(tasks) -> the chosen ones among them."""
 TaskEvent: TypeAlias = Callable[[Sequence[entities.Task]], None]
 """Called with tasks of one class and job after the change is applied."""
 Step: TypeAlias = messages.ClaimedVolume | messages.ClaimedDevices
 Preparation: TypeAlias = Callable[[entities.Task], Sequence[Step]]
-"""What must be done before the task's bind, such as binding a volume's claim."""
+"""Steps to take before the task is bound, such as binding a volume's claim."""
 Annotation: TypeAlias = Callable[[entities.Task], Mapping[str, str]]
 """Annotations that the pod gets with its bind."""
 ClassKey: TypeAlias = Callable[[entities.Task], Hashable]
-"""What a plugin reads of a task besides its class."""
+"""The data of a task, besides its class, that a plugin depends on."""
 JobBlocked: TypeAlias = Callable[[entities.Job], str]
 """Called for a job that was tried and cannot start now: why jobs after it in its queue must wait,
 or empty if they need not.
@@ -168,8 +168,8 @@ Evictable: TypeAlias = Callable[[entities.Job | None, entities.Task], bool]
 job.
 """
 EvictionNotice: TypeAlias = Callable[[entities.Task], timedelta]
-"""How long before its end an evicted task is notified."""
+"""How long before its termination an evicted task is notified."""
 NodeAvailability: TypeAlias = Callable[[datetime, "timedelta | None", node_views.Rows], Mask]
-"""(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends.
+"""(start, run time, rows) -> nodes that stay available to a task from its start to its end.
 Without a run time the task never ends by itself.
 """

@@ -30,7 +30,8 @@ def balanced_columns(
 def least(
     shape: requirements.PodRequirements, allocatable: Amounts, assumed_used: Amounts
 ) -> Amounts:
-    """How much cpu and memory stays free with the task placed: 0 to 100."""
+    """Least allocated: the fraction of cpu and memory that stays free with the task placed, 0 to
+    100."""
     requests = (shape.assumed_cpu, shape.assumed_memory)
     total = np.zeros(allocatable.shape[1], np.int64)
     parts = np.zeros(allocatable.shape[1], np.int64)
@@ -49,7 +50,7 @@ def even(
     allocatable: Amounts,
     used: Amounts,
 ) -> Amounts:
-    """How much the task improves the balance of resource usage on the node: 0 to 100."""
+    """Balanced allocation: how much the task improves the balance of resource usage, 0 to 100."""
     rows = list(balanced)
     names = ("cpu", "memory", requirements.GPU)[: len(rows)]
     asked = np.array([[shape.request.get(name, 0)] for name in names], np.int64)

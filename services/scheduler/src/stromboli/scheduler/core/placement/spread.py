@@ -23,8 +23,8 @@ HOSTNAME = "kubernetes.io/hostname"
 _MOST = 100
 
 Eligible = Callable[[entities.Task], extension_points.Mask]
-"""Over all nodes: whether the pod's selector and required affinity match, or its taints are
-tolerated.
+"""Task -> mask over all nodes: whether its node selector and required node affinity match, or
+whether it tolerates the taints.
 """
 
 
@@ -78,7 +78,8 @@ class Spread:
     def scores(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """0 to 100 among the rows, highest where fewest pods are. None without soft constraints."""
+        """0 to 100 among the rows, highest where the fewest pods are. None without soft
+        constraints."""
         soft = [each for each in self._of(task.task_class) if not each.is_hard]
         if not soft:
             return None
@@ -161,7 +162,7 @@ def _constraint(given: core.TopologySpreadConstraint, task_class: entities.TaskC
 
 
 def _turned(raw: extension_points.Scores, placed: extension_points.Mask) -> extension_points.Scores:
-    """The fewest pods to the highest score; 0 for nodes without a domain."""
+    """Invert the counts: the fewest pods get the highest score; 0 for nodes without a domain."""
     if not placed.any():
         return np.zeros_like(raw)
     least, most = int(raw[placed].min()), int(raw[placed].max())

@@ -1,11 +1,11 @@
-"""Packs tasks with different requests onto nodes, for gangs that greedy placement refuses.
+"""Packs tasks with different requests onto nodes, for gangs that greedy placement fails to place.
 
 Greedy placement takes tasks in their order and the node with the best score, so that a small task
-can take the only room of a large one. ``pack`` looks for places for all tasks together:
+can take the only room of a large one. ``pack`` searches for nodes for all tasks together:
 
-1. The largest kind goes first, and fills the node on which it leaves the least room over.
-2. Where that fails and few tasks and nodes are left, a depth-first search tries the other counts
-   per node, with at most ``MAX_STEPS`` steps. It is exact if it ends within this limit.
+1. The largest kind of task is placed first, on the nodes on which it leaves the least room.
+2. If that fails and there are few tasks and nodes, a depth-first search tries the other counts per
+   node, with at most ``MAX_STEPS`` steps. It is exact if it ends within this limit.
 
 Vector packing is NP-hard; best-fit decreasing needs at most 11/9 of the optimum plus a constant in
 one dimension (Johnson et al. 1974), so the search helps only on small and full clusters.
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from stromboli.scheduler.core.model import resource_vectors
 
 MAX_SEARCHED = 32
-"""Tasks, and nodes with room for any of them, up to which the search is made."""
+"""Largest number of tasks, and of nodes with room for any of them, for which the search runs."""
 MAX_STEPS = 1000
-"""Nodes that the search fills before it gives up: some 20 ms."""
+"""Number of nodes that the search fills before it gives up: about 20 ms."""
 
 Counts = dict[int, int]
 """Node (row) -> number of tasks."""
@@ -37,7 +37,7 @@ class Demand(msgspec.Struct, frozen=True, eq=False):
 
 
 def pack(room: resource_vectors.Table, demands: Sequence[Demand]) -> list[Counts] | None:
-    """The nodes of each demand's tasks, in the order of ``demands``; None if no places are found.
+    """The nodes of each demand's tasks, in the order of ``demands``; None if no packing is found.
 
     ``room``: resources x nodes. O(demands x resources x nodes), and the search.
     """
@@ -72,7 +72,8 @@ class _Search:
         self._steps = MAX_STEPS
 
     def greedy(self) -> list[Counts] | None:
-        """Each demand fills the tightest nodes; None if one of them finds too little."""
+        """Fill the tightest nodes with each demand in turn; None if a demand finds too little
+        room."""
         left = self._left.copy()
         found: list[Counts] = []
         for demand in self._demands:
@@ -135,8 +136,8 @@ class _Search:
     def _ranked(
         self, left: resource_vectors.Table, demand: Demand
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Nodes with room for any task of the demand, and for how many: those first on which tasks
-        of it leave the least room over."""
+        """Nodes with room for a task of the demand, and for how many; the nodes on which its tasks
+        leave the least room come first."""
         asked = np.flatnonzero(demand.request > 0)
         fits = np.where(demand.mask, demand.count, 0).astype(np.int64)
         if asked.size:

@@ -63,8 +63,8 @@ FOLDERS = frozenset(
 
 
 MUTUALLY_EXCLUSIVE = ("proportion", "capacity")
-"""Each of these divides the cluster among queues. Two divisions contradict each other, so the first
-one configured is used."""
+"""Each of these divides the cluster among queues. Two divisions would contradict each other, so
+only the first one configured is used."""
 
 
 def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:

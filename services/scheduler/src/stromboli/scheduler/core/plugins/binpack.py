@@ -11,7 +11,7 @@ BEST = 100
 
 
 class Plugin:
-    """Scores nodes by the weighted part that is used with the task on it."""
+    """Scores nodes by the weighted fraction of resources used once the task is placed."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -65,5 +65,5 @@ class Plugin:
 
 
 def _not_negative(weight: int) -> int:
-    """Return the weight; a negative one is a mistake and counts as 1."""
+    """Return the weight; 1 for a negative one, which is invalid."""
     return weight if weight >= 0 else 1

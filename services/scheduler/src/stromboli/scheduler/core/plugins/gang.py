@@ -36,7 +36,7 @@ class Plugin:
         ssn.add_unified_evictable(
             lambda action, job, candidates: extension_points.Victims(candidates)
         )
-        # A gang below its minimum holds nodes for nothing until it is complete: it comes first.
+        # A gang below its minimum occupies nodes without being able to run: it comes first.
         # Plugins before this one, such as priority, decide earlier.
         ssn.add_job_order(key=_job_key)
         ssn.add_job_ready(_missing)
@@ -60,7 +60,7 @@ class Plugin:
         )
 
     def close(self, ssn: session.Session) -> None:
-        """Write each job's condition: scheduled, or unschedulable with what it lacks."""
+        """Write each job's condition: scheduled, or unschedulable with the missing tasks."""
         for job in ssn.waiting_jobs():
             condition = _condition(job) if job.tasks else None
             if condition is not None:
@@ -69,7 +69,8 @@ class Plugin:
 
 
 def _gauges(ssn: session.Session) -> Iterator[extension_points.Gauge]:
-    """Yield the number of jobs below their minimum, and how many tasks each of them lacks."""
+    """Yield the number of jobs below their minimum, and the number of tasks that each of them
+    lacks."""
     lacking = [job for job in ssn.waiting_jobs() if job.tasks and not job.is_ready]
     yield extension_points.Gauge("unschedule_job_count", len(lacking))
     for job in lacking:
@@ -126,7 +127,8 @@ def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> exten
 
 
 def _missing(job: entities.Job, task: entities.Task | None) -> int:
-    """Return how many tasks the job lacks, or the task's role if the minimum of the role binds."""
+    """Return how many tasks the job lacks, or how many its role lacks if the role's minimum is
+    limiting."""
     if task is None:
         return int(not _ready(job))
     lacking = job.min_available - job.ready - job.pending_best_effort

@@ -1,10 +1,11 @@
-"""The plugin ``maintenance``: places no task that would run into a maintenance window of its node.
+"""The plugin ``maintenance``: places no task on a node whose maintenance begins before the task
+ends.
 
 The annotation ``stromboli.sh/maintenance`` of a node lists windows ``start/length`` or
 ``start/end``, separated by commas, with RFC 3339 times with a zone: ``2026-11-22T02:00:00Z/4h,
-2026-11-29T02:00:00+01:00/2026-11-29T06:00:00+01:00``. A task without a known run time avoids nodes
-with a window ahead. A node whose windows cannot be read is closed, since a window may be open.
-Nothing is evicted.
+2026-11-29T02:00:00+01:00/2026-11-29T06:00:00+01:00``. A task without a known run time is not placed
+on nodes with a future window. A node whose windows cannot be read takes no tasks, since a window
+may be open. Nothing is evicted.
 """
 
 import bisect
@@ -21,8 +22,8 @@ from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
 
-REASON = "node(s) are needed for maintenance before the task would end"
-UNREADABLE = "node(s) have an unreadable maintenance annotation"
+REASON = "node(s) have a maintenance window before the task would end"
+UNREADABLE = "node(s) have an invalid maintenance annotation"
 NEVER_ENDS = float("inf")
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """The latest end of a window: a later time cannot be written in every time zone."""
@@ -36,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, order=True):
 
 
 class Plugin:
-    """Has no arguments. Does nothing while no node has a window ahead."""
+    """Has no arguments. Does nothing while no node has a current or future window."""
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
@@ -69,7 +70,7 @@ class Plugin:
         except ValueError as error:
             name = ssn.nodes.names[row]
             ssn.complaints.append(
-                f"Node {name}: {keys.MAINTENANCE}: {error}; nothing is placed on it"
+                f"Node {name}: {keys.MAINTENANCE}: {error}; the node takes no new pods"
             )
             self._unreadable[row] = True
             return
@@ -78,8 +79,8 @@ class Plugin:
             self._windows[row] = ahead
 
     def _reach(self, task: entities.Task) -> int:
-        """Return how many windows begin before the task would end. Tasks with the same number get
-        the same answer on each node."""
+        """Return how many windows begin before the task would end. Tasks with the same number have
+        the same feasible nodes."""
         end = self._end(self._now, self._run_times.of(task))
         return bisect.bisect_left(self._starts, end)
 
@@ -119,7 +120,8 @@ class Plugin:
 
 
 def windows(text: str) -> list[Window]:
-    """Return the windows of an annotation, by time. Raises ValueError that shows the format."""
+    """Return the windows of an annotation, ordered by time. Raises ValueError with an example of
+    the format."""
     return sorted(_window(part.strip()) for part in text.split(",") if part.strip())
 
 

@@ -24,8 +24,8 @@ from stromboli.scheduler.core.placement import extension_points
 
 BEST = 100
 _TIE = extension_points.SCORE_UNIT // 10**4
-"""What placed tasks of the gang may add to a score, in hundredths of a point: it decides between
-equal scores only."""
+"""Weight of placed tasks of the gang in a score: in total at most a hundredth of a point, so that
+they only break ties."""
 
 
 class Plugin:
@@ -79,8 +79,8 @@ class Plugin:
     def _packed(
         self, request: resource_vectors.Vector | resource_vectors.Sum
     ) -> npt.NDArray[np.float64]:
-        """Return the weighted part of each domain that is used with the request in it, from 0 to 1;
-        0 where it does not fit."""
+        """Return the weighted fraction of each domain that is used once the request is placed in
+        it, from 0 to 1; 0 where it does not fit."""
         nodes, tree = self._session.nodes, self._session.topology.tree
         columns = [column for column in self._columns if request[column] > 0]
         if not columns:
@@ -114,8 +114,8 @@ class Plugin:
     def _distance_scores(
         self, job: entities.Job, task: entities.Task, homes: npt.NDArray[np.intp]
     ) -> extension_points.Scores | None:
-        """Score nodes by their distance to the gang's domain: less with each tier up to the domain
-        that holds both."""
+        """Score nodes by their distance to the gang's domain: the higher the tier of their lowest
+        common domain, the lower the score."""
         topology = self._session.topology
         subjob = job.subjobs.get(task.subjob)
         home = topology.home(job, subjob)
@@ -164,5 +164,5 @@ class Plugin:
 
 
 def _not_negative(weight: int) -> int:
-    """Return the weight; a negative one is a mistake and counts as 1."""
+    """Return the weight; 1 for a negative one, which is invalid."""
     return weight if weight >= 0 else 1

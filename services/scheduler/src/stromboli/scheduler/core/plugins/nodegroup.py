@@ -86,8 +86,8 @@ class Plugin:
     def _affinity(
         self, tree: hierarchy.Hierarchy, queue: entities.Queue
     ) -> scheduling.QueueAffinity:
-        """Return the queue's affinity, in a tree else that of its nearest ancestor; empty for
-        none."""
+        """Return the queue's affinity; in a tree of queues, otherwise that of its nearest ancestor
+        with one. Empty if there is none."""
         queues = self._session.queues
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
         names = [queue.name, *(above if self._is_tree else [])]
@@ -138,7 +138,7 @@ class Plugin:
         return scores
 
     def _points(self, affinity: scheduling.QueueAffinity, group: str) -> int:
-        """Return the points in ``SCORE_UNIT``. An avoided group is worst, also if it is
+        """Return the points in ``SCORE_UNIT``. An avoided group scores lowest, even if it is also
         preferred."""
         wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
         if group in shunned.preferred_during_scheduling_ignored_during_execution:

@@ -1,7 +1,7 @@
 """The plugin ``nodeorder``: scores feasible nodes, like the score plugins of kube-scheduler.
 
-Every part is a whole number from 0 to 100 per node, times its weight. Parts that compare nodes with
-each other see candidates only.
+Each part of the score is an integer from 0 to 100 per node, multiplied by its weight. Parts that
+compare nodes with each other consider only candidates.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,14 @@ from stromboli.shared.api import core, taints
 _MOST = 100
 _PREFER = "PreferNoSchedule"
 _SMALL_IMAGE, _LARGE_IMAGE = 23 * 2**20, 1000 * 2**20
-"""Bytes below which an image scores nothing, and per container from which it scores most."""
+"""Image sizes in bytes: up to the first one an image scores 0, and from the second one per
+container it has the full score."""
 
 Part = Callable[[entities.Task, node_views.NodeView], "extension_points.Scores | None"]
 
 
 class Plugin:
-    """Arguments: the weights of the parts. A part of weight 0 is skipped."""
+    """Arguments: the weights of the parts of the score. A part of weight 0 is skipped."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -50,7 +51,7 @@ class Plugin:
         ssn.add_node_order(partial(_sum, shared), extension_points.Scope.GLOBAL)
 
     def close(self, ssn: session.Session) -> None:
-        """Report mistakes in the arguments."""
+        """Report invalid arguments."""
         ssn.complaints.extend(self._arguments.complaints)
 
     def _weighted(self, *parts: tuple[str, int, Part]) -> list[tuple[int, Part]]:
@@ -71,7 +72,7 @@ def _sum(
 
 
 class _NodeScores:
-    """Parts that score one node at a time."""
+    """Parts of the score that depend on one node alone."""
 
     def __init__(self, ssn: session.Session) -> None:
         self._nodes = ssn.nodes
@@ -124,7 +125,7 @@ class _NodeScores:
 
 
 class _RelativeScores:
-    """Parts that compare candidates."""
+    """Parts of the score that compare candidates with each other."""
 
     def __init__(self, ssn: session.Session) -> None:
         self._labelled = ssn.nodes.labelled

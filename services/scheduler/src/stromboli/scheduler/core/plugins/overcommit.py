@@ -1,8 +1,8 @@
 """The plugin ``overcommit``: enqueues jobs until they request more than the cluster has, by a
 factor.
 
-Jobs above the real capacity wait in the phase Inqueue. What a job holds already is not counted as
-inqueue too: Volcano counts it twice while pods are placed but do not run yet.
+Jobs above the real capacity wait in the phase Inqueue. Resources that a job already holds are not
+counted as inqueue; Volcano counts them twice while pods are placed but do not run yet.
 """
 
 from stromboli.scheduler.core.config import configuration
@@ -15,7 +15,8 @@ DEFAULT_FACTOR = 1.2
 
 
 class Plugin:
-    """Votes by what is idle in a cluster that counts as ``overcommit-factor`` times its size."""
+    """Votes by the idle resources, with the cluster's capacity multiplied by
+    ``overcommit-factor``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -23,7 +24,7 @@ class Plugin:
         self._factor = factor if factor >= 1 else DEFAULT_FACTOR
 
     def open(self, ssn: session.Session) -> None:
-        """Sum up idle and inqueue resources."""
+        """Sum idle and inqueue resources, and register."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         used: shares.Row = resource_vectors.total(ssn.nodes.used).tolist()

@@ -1,4 +1,5 @@
-"""The plugin ``priority``: higher priority is served first, and may preempt lower priority."""
+"""The plugin ``priority``: jobs and tasks of higher priority are served first and may preempt those
+of lower priority."""
 
 from collections.abc import Sequence
 

@@ -1,10 +1,10 @@
 """The plugin ``proportion``: flat queues share the cluster by weight.
 
-The *deserved* amount of a queue is weighted max-min fairness in each resource, computed as a water
-level: all queues rise with one level times their weight, up to what they request or may use, and
-start at their guarantee. Without guarantees Volcano reaches the same in rounds. With guarantees its
-rounds distribute more than the cluster has, so that a guaranteed amount is also deserved by others;
-here the level takes guarantees into account.
+The *deserved* amounts of queues follow weighted max-min fairness in each resource, computed by
+water filling: each queue gets its weight times a common level, at least its guarantee, and at most
+its request and its limit. Without guarantees Volcano reaches the same result in rounds. With
+guarantees its rounds distribute more than the cluster has, so that guaranteed amounts are also part
+of what other queues deserve; here the level takes guarantees into account.
 """
 
 from collections.abc import Iterator, Sequence
@@ -150,7 +150,8 @@ def fair_shares(
     wanted: Sequence[shares.Row],
     guarantees: Sequence[shares.Row],
 ) -> list[list[float]]:
-    """Return what each queue deserves of a total (one amount per resource), a row for each queue.
+    """Return the deserved amounts of each queue, one row per queue. ``total``: one amount per
+    resource.
 
     A queue gets at least its guarantee, and no more than its limit or its request. An amount within
     ``NEGLIGIBLE`` of a whole unit is rounded to it. Requests, limits and guarantees are passed on
@@ -210,8 +211,8 @@ def _breakpoints(
 
 
 def _quotient(amount: int, of: int) -> float:
-    """Return the quotient, rounded to an integer if it nearly is one or if floats have no fractions
-    there."""
+    """Return the quotient, rounded to an integer if it is within ``NEGLIGIBLE`` of one or too large
+    for a float to have a fraction."""
     whole, remainder = divmod(amount, of)
     fraction = remainder / of
     if fraction > 1 - NEGLIGIBLE:

@@ -1,8 +1,9 @@
 """The plugin ``rescheduling``: moves pods off the busiest nodes while other nodes have room.
 
 The action ``shuffle`` evicts the victims, once per interval; the time of the last run is kept
-between sessions. Differences from Volcano: moving stops as soon as the quiet nodes have no room
-left, not only when it is exactly zero; pods of the same name in two namespaces are distinct.
+between sessions. Differences from Volcano: evictions stop as soon as the room of the quiet nodes is
+used up or exceeded, not only when it is exactly zero; pods of the same name in two namespaces are
+distinct.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,10 +56,10 @@ class Plugin:
         self._strategies: list[_Limits] = []
 
     def open(self, ssn: session.Session) -> None:
-        """Offer victims if an interval has passed since the last time."""
+        """Register the choice of victims if an interval has passed since the last run."""
         self._read()
         ssn.complaints.extend(self._given.complaints)
-        # A time ahead of now was stored before the clock was set back.
+        # A time in the future was stored before the clock was set back.
         last = min(_time(ssn.cluster.memory.get(NAME)) or ssn.now, ssn.now)
         if not ssn.reached(last + self._interval):
             ssn.remember[NAME] = last.isoformat()
@@ -82,8 +83,8 @@ class Plugin:
                 self._strategies.append(self._limits(strategy.get("params") or {}))
             else:
                 self._given.complaints.append(
-                    f"plugin {NAME}: arguments.strategies: {name!r} is not known; "
-                    f"there is {STRATEGY}"
+                    f"plugin {NAME}: arguments.strategies: {name!r} is not a known "
+                    f"strategy; use {STRATEGY}"
                 )
 
     def _limits(self, params: Mapping[str, Any]) -> _Limits:

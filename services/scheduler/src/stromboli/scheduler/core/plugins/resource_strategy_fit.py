@@ -1,7 +1,7 @@
 """The plugin ``resource-strategy-fit``: per resource, packs nodes or spreads over them.
 
-With ``sra`` it keeps pods off nodes with scarce hardware that they do not request. With
-``proportional`` it keeps enough cpu and memory free beside idle accelerators.
+With ``sra`` pods avoid nodes with scarce hardware that they do not request. With ``proportional``
+enough cpu and memory is kept free for idle accelerators.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Points = npt.NDArray[np.float64]
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """How a resource counts: whether full nodes score higher, and its weight."""
+    """The strategy for a resource: whether full nodes score higher, and the weight."""
 
     is_most: bool
     weight: int
@@ -66,7 +66,7 @@ class Plugin:
         self._overrides: dict[str, Strategies] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Register what is configured."""
+        """Register the configured scores and filters."""
         self._names = ssn.resources.names
         ssn.complaints.extend(self._arguments.complaints)
         ssn.add_class_key(_annotations)
@@ -121,8 +121,8 @@ class Plugin:
         return np.where(fits, total / weight, 0.0) if weight else total
 
     def _strategies_of(self, task: entities.Task) -> Strategies:
-        """Return the strategies that the pod's annotations name, else the configured ones. Without
-        readable weights none counts."""
+        """Return the strategies in the pod's annotations, else the configured ones; none if the
+        weights in the annotations are invalid."""
         kind, text = _annotations(task)
         if not kind:
             return self._strategies
@@ -182,8 +182,8 @@ class Proportion:
     def checks(
         self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
     ) -> Sequence[extension_points.Check]:
-        """Return the nodes that keep enough. A task that requests an accelerator may use what is
-        kept for it."""
+        """Return the nodes that keep enough free with the task. A task that requests an accelerator
+        may use the cpu and memory kept for it."""
         columns = [column for column, name in enumerate(names) if name in self._rates]
         if any(task.request[column] > 0 for column in columns):
             columns = []

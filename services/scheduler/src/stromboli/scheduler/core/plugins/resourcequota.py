@@ -1,8 +1,8 @@
 """The plugin ``resourcequota``: a job stays Pending until its namespace's ResourceQuota has room.
 
 Names must be equal: a minimum of ``cpu`` is not checked against a quota of ``requests.cpu``. A
-quota with scopes is left to the API server: it is unknown which pods it counts before they exist,
-and a job must not wait for a quota that does not count it.
+quota with scopes is left to the API server: which pods it covers is unknown before they exist, and
+a job must not wait for a quota that does not cover its pods.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from stromboli.shared.jobspec import quota_scopes
 
 
 class Plugin:
-    """Votes by what quotas leave, including what this session has enqueued."""
+    """Votes by the room that quotas leave, less the jobs that this session has enqueued."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._quotas: dict[str, list[tuple[units.Amounts, units.Amounts]]] = {}
@@ -69,8 +69,7 @@ class Plugin:
         self._admitted[job.namespace] = units.add(admitted, self._requested(job))
 
     def _requested(self, job: entities.Job) -> units.Amounts:
-        """Return the job's minimum by the names that it uses, without amounts that cannot be
-        read."""
+        """Return the job's minResources by name, without amounts that cannot be read."""
         stated = job.pod_group.spec.min_resources or {}
         return _readable(self._session, f"PodGroup {job.key} minResources", stated, None)
 

@@ -1,7 +1,7 @@
 """The plugin ``sharding``: several schedulers divide the nodes of a cluster.
 
-A NodeShard names the nodes of a scheduler; nodes that another one still uses are left out. Mode
-``hard`` excludes all other nodes; ``soft`` uses them only if no node of the shard is feasible.
+A NodeShard names the nodes of a scheduler; nodes that another scheduler still uses are left out.
+Mode ``hard`` excludes all other nodes; ``soft`` uses them only if no node of the shard is feasible.
 Volcano has process flags for both; here they are plugin arguments.
 """
 
@@ -32,7 +32,7 @@ class Plugin:
         ssn.complaints.extend(self._arguments.complaints)
         if self._mode not in MODES:
             ssn.complaints.append(
-                f"plugin {NAME}: arguments.sharding.mode: {self._mode!r} is none of "
+                f"plugin {NAME}: arguments.sharding.mode: {self._mode!r} is not one of "
                 f"{', '.join(MODES)}; 'none' is used"
             )
             return
@@ -54,7 +54,7 @@ class Plugin:
         shards = {shard.metadata.name: shard for shard in ssn.cluster.node_shards}
         own = shards.pop(self._name, None)
         if own is None:
-            ssn.complaints.append(f"plugin {NAME}: there is no NodeShard {self._name}")
+            ssn.complaints.append(f"plugin {NAME}: NodeShard {self._name} does not exist")
             return set()
         used = {name for other in shards.values() for name in other.status.nodes_in_use}
         return set(own.spec.nodes_desired) - used

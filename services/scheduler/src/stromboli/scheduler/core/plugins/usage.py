@@ -1,4 +1,5 @@
-"""The plugin ``usage``: filters nodes with high measured use, and prefers nodes with low use.
+"""The plugin ``usage``: filters out nodes with high measured usage, and prefers nodes with low
+usage.
 
 Measurements lag: they lack pods that were placed or started recently, so an estimate of their use
 is added. Nodes without a measurement pass the filter and score zero.
@@ -22,11 +23,11 @@ MEMORY_HIGH = "the memory load of the node exceeds the upper limit."
 PERIOD = "10m"
 """The averaging period of measurements; no other is supported."""
 LAG_S = 30
-"""For how many seconds a running pod may be missing from measurements."""
+"""Seconds for which a running pod may be missing from measurements."""
 _FULL = 100
 
 _Loads = npt.NDArray[np.float64]
-"""Cpu (milli) and memory (bytes), or parts of them: 2 x nodes, or 2 for one node."""
+"""Cpu (milli) and memory (bytes), or fractions of capacity: 2 x nodes, or 2 for one node."""
 
 
 class _Estimator(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ class Plugin:
         """Task uid -> its row and the estimate that was added for it."""
 
     def open(self, ssn: session.Session) -> None:
-        """Filter busy nodes, score idle ones, and count placed tasks."""
+        """Register the filter, the score and the estimates for placed tasks."""
         ssn.complaints.extend(self._complaints)
         usage = [ssn.cluster.usage.get(name) for name in ssn.nodes.names]
         self._has_measured = np.array(
@@ -195,7 +196,7 @@ class Plugin:
 
 
 class _Group(Mapping[str, Any]):
-    """Arguments of a group, written as a mapping or as flat names with dots."""
+    """A group of arguments, given as a mapping or as flat names with dots."""
 
     def __init__(self, given: configuration.Arguments, name: str) -> None:
         self._nested = given.mapping(name)
@@ -255,7 +256,7 @@ def _capacities(ssn: session.Session) -> _Loads:
                     capacity[column, row] if text is None else units.amount(name, text)
                 )
             except ValueError:
-                continue  # Keep what is allocatable; opening has checked that it can be read.
+                continue  # Keep the allocatable amount, which was parsed when the node was read.
     return capacity
 
 
@@ -281,5 +282,5 @@ def _limits(task: entities.Task) -> _Loads:
             try:
                 total[column] += 0 if text is None else units.amount(name, text)
             except ValueError:
-                continue  # A limit that cannot be read limits nothing.
+                continue  # A limit that cannot be read counts as no limit.
     return total

@@ -1,7 +1,7 @@
 """The tree of queues by ``spec.parent``.
 
-A queue that is not connected to the root has no limits that could be enforced: nothing is decided
-for it and its descendants. Other queues are not affected.
+The limits of a queue that is not connected to the root cannot be enforced, so its jobs and those of
+its descendants are not scheduled. Other queues are not affected.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from stromboli.scheduler.core.model import entities
 
 ROOT = "root"
-"""The root queue, which is the parent of queues that name none. Without such an object nothing
-limits the cluster as a whole."""
+"""The root queue, the parent of queues without ``spec.parent``. Without a Queue of this name, no
+limit applies to the cluster as a whole."""
 
 
 class Hierarchy:
@@ -61,8 +61,8 @@ class Hierarchy:
         return first[min(depth, len(first) - 1)], second[min(depth, len(second) - 1)]
 
     def common_depth(self, left: str, right: str) -> int:
-        """Return the number of queues that the paths from the root to both share, themselves
-        included."""
+        """Return the number of queues that the paths from the root to the two queues share, end
+        points included."""
         depth = 0
         for one, other in zip(
             self._path_from_root(left), self._path_from_root(right), strict=False

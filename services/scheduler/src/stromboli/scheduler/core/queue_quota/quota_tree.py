@@ -1,4 +1,4 @@
-"""Quotas of queues that form a tree: limits are inherited downwards, usage is summed up upwards."""
+"""Quotas of queues in a tree: children inherit limits, and usage is summed towards the root."""
 
 from collections.abc import Mapping
 
@@ -39,7 +39,7 @@ def _limit_children(
     queue_quotas: Mapping[str, quotas.QueueQuota],
     limitless: shares.Row,
 ) -> None:
-    """Limit children to what their parent can reach, less the guarantees of their siblings."""
+    """Limit each child to its parent's real capability less the guarantees of its siblings."""
     parent = queue_quotas.get(name)
     children = [queue_quotas[child] for child in tree.children[name]]
     guaranteed = [0] * len(limitless)

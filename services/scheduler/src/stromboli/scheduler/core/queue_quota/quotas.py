@@ -1,7 +1,7 @@
 """Quotas and usage of queues, for the plugins ``proportion`` and ``capacity``.
 
-A queue's quota is opened from the sums of its jobs, and follows each placement and rollback in the
-session. Rows are changed in place, and shares follow.
+A queue's quota is built from the sums of its jobs, and updated with each placement and rollback in
+the session. Rows are changed in place, and shares are updated with them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ class QueueQuota(msgspec.Struct, eq=False):
     """A queue's limits and usage, one amount per resource.
 
     ``real_capability``: the most that it can reach given the guarantees of others. ``inqueue``:
-    what enqueued jobs will still take. ``elastic``: what its jobs hold above their minimum
-    resources. ``deserved`` may have fractions of a unit. ``named``: the columns of which the queue
-    states a deserved amount, zero included; cpu and memory aside.
+    resources that enqueued jobs still lack for their minimum. ``elastic``: resources that its jobs
+    hold above their minimum. ``deserved`` may have fractions of a unit. ``named``: the columns of
+    which the queue states a deserved amount, zero included; cpu and memory aside.
     """
 
     queue: entities.Queue
@@ -77,7 +77,8 @@ def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares
 
 
 class _Limits(NamedTuple):
-    """What a queue's spec says, by column. Sessions share the rows, so they only replace them."""
+    """The amounts of a queue's spec by column. Sessions share the rows and must not change them in
+    place."""
 
     guarantee: shares.Row
     capability: shares.Row
@@ -196,7 +197,8 @@ def capability_of(ssn: session.Session, queue: entities.Queue) -> shares.Row:
 
 
 def unguaranteed(ssn: session.Session) -> shares.Row:
-    """Return the part of the cluster that no queue is guaranteed, queues without jobs included."""
+    """Return the part of the cluster that is guaranteed to no queue; queues without jobs count,
+    too."""
     free: shares.Row = ssn.total.tolist()
     total = [0] * len(free)
     for queue in ssn.queues.values():

@@ -1,8 +1,8 @@
 """Arithmetic on resource rows, and the shares that queues and jobs have of them.
 
-A session computes shares with every task that it places, and a row has only a few columns: a list
-of integers is several times faster than an array. What a class of tasks requests is therefore kept
-as pairs of column and amount.
+A session updates shares with every task that it places, and a row has only a few columns, for which
+a list of integers is several times faster than an array. The request of a task class is therefore
+stored as pairs of column and amount.
 """
 
 import math
@@ -16,7 +16,7 @@ from stromboli.shared.formats import units
 Row: TypeAlias = list[int]
 """One amount per resource of the session; ``resource_vectors.INFINITE`` and above mean no limit."""
 Demand: TypeAlias = tuple[tuple[int, int], ...]
-"""What a task requests: pairs of column and amount above zero, ``pods`` included."""
+"""A task's request: pairs of column and amount above zero, ``pods`` included."""
 
 
 class Demands:
@@ -85,7 +85,8 @@ def fits(used: Sequence[int], demand: Demand, limit: Sequence[float]) -> bool:
 
 
 def count_fitting(used: Sequence[int], demand: Demand, limit: Sequence[float], most: int) -> int:
-    """Return how many such demands, up to ``most``, fit together."""
+    """Return how many such demands, up to ``most``, fit within the limit in addition to
+    ``used``."""
     for column, amount in demand:
         if column != requirements.PODS:
             # Limits may have fractions of a unit; whole units decide, as for one demand at a time.
@@ -106,7 +107,7 @@ def exceeded_names(
 
 
 def dominant_share(used: Sequence[int], limit: Sequence[float]) -> float:
-    """Return the largest used part of any limit above zero."""
+    """Return the largest used fraction of any limit above zero."""
     return max(
         (amount / top for amount, top in zip(used, limit, strict=True) if top > 0), default=0.0
     )

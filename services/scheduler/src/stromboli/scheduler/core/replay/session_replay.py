@@ -1,9 +1,10 @@
-"""Replays recorded sessions from the log up to the recorded offsets and the configurations.
+"""Replays recorded sessions from the log, up to each session's offsets, with the configurations
+used.
 
 The cache is advanced from session to session, so a whole log is read once and each session runs
-once. Compacted snapshot topics are not a history; ``cluster.changes`` is one (see
-``snapshot_history``). Records that a session had read and that are missing are counted
-(``ReplayedSession.missing``); such a session may decide otherwise.
+once. The compacted snapshot topics lack older versions of objects; ``cluster.changes`` has them
+(see ``snapshot_history``). Records that a session had read and that are missing are counted
+(``ReplayedSession.missing``); the replay of such a session may decide differently.
 """
 
 import bisect
@@ -25,7 +26,7 @@ class ReplayedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded session and its replay.
 
     ``problem``: why it could not be replayed; empty if it was. ``missing``: topic -> number of
-    records that the session had read and that were not passed.
+    records that the session had read and that were not given.
     """
 
     record: messages.SessionRecorded
@@ -51,11 +52,11 @@ def replay_sessions(
 ) -> Iterator[ReplayedSession]:
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
-    ``configurations``: those that were in force, identified by their digests. ``by``: names of the
-    scheduler whose pods count. ``whole_from``: topic -> offset before which only the last record
-    of each key is passed. ``instead``: a configuration that replaces the recorded one; each session
-    still starts from what was really decided before. ``last``: only so many sessions at the end
-    are run and returned; None: all.
+    ``configurations``: those that were in force, identified by their digests. ``by``: the scheduler
+    names whose pods count. ``whole_from``: topic -> offset before which only the last record of
+    each key is given. ``instead``: a configuration that replaces the recorded one; each session
+    still starts from the decisions that were really made before it. ``last``: number of sessions at
+    the end of the log that are replayed and returned; None: all.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -77,7 +78,7 @@ def replay_sessions(
             continue
         how = instead or known.get(found.configuration)
         if how is None:
-            problem = f"no configuration with the digest {found.configuration} is given"
+            problem = f"no configuration with the digest {found.configuration} was given"
             yield ReplayedSession(record=found, recorded=recorded, problem=problem)
             continue
         missing = {

@@ -29,4 +29,4 @@ __all__ = ["COLLECTED_S", "ClusterContract", "ClusterScope"]
 
 
 class ClusterContract(Reading, Watching, Changing, Deleting, Pods, Evictions, Quotas):
-    """Promises of ``stromboli.shared.cluster.port``, one test each."""
+    """Tests of the contract that ``stromboli.shared.cluster.port`` states, one for each rule."""

@@ -20,13 +20,13 @@ from stromboli.testkit.contracts.cluster.scopes import (
 
 
 def _without_token_volume(spec: core.PodSpec) -> core.PodSpec:
-    """Without the volume that an API server adds under a random name."""
+    """The spec without the token volume that an API server adds under a random name."""
     kept = tuple(it for it in spec.volumes if not it.name.startswith("kube-api-access-"))
     return msgspec.structs.replace(spec, volumes=kept)
 
 
 class Changing(ClusterScope):
-    """What changes and what does not."""
+    """Tests of patches, optimistic concurrency and the status subresource."""
 
     async def test_a_dry_run_returns_what_a_create_would_and_stores_nothing(
         self, open_cluster: port.Cluster, namespace: str
@@ -46,7 +46,7 @@ class Changing(ClusterScope):
     async def test_a_json_patch_adds_replaces_and_removes(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With RFC 6901 pointers; the answer is the object as stored."""
+        """Paths are RFC 6901 pointers; the response is the object as stored."""
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c", a="1", b="2"))
         patch = objects.operations(
             ("test", "/data/a", "1"),
@@ -85,7 +85,7 @@ class Changing(ClusterScope):
     async def test_a_json_patch_that_does_not_apply_is_a_conflict(
         self, open_cluster: port.Cluster, namespace: str, step: tuple[Any, ...]
     ) -> None:
-        """A test fails, or a path is not there; then none of its steps counts."""
+        """If a test fails or a path does not exist, no step is applied."""
         body = objects.config_map("c", a="1")
         created = objects.read(await open_cluster.create(CONFIG_MAPS, namespace, body))
         patch = objects.operations(("add", "/data/new", "1"), step)
@@ -159,7 +159,7 @@ class Changing(ClusterScope):
     async def test_the_generation_counts_changes_of_the_spec(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Not of labels, nor of the status."""
+        """Changes of labels and of the status do not count."""
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         for patch, subresource, generation in (
             (objects.merge(metadata={"labels": {"a": "1"}}), "", 1),
@@ -208,7 +208,7 @@ class Changing(ClusterScope):
     async def test_a_status_patch_tests_the_whole_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """A test may contain uid, version and status."""
+        """A test operation may refer to the uid, the version and the status."""
         created = objects.read(await open_cluster.create(JOBS, namespace, objects.job("j")))
         begin = objects.operations(
             ("test", "/metadata/uid", created["metadata"]["uid"]),
@@ -244,7 +244,8 @@ class Changing(ClusterScope):
             )
 
     async def test_a_node_registers_with_its_status(self, open_cluster: port.Cluster) -> None:
-        """As a kubelet does; later it is written by the subresource."""
+        """A kubelet creates its node with a status; later the status is written with the
+        subresource."""
         name = objects.unique("node")
         status = {"allocatable": {"cpu": "4"}, "capacity": {"cpu": "4"}}
         body = objects.make(kinds.NODES, name, status=status)

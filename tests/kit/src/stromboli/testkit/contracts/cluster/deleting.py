@@ -1,4 +1,4 @@
-"""Deletion, finalizers, grace and owners."""
+"""Deletion, finalizers, grace periods and owners."""
 
 import pytest
 
@@ -17,12 +17,12 @@ from stromboli.testkit.contracts.cluster.scopes import (
 
 
 class Deleting(ClusterScope):
-    """How objects go."""
+    """Tests of deletion, finalizers, grace periods and garbage collection."""
 
     async def test_only_the_object_of_the_uid_is_deleted(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Another object of the same name stays."""
+        """Another object of the same name is kept."""
         first = objects.read(
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
         )
@@ -75,7 +75,7 @@ class Deleting(ClusterScope):
     async def test_an_unbound_pod_is_deleted_immediately(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """No kubelet has to stop it."""
+        """No kubelet has to stop its containers."""
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         await open_cluster.delete(PODS, namespace, "p", grace_seconds=60)
         with pytest.raises(errors.NotFoundError):
@@ -125,7 +125,7 @@ class Deleting(ClusterScope):
     async def test_owned_objects_are_deleted_with_their_owner(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """And so are objects that these own."""
+        """Objects that are owned indirectly are deleted, too."""
         job = objects.read(await open_cluster.create(JOBS, namespace, objects.job("j")))
         owned = {"ownerReferences": [objects.owner(JOBS, job, controller=True)]}
         group = objects.read(

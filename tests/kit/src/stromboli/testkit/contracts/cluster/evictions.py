@@ -15,12 +15,12 @@ _READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}
 
 
 class Evictions(ClusterScope):
-    """What an administrator who drains nodes relies on."""
+    """Tests of evictions, which draining a node depends on."""
 
     async def test_an_eviction_deletes_a_pod_and_records_the_disruption(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With the grace period of the pod, or the one of the request."""
+        """The deletion uses the grace period of the pod, or that of the request."""
         for name, grace_s, expected in (("own", None, 30), ("given", 7, 7)):
             uid = await _ready_pod(open_cluster, namespace, name)
             await open_cluster.evict(namespace, name, uid=uid, grace_seconds=grace_s)
@@ -46,7 +46,8 @@ class Evictions(ClusterScope):
     async def test_a_budget_refuses_evictions_beyond_it(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Its status counts the healthy pods; pods that it does not select are free."""
+        """The status of the budget counts the healthy pods; pods that it does not select can be
+        evicted."""
         uids = [await _ready_pod(open_cluster, namespace, name, "a") for name in ("p1", "p2")]
         other = await _ready_pod(open_cluster, namespace, "other", "b")
         await _budget(open_cluster, namespace, 1)

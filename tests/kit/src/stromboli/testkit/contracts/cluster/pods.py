@@ -12,12 +12,13 @@ from stromboli.testkit.contracts.cluster.scopes import NODE, PODS, ClusterScope,
 
 
 class Pods(ClusterScope):
-    """What schedulers rely on."""
+    """Tests of pods and binding, which schedulers depend on."""
 
     async def test_a_new_pod_is_pending_until_its_scheduler_binds_it(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Pending whatever it claims, with the defaults that schedulers look at."""
+        """Its phase is Pending whatever the request contains, and it has the defaults that
+        schedulers read."""
         body = objects.make(
             PODS,
             "p",
@@ -48,7 +49,7 @@ class Pods(ClusterScope):
     async def test_the_spec_of_a_pod_cannot_change(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Labels and annotations may change, what schedulers counted on may not."""
+        """Labels and annotations can change; fields that schedulers have used cannot."""
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         label = objects.merge(metadata={"labels": {"a": "1"}})
         await open_cluster.patch(PODS, namespace, "p", label, patch_type="merge")
@@ -60,7 +61,7 @@ class Pods(ClusterScope):
     async def test_binding_sets_the_node_of_a_pod(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With the annotations, in one change, which a watch sends immediately."""
+        """Node and annotations are set in one change, which a watch sends immediately."""
         body = objects.pod("p", {"annotations": {"old": "1"}})
         pod = objects.read(await open_cluster.create(PODS, namespace, body))
         await open_cluster.bind(
@@ -77,7 +78,8 @@ class Pods(ClusterScope):
         assert change.version == bound["metadata"]["resourceVersion"]
 
     async def test_a_pod_is_bound_once(self, open_cluster: port.Cluster, namespace: str) -> None:
-        """Not even to the same node again: the pod's annotations identify the bind."""
+        """A second bind fails even for the same node: the pod's annotations identify the first
+        one."""
         pod = await bound_pod(open_cluster, namespace, "p")
         with pytest.raises(errors.ConflictError):
             await open_cluster.bind(
@@ -118,7 +120,8 @@ class Pods(ClusterScope):
     async def test_a_pod_without_a_node_has_no_log(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Nothing of it has run anywhere: it is refused or empty, as the API server has it."""
+        """No container has run, so the request is rejected or the log is empty, as the API server
+        does it."""
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         for query in (port.LogQuery(), port.LogQuery(container="main", follow=True)):
             written = b""
@@ -131,7 +134,7 @@ class Pods(ClusterScope):
     async def test_which_container_is_meant_must_be_clear(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """The refusal names those that there are."""
+        """The error lists the pod's containers."""
         containers = [{"name": name, "image": "busybox"} for name in ("left", "right")]
         await open_cluster.create(PODS, namespace, objects.pod("p", containers=containers))
         with pytest.raises(errors.InvalidError, match=r"left.*right"):

@@ -1,4 +1,4 @@
-"""What namespaces may hold at most."""
+"""Resource quotas of namespaces."""
 
 import asyncio
 from typing import Any
@@ -15,12 +15,12 @@ _QUOTAS = kinds.RESOURCE_QUOTAS
 
 
 class Quotas(ClusterScope):
-    """What users of a namespace with a ``ResourceQuota`` see of its pods."""
+    """Tests of pods in a namespace with a ``ResourceQuota``."""
 
     async def test_a_pod_beyond_a_quota_is_refused(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With the requested, used and allowed amounts."""
+        """The error contains the requested, used and allowed amounts."""
         await _quota(open_cluster, namespace, hard={"pods": "2", "requests.cpu": "3"})
         await _create(open_cluster, namespace, _asking("p1", cpu="1500m"))
         with pytest.raises(
@@ -66,7 +66,7 @@ class Quotas(ClusterScope):
     async def test_resources_limited_by_a_quota_must_be_requested(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """In each container; a limit without a request counts as the request."""
+        """Each container must request them; a limit without a request counts as the request."""
         await _quota(open_cluster, namespace, hard={"requests.cpu": "4", "limits.memory": "1Gi"})
         with pytest.raises(
             errors.InvalidError,
@@ -155,7 +155,7 @@ async def _quota(cluster: port.Cluster, namespace: str, /, pods: str = "0", **sp
 
 
 async def _used(cluster: port.Cluster, namespace: str, /, **expected: str) -> None:
-    """Returns when the quota's status has as much as is expected."""
+    """Wait until the quota's status has this usage."""
 
     def holds(found: objects.Document | None) -> bool:
         used = ((found or {}).get("status") or {}).get("used")
@@ -165,7 +165,8 @@ async def _used(cluster: port.Cluster, namespace: str, /, **expected: str) -> No
 
 
 async def _create(cluster: port.Cluster, namespace: str, pod: bytes) -> None:
-    """A server may need a moment to enforce a quota whose status is already written."""
+    """Create a pod; retry while the server reports an unknown status, because it may need a moment
+    to enforce a quota whose status is already written."""
     async with asyncio.timeout(records.DEADLINE_S):
         while True:
             try:

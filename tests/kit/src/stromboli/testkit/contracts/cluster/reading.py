@@ -1,4 +1,4 @@
-"""Creating objects, and finding them again."""
+"""Creating, reading and listing objects."""
 
 import pytest
 
@@ -18,12 +18,12 @@ from stromboli.testkit.contracts.cluster.scopes import (
 
 
 class Reading(ClusterScope):
-    """Creating, reading and listing objects."""
+    """Tests of creating, reading and listing objects."""
 
     async def test_create_returns_the_object_as_stored(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With uid, version and times of the server's; ``get`` gives the same."""
+        """The server sets uid, version and times; ``get`` returns the same object."""
         created = objects.read(
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c", a="1 ✓"))
         )
@@ -38,7 +38,7 @@ class Reading(ClusterScope):
     async def test_the_servers_fields_are_not_the_clients(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """A uid, a creation or deletion time in what is created are not believed."""
+        """Uid, creation time and deletion time in the request are ignored."""
         claimed = {
             "uid": "mine",
             "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -122,7 +122,7 @@ class Reading(ClusterScope):
     async def test_an_invalid_object_is_rejected(
         self, open_cluster: port.Cluster, namespace: str, kind: port.AnyKind, body: bytes
     ) -> None:
-        """And nothing is stored."""
+        """Nothing is stored then."""
         with pytest.raises(errors.InvalidError):
             await open_cluster.create(kind, namespace, body)
         assert await names(open_cluster, kind, namespace) == []
@@ -144,7 +144,7 @@ class Reading(ClusterScope):
     async def test_defaults_of_the_definition_are_filled_in(
         self, open_cluster: port.Cluster
     ) -> None:
-        """On creation, and again where a patch removes the field."""
+        """They are set on creation, and again if a patch removes the field."""
         name = objects.unique("q")
         made = await open_cluster.create(QUEUES, "", objects.make(QUEUES, name, spec={}))
         assert objects.read(made)["spec"]["weight"] == 1
@@ -159,7 +159,7 @@ class Reading(ClusterScope):
     async def test_every_kind_is_read_as_it_was_written(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Of get, list and watch, ``kind.decode`` makes equal Structs."""
+        """``kind.decode`` returns equal Structs for the results of get, list and watch."""
         version = (await open_cluster.list(JOBS)).resource_version
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         got = JOBS.decode(await open_cluster.get(JOBS, namespace, "j"))
@@ -207,14 +207,15 @@ class Reading(ClusterScope):
     async def test_all_pages_list_each_unchanged_object_once(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Whatever is created or deleted during the list, before and after the current position."""
+        """This holds if objects are created or deleted meanwhile, before and after the current
+        position."""
         for name in ("b", "c", "d", "e"):
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map(name))
         first = await open_cluster.page(CONFIG_MAPS, namespace, limit=2)
         assert first.next
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("a"))
         await open_cluster.delete(CONFIG_MAPS, namespace, "b")
-        # A real server's list continues to the ConfigMap that each namespace has.
+        # On a real server the list also has the ConfigMap that each namespace has.
         second = await open_cluster.page(CONFIG_MAPS, namespace, limit=3, after=first.next)
         seen = [kinds.metadata_of(raw).name for raw in (*first.items, *second.items)]
         assert [name for name in seen if name in ("c", "d", "e")] == ["c", "d", "e"]
@@ -224,7 +225,7 @@ class Reading(ClusterScope):
     async def test_a_page_is_of_a_namespace_and_labels_too(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """The last page may be empty: a server need not look beyond the end of a page."""
+        """The last page may be empty, because a server need not read beyond the end of a page."""
         for name, labels in (("one", {"a": "1"}), ("two", {"a": "2"}), ("three", {"a": "1"})):
             body = objects.config_map(name, {"labels": labels})
             await open_cluster.create(CONFIG_MAPS, namespace, body)

@@ -1,4 +1,4 @@
-"""Where the tests of the contract take place, and what several of them do."""
+"""The namespace in which each test of the contract runs, and helpers that several tests use."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from stromboli.shared.cluster import port
 from stromboli.testkit import objects
 
 COLLECTED_S = 90.0
-"""A real garbage collector discovers kinds every 30 s and retries with backoff."""
+"""Time limit in seconds: a real garbage collector discovers kinds every 30 s and retries with
+backoff."""
 
 NODE = objects.unique("node")
 """A node without a kubelet, real or simulated, so that none interferes."""
@@ -22,7 +23,7 @@ QUEUES = kinds.QUEUES
 
 
 class ClusterScope:
-    """A namespace of the test's own in the cluster under test."""
+    """Base of the contract's test classes: a cluster, and a new namespace in it for each test."""
 
     @pytest.fixture
     def open_cluster(self) -> port.Cluster:
@@ -37,13 +38,14 @@ class ClusterScope:
         return name
 
     async def until_namespace_is_set_up(self, namespace: str) -> None:
-        """Wait for what the cluster's own controllers add to a new namespace: here, nothing."""
+        """Wait until the cluster's controllers have added their objects to a new namespace; by
+        default there are none."""
 
 
 async def names(
     cluster: port.Cluster, kind: port.AnyKind, namespace: str = "", /, **labels: str
 ) -> list[str]:
-    """Names in ascending order, less the ConfigMap that every namespace has."""
+    """Names in ascending order, without the ConfigMap that every namespace has."""
     listing = await cluster.list(kind, namespace, labels or None)
     found = sorted(kinds.metadata_of(item).name for item in listing.items)
     return [name for name in found if name != objects.CA_CONFIG_MAP]

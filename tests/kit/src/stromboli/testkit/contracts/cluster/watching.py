@@ -1,4 +1,4 @@
-"""Following changes."""
+"""Watches."""
 
 import abc
 import asyncio
@@ -19,7 +19,7 @@ from stromboli.testkit.contracts.cluster.scopes import (
 
 
 class Watching(ClusterScope, abc.ABC):
-    """The events that a watch sends."""
+    """Tests of the events that a watch sends."""
 
     @abc.abstractmethod
     async def expired_version(self, open_cluster: port.Cluster) -> str:
@@ -28,7 +28,8 @@ class Watching(ClusterScope, abc.ABC):
     async def test_a_watch_sends_the_life_of_an_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Added, modified, deleted, each with a higher version; the last with the last state."""
+        """The events are ADDED, MODIFIED and DELETED, each with a higher version; the last one has
+        the last state of the object."""
         version = (await open_cluster.list(CONFIG_MAPS)).resource_version
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c", a="1"))
         await set_data(open_cluster, namespace, a="2")
@@ -59,7 +60,7 @@ class Watching(ClusterScope, abc.ABC):
     async def test_a_watch_behind_a_list_misses_nothing(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """However the list falls between writes."""
+        """This holds for a list at any time between concurrent writes."""
 
         async def create_many() -> None:
             for number in range(30):
@@ -92,7 +93,7 @@ class Watching(ClusterScope, abc.ABC):
     async def test_a_running_watch_sends_later_changes(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Of every namespace, and of nothing but its kind."""
+        """It sends changes of its kind in all namespaces, and of no other kind."""
         version = (await open_cluster.list(CONFIG_MAPS)).resource_version
         watching = asyncio.create_task(
             objects.changes(
@@ -115,7 +116,7 @@ class Watching(ClusterScope, abc.ABC):
         assert (seen.type, seen.document["metadata"]["name"]) == ("ADDED", name)
 
     async def test_an_old_version_is_expired(self, open_cluster: port.Cluster) -> None:
-        """The watcher has to list again."""
+        """The client has to list again."""
         version = await self.expired_version(open_cluster)
         with pytest.raises(errors.ExpiredError):
             await objects.changes(open_cluster, CONFIG_MAPS, version, "", lambda _: False)

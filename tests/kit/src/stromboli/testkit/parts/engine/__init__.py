@@ -1,1 +1,2 @@
-"""Docker's engine for tests of our images, and the images that they need and no registry gives."""
+"""Docker's engine for tests of our images, and the images that these tests need, built without a
+registry."""

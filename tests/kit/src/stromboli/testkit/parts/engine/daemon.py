@@ -3,9 +3,9 @@
 The daemon and its containers run in network, mount and PID namespaces: bridges, rules of iptables,
 mounts and processes end with the first process, however it ends, and published ports belong to the
 namespace, so that several engines share a machine. slirp4netns connects the namespace with the
-network as an ordinary program does, without a change of the machine's routes or rules. Visible
-outside are a parent cgroup, which is recorded and removed as that of kubelets is, and the folder of
-images, which all clones of a user share: one engine at a time runs on it.
+network in user space, without changes of the machine's routes or rules. Visible outside are a
+parent cgroup, which is recorded and removed as that of kubelets is, and the folder of images, which
+all clones of a user share: one engine at a time runs on it.
 
 Needs root, Linux, and what ``make engine-tools`` finds or installs.
 """
@@ -28,7 +28,7 @@ from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import EngineTools
 
 DEVICE = "tap0"
-"""The namespace's way to the network."""
+"""Network device of the namespace."""
 SEPARATED = "namespaces are ready"
 CONNECTED = "received tapfd"
 DELETED_AFTER = "24h"
@@ -54,11 +54,11 @@ class _Daemon(Part):
 
     @property
     def socket(self) -> Path:
-        """Where it answers."""
+        """The Unix socket on which the daemon listens."""
         return self.state / "docker.sock"
 
     def command(self) -> list[str]:
-        """The script in the namespaces."""
+        """The command that runs the script in new namespaces."""
         namespaces = ["--mount", "--net", "--propagation=private", "--pid", "--fork"]
         script = str(self.state / "engine.sh")
         return [self._tools.unshare, *namespaces, "--kill-child", "/bin/sh", script]
@@ -109,7 +109,8 @@ class _Network(Part):
         self._pid = pid
 
     def command(self) -> list[str]:
-        """It stays outside and hands the device in."""
+        """The command of slirp4netns, which runs outside and creates the device in the
+        namespace."""
         options = ["--configure", "--mtu=65520", "--disable-host-loopback"]
         return [self._program, *options, str(self._pid), DEVICE]
 
@@ -122,7 +123,8 @@ class Engine:
     """A running engine: started on entry, undone on exit."""
 
     def __init__(self, tools: EngineTools, state: Path) -> None:
-        """Describe it. ``state``: for its socket and logs; the path is short, as sockets need."""
+        """``state``: the folder for socket and logs; its path must be short, because socket paths
+        are limited."""
         self.tools = tools
         self.state = state.resolve()
         self._cgroup = f"stromengine{os.getpid()}"
@@ -201,14 +203,14 @@ class Engine:
     def docker(
         self, *arguments: str, folder: Path | None = None, given: Mapping[str, str] | None = None
     ) -> str:
-        """What ``docker`` prints. ``folder``: where it runs; ``given``: further variables. Raises
-        EngineError."""
+        """Run ``docker``; return its output. ``folder``: its working directory; ``given``: further
+        environment variables. Raises EngineError."""
         command = [self.tools.docker, *arguments]
         return _output(command, folder, {**self.environment(), **(given or {})})
 
     def inside(self, command: Sequence[str], *, folder: Path | None = None) -> str:
-        """What a program prints that runs where published ports are: on the engine's machine.
-        Raises EngineError."""
+        """Run a program in the engine's network namespace, which has the published ports; return
+        its output. Raises EngineError."""
         enter = [self.tools.nsenter, f"--net=/proc/{self._daemon.process.pid}/ns/net"]
         return _output([*enter, *command], folder, dict(os.environ))
 

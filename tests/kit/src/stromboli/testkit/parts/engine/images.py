@@ -1,7 +1,7 @@
 """Images for the engine of the tests, made without a registry.
 
-The base image of our Dockerfiles is Debian's Python (``tools/real/base_images.py``). Images of
-others that Compose and the charts name are made of the programs that ``make real-tools`` has built,
+The base image of our Dockerfiles is Debian's Python (``tools/real/base_images.py``). Third-party
+images that Compose and the charts name are made of the programs that ``make real-tools`` has built,
 with the entry points, users and folders of the originals, so that Compose files, Dockerfiles and
 charts run unchanged:
 
@@ -29,9 +29,9 @@ from stromboli.testkit.parts.tools import Tools
 
 PYTHON = "python:3.13-slim"
 LABEL = "stromboli.test.recipe"
-REVISION = "1"  # raise it to make the images of others again
+REVISION = "1"  # increase it to rebuild the third-party images
 LOCAL_CERTIFICATES = Path("/usr/local/share/ca-certificates")
-"""Where Debian has certificates that an administrator added, as for a proxy."""
+"""Directory in which Debian keeps certificates that an administrator added, such as a proxy's."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok", "kwokctl")
 BUSYBOX = """FROM scratch
 COPY busybox /bin/busybox
@@ -69,8 +69,8 @@ LOG4J = json.dumps(
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A Dockerfile, and what it copies: path in its context -> a file or folder of this machine,
-    or a text. ``executable``: texts that are programs."""
+    """A Dockerfile and its build context: path -> a file or folder of this machine, or a text.
+    ``executable``: texts that are programs."""
 
     dockerfile: str
     files: Mapping[str, Path]
@@ -78,13 +78,14 @@ class Recipe:
     executable: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """Names the recipe; the tools' folders are named by their content."""
+        """Digest of the recipe. Files of the tools count with their paths, which contain a digest
+        of their content."""
         parts = [REVISION, self.dockerfile, *map(str, self.files.values()), *self.texts.values()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def control_plane(engine: Engine, tools: Tools) -> Recipe:
-    """As KWOK's image of a cluster: its programs and the variables that name them."""
+    """The image of a control plane, like KWOK's: its programs and the variables that name them."""
     version = json.loads(
         subprocess.run(
             [tools.program("kubectl"), "version", "--client", "--output=json"],
@@ -111,13 +112,14 @@ def control_plane(engine: Engine, tools: Tools) -> Recipe:
 
 
 def kubectl(tools: Tools) -> Recipe:
-    """As Kubernetes' own image: the program alone."""
+    """The image of kubectl, like Kubernetes' own: the program alone."""
     text = 'FROM scratch\nCOPY kubectl /bin/kubectl\nENTRYPOINT ["/bin/kubectl"]\n'
     return Recipe(text, {"kubectl": Path(tools.program("kubectl"))})
 
 
 def prometheus(engine: Engine, tools: Tools) -> Recipe:
-    """As its own image: on busybox, as an unprivileged user who owns its folder."""
+    """The image of Prometheus, like its own: on busybox, with an unprivileged user who owns its
+    folder."""
     text = """COPY prometheus /bin/prometheus
 RUN mkdir /prometheus && chown 65534:65534 /prometheus
 USER nobody
@@ -129,7 +131,8 @@ ENTRYPOINT ["/bin/prometheus"]
 
 
 def kafka(tools: Tools) -> Recipe:
-    """As its own image: settings from variables, and the scripts that the chart calls."""
+    """The image of Kafka, like its own: settings from variables, and the scripts that the chart
+    calls."""
     java = tools.java.resolve().parents[1]
     text = f"""FROM {PYTHON}
 RUN mkdir -p /opt/kafka/bin /opt/kafka/config /etc/kafka/docker /mnt/shared/config \
@@ -160,7 +163,8 @@ def _on_busybox(engine: Engine, text: str, files: Mapping[str, Path]) -> Recipe:
 
 
 def make(engine: Engine, name: str, recipe: Recipe) -> None:
-    """Make an image under a name, unless it has been made. Raises EngineError."""
+    """Build an image under a name, unless it exists with the recipe's digest. Raises
+    EngineError."""
     label = recipe.digest()
     if _label(engine, name) == label:
         return
@@ -179,7 +183,7 @@ def make(engine: Engine, name: str, recipe: Recipe) -> None:
 
 
 def make_python(engine: Engine) -> None:
-    """The base image of our Dockerfiles under its name, unless it has been made."""
+    """Import the base image of our Dockerfiles under its name, unless it exists."""
     tar = Path(engine.tools.python_image)
     if _label(engine, PYTHON) == tar.parent.name:
         return
@@ -211,12 +215,12 @@ def _label(engine: Engine, name: str) -> str | None:
 
 
 def _dangling(folder: str, names: list[str]) -> list[str]:
-    """Links that lead nowhere, as Debian's Java has one to its sources."""
+    """Dangling links, such as the one of Debian's Java to its sources."""
     return [name for name in names if not Path(folder, name).exists()]
 
 
 def _link(source: str | Path, target: str | Path) -> str:
-    """A link of a file, which costs no space, or a copy on another file system."""
+    """Hard-link a file, which costs no space, or copy it on another file system."""
     try:
         os.link(Path(source).resolve(), target)  # Linux would link the link itself
     except OSError:

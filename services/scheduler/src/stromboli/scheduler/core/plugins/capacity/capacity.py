@@ -1,11 +1,12 @@
 """The plugin ``capacity``: queues with stated deserved amounts, flat or as a tree.
 
 A queue may use up to its *real capability*: what is not guaranteed to other queues, within its own
-capability and those of its ancestors. What it holds above its *deserved* amount may be reclaimed by
+capability and those of its ancestors. What it holds above its *deserved* amount can be reclaimed by
 queues that hold less than they deserve.
 
-Differences from Volcano: a queue that is not connected to the root stops only itself and its
-descendants, and the shares of inner queues follow each placement, so that branches alternate.
+Differences from Volcano: a queue that is not connected to the root affects only itself and its
+descendants, and the shares of inner queues are updated after each placement, so that branches
+alternate.
 """
 
 from collections.abc import Hashable, Sequence
@@ -70,7 +71,7 @@ class Plugin:
                 ssn, self._names, with_capacity=self._sums_device_capacity
             )
             ssn.add_event_handler(self._devices.on_allocate, self._devices.on_deallocate)
-        # Devices are claimed by pods, which are not part of the minimum request.
+        # Device claims belong to pods and are not part of the minimum request.
         ssn.add_job_enqueueable(self._vote_enqueueable, by_request=self._devices is None)
 
     def close(self, ssn: session.Session) -> None:
@@ -107,7 +108,9 @@ class Plugin:
         self._problems = dict(self._tree.problems)
         for name in quotas.queues_with_jobs(ssn):
             if name in self._accounts and not self._tree.is_leaf(name):
-                self._problems[name] = f"queue {name} has queues below it: only leaves take jobs"
+                self._problems[name] = (
+                    f"queue {name} has child queues: only leaf queues accept jobs"
+                )
         ssn.complaints.extend(
             f"plugin capacity: {self._problems[name]}" for name in sorted(self._problems)
         )
@@ -135,8 +138,8 @@ class Plugin:
         return _compare(self._accounts[first], self._accounts[second])
 
     def _siblings(self, queue: entities.Queue) -> tuple[Hashable, Any]:
-        """Return a group of queues that no other queue changes the order of, and a key that orders
-        it: leaves of one parent differ only in their own shares."""
+        """Return the queue's group, whose order no queue outside of it affects, and a sort key:
+        leaves of one parent are ordered by their own shares alone."""
         quota = self._accounts.get(queue.name)
         if quota is None or not self._tree.is_leaf(queue.name):
             return (queue.name, None), ()
@@ -153,7 +156,7 @@ class Plugin:
         other = self._tree.common_depth(right.name, preemptor.name)
         return (depth < other) - (depth > other)
 
-    # Gates ----------------------------------------------------------------------------------
+    # Quota checks ---------------------------------------------------------------------------
 
     def _chain(self, queue: entities.Queue) -> list[quotas.QueueQuota]:
         """Return the quotas of the queue and its ancestors; none if nothing may be decided for the
@@ -249,7 +252,7 @@ def _deserves_any(quota: quotas.QueueQuota) -> bool:
 
 
 def _compare(left: quotas.QueueQuota, right: quotas.QueueQuota) -> int:
-    """Order by share; of equal shares a queue that deserves anything comes first."""
+    """Order by share; with equal shares, a queue with a deserved amount comes first."""
     if left.share != right.share:
         return -1 if left.share < right.share else 1
     return int(_deserves_any(right)) - int(_deserves_any(left))

@@ -14,7 +14,7 @@ from stromboli.scheduler.core.model import entities
 from stromboli.shared.formats import units
 
 EXCEEDED = "dra-resource-exceeded"
-"""The message to users, in the form of a further resource that is insufficient."""
+"""The name that messages use for insufficient device quota, like the name of a resource."""
 
 
 class DeviceUsage:
@@ -61,7 +61,7 @@ class DeviceUsage:
         )
 
     def note_enqueued(self, job: entities.Job) -> None:
-        """Count the job's minimum as inqueue, less what the job has."""
+        """Count the devices that the job still lacks for its minimum as inqueue."""
         held: units.Amounts = {}
         for task in job.with_status(*entities.ALLOCATED):
             held = units.add(held, self._of(task))
@@ -71,8 +71,8 @@ class DeviceUsage:
                 coming[key] += max(amount - held.get(key, 0), 0)
 
     def minimum(self, job: entities.Job) -> units.Amounts:
-        """Return the claims of the first tasks that make up the job's minimum: per role its
-        minimum, or of all tasks in the order of names."""
+        """Return the devices claimed by the tasks of the job's minimum: the first tasks of each
+        role up to its minimum, or of all tasks, in the order of names."""
         tasks = sorted(job.tasks.values(), key=lambda task: (task.key, task.uid))
         chosen = [task for task in tasks if self._claims.of(task).claims]
         if job.task_min_available:
@@ -117,7 +117,7 @@ class DeviceUsage:
                         held[each] += times * amount
 
     def _new(self, task: entities.Task, queue: str) -> units.Amounts:
-        """Return what the task's claims add to what the queue is charged already."""
+        """Return the devices of the task's claims that the queue is not charged for yet."""
         total: units.Amounts = {}
         for claim in self._claims.of(task).claims:
             if not self._users.get((queue, claim.metadata.key)):

@@ -1,8 +1,13 @@
 """Victims that the plugin ``capacity`` allows for reclaim.
 
-A victim's queue keeps its guarantee, and gives up only what it holds above its deserved amount or
-what it does not deserve at all. With a reclaim level the same holds for that many ancestors of it,
-except those that are ancestors of the reclaimer too.
+A victim's queue keeps its guarantee. It loses only resources that it holds above its deserved
+amount, or of which it deserves none. With a reclaim level the same applies to that many of its
+ancestors, except common ancestors with the reclaimer's queue.
+
+In a tree, the order of two queues is the order of their branches: the two queues below their last
+common ancestor. A victim is not allowed if its queue would be served before the reclaimer's queue
+after the eviction: it would get the resources again, and evictions would never end. Volcano allows
+such victims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +29,12 @@ class VictimChooser:
         demands: shares.Demands,
         level: int,
     ) -> None:
-        """``above``: queue -> the quotas of its ancestors, the parent first. ``level``: how many of
-        them are checked."""
+        """``above``: queue -> the quotas of its ancestors, the parent first; empty without a tree.
+        ``level``: how many of them are checked."""
         self._session = ssn
         self._accounts = queue_quotas
         self._demands = demands
+        self._chains = above
         self._above: dict[str, list[quotas.QueueQuota]] = {
             name: [quota for quota in chain[:level] if quota.queue.name != hierarchy.ROOT]
             for name, chain in above.items()
@@ -54,14 +60,15 @@ class VictimChooser:
                 continue
             if self._is_sibling_without_claim(own.queue, job.queue, wanted, demand):
                 continue
+            if self._would_be_served_first(job.queue, own.queue, demand, held):
+                continue
             upper = self._upper(job.queue, own.queue)
             row = _remaining(held, self._accounts[job.queue])
             if quotas.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
                 _can_give(quota, demand, _remaining(held, quota))
                 for quota in (self._accounts[job.queue], *upper)
             ):
-                for quota in (self._accounts[job.queue], *upper):
-                    shares.add(_remaining(held, quota), demand, -1)
+                self._take(job.queue, demand, held)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -84,8 +91,12 @@ class VictimChooser:
             quota = self._accounts[job.queue]
             row = _remaining(held, quota)
             is_spare = quotas.keeps_guarantee(quota, row, demand)
-            if is_spare and _can_give(quota, demand, row):
-                shares.add(row, demand, -1)
+            if (
+                is_spare
+                and _can_give(quota, demand, row)
+                and not self._would_be_served_first(job.queue, preemptor.queue, demand, held)
+            ):
+                self._take(job.queue, demand, held)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -98,11 +109,47 @@ class VictimChooser:
             if level >= len(other) or other[level] is not quota
         ]
 
+    def _take(self, queue: str, demand: shares.Demand, held: dict[str, shares.Row]) -> None:
+        """Subtract a victim from its queue and the ancestors."""
+        for quota in (self._accounts[queue], *self._chains[queue]):
+            shares.add(_remaining(held, quota), demand, -1)
+
+    def _would_be_served_first(
+        self,
+        victim: str,
+        reclaimer: str,
+        demand: shares.Demand,
+        held: dict[str, shares.Row],
+    ) -> bool:
+        """Return whether the victim's queue, in another branch, would be served before the
+        reclaimer's once the victim is gone.
+
+        Branches that deserve nothing have no order, and a queue directly below the common ancestor
+        is no branch: what it may give up is decided by what it holds.
+        """
+        queue, own_queue = self._session.queues[victim], self._session.queues[reclaimer]
+        if queue.priority != own_queue.priority:
+            return False
+        chain, other = self._chains[victim], self._chains[reclaimer]
+        common = {quota.queue.name for quota in chain} & {quota.queue.name for quota in other}
+        branch = [quota for quota in chain if quota.queue.name not in common]
+        own = [quota for quota in other if quota.queue.name not in common]
+        if not branch or not own:
+            return False
+        theirs, ours = branch[-1], own[-1]
+        if not (any(theirs.deserved) and any(ours.deserved)):
+            return False
+        row = list(_remaining(held, theirs))
+        shares.add(row, demand, -1)
+        share = shares.dominant_share(row, theirs.deserved)
+        is_older = (queue.created, queue.uid) < (own_queue.created, own_queue.uid)
+        return share < ours.share or (share == ours.share and is_older)
+
     def _is_sibling_without_claim(
         self, reclaimer: str, victim: str, wanted: shares.Demand, demand: shares.Demand
     ) -> bool:
         """Return whether neither queue deserves the resources and a common ancestor is within the
-        reclaim level: then neither has a claim against the other."""
+        reclaim level, so that neither may reclaim from the other."""
         return (
             any(quota in self._above[victim] for quota in self._above[reclaimer])
             and _is_undeserved(self._accounts[victim], demand)
@@ -125,8 +172,8 @@ def _is_undeserved(quota: quotas.QueueQuota, demand: shares.Demand) -> bool:
 
 
 def _is_beyond(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:
-    """Return whether the queue holds more than it deserves of a resource that the task requests and
-    the queue states."""
+    """Return whether the queue holds more than its deserved amount of a resource that the task
+    requests and that the queue's deserved amounts name."""
     return any(
         row[column] > quota.deserved[column]
         for column, _ in shares.quota_relevant(demand)

@@ -27,8 +27,8 @@ from stromboli.scheduler.core.plugins.deviceshare import (
 )
 
 NOT_ENOUGH = "node(s) without enough free GPUs"
-UNREADABLE = "node(s) with unreadable GPUs or unreadable GPU allocations"
-LOCKED = "a pod's devices are being set up"
+UNREADABLE = "node(s) with invalid GPU annotations or GPU allocations"
+LOCKED = "node(s) where a device plugin is setting up a pod's devices"
 PREFIX = "deviceshare."
 FRAGMENTATION, LINKS = "fragmentation", "links"
 LOCK_TIMEOUT = timedelta(minutes=5)
@@ -49,7 +49,7 @@ class Plugin:
         if shared + number + vgpu > 1:
             raise ValueError(
                 f"{PREFIX}GPUSharingEnable, GPUNumberEnable and VGPUEnable exclude each other: "
-                "they count the same GPUs differently; keep one"
+                "they count the same GPUs differently; enable only one"
             )
         self._locks = arguments.boolean(f"{PREFIX}NodeLockEnable", default=False)
         self._weight = arguments.integer(f"{PREFIX}ScheduleWeight", 0)
@@ -65,7 +65,7 @@ class Plugin:
             factor = arguments.integer(f"{PREFIX}GPUMemoryFactor", 1)
             if factor < 1:
                 factor = arguments.refuse(
-                    f"{PREFIX}GPUMemoryFactor", factor, "a number of MiB from 1 on", 1
+                    f"{PREFIX}GPUMemoryFactor", factor, "a number of MiB of at least 1", 1
                 )
             self._dialect = gpu_annotations.Vgpu(known_layouts, rules, factor)
         elif shared or number:
@@ -131,7 +131,8 @@ class Plugin:
 
 
 class _SessionState:
-    """The allocations of one session. Nothing is read before the first task that requests GPUs."""
+    """The allocations of one session. GPUs are read when the first task that requests GPUs is
+    evaluated."""
 
     def __init__(
         self,
@@ -220,7 +221,7 @@ class _SessionState:
         now = self._session.cluster.now
         return {} if allocation is None else self._dialect.annotations(allocation, task.node, now)
 
-    # What happens ---------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------
 
     def put(self, tasks: Sequence[entities.Task]) -> None:
         """Allocate GPUs to tasks that were placed, nominated or restored."""
@@ -323,7 +324,7 @@ class _SessionState:
 
 
 def _is_young(text: str, ssn: session.Session) -> bool:
-    """Return whether the time, in seconds or RFC 3339, is recent. A text that is no time counts as
+    """Return whether the time, in seconds or RFC 3339, is recent. An invalid time counts as
     recent."""
     try:
         then = (

@@ -1,9 +1,9 @@
 """The policy ``fragmentation`` of ``deviceshare``: keeps GPUs usable for typical pods.
 
-The measures are those of ``core.packing``: a GPU is as free as the scarcer of its memory and
-compute, in thousandths. Typical pods are those on nodes with GPUs and pending ones. A choice is
-scored by the growth of what typical pods cannot use, then by the growth of what stays free when
-pods of one kind fill the node.
+The measures are those of ``core.packing``. The free part of a GPU, in thousandths, is the smaller
+of its free memory and compute. Typical pods are the pods on nodes with GPUs and the pending ones. A
+choice is scored by the growth of the GPU capacity that typical pods cannot use, then by the growth
+of the capacity that stays free when pods of one kind fill the node.
 """
 
 from collections import Counter
@@ -68,8 +68,9 @@ class FragmentationPolicy:
     ) -> tuple[gpu_devices.PodAllocation, float] | None:
         """Like ``gpu_devices.allocate``; the score is 0 to 100, with 50 for a neutral choice.
 
-        ``before``: the number of equal tasks to be placed first. Below 0: the number of counted
-        tasks that are this one and later ones.
+        ``before``: the number of equal tasks to be placed first. If negative, its absolute value is
+        the number of tasks, this one and later ones, that are already deducted from the node's idle
+        resources.
         """
         cpu, memory = _size(task)
         idle = self._nodes.idle[:, row]

@@ -36,7 +36,8 @@ class AnnotationFormat(Protocol):
     """One format. Values that cannot be read raise ValueError."""
 
     lock: str
-    """The node annotation with which other schedulers mark that a device plugin sets up a pod."""
+    """The node annotation by which other schedulers mark that a device plugin is setting up a
+    pod."""
 
     def gpus_of(self, node: core.Node) -> list[gpu_devices.Gpu]:
         """Return the node's GPUs; none if it has none in this format."""
@@ -147,7 +148,7 @@ class Vgpu:
             raise ValueError(f"{REGISTER}: {text!r} has {len(fields)} fields, not 6")
         uuid, users, memory, kind, health, mode = (field.strip() for field in fields[:6])
         if not (users.isdecimal() and memory.isdecimal()):
-            raise ValueError(f"{REGISTER}: {text!r}: its second and third field are numbers")
+            raise ValueError(f"{REGISTER}: {text!r}: its second and third field must be numbers")
         return gpu_devices.Gpu(
             uuid,
             place,

@@ -64,7 +64,7 @@ class GpuRequest(NamedTuple):
 
 
 class GpuAllocation(msgspec.Struct, frozen=True):
-    """What a container has of a GPU. ``instance``: of a MIG GPU, ``group-position``."""
+    """A container's share of a GPU. ``instance``: on a MIG GPU, ``group-position``."""
 
     uuid: str
     memory_mib: int
@@ -102,8 +102,8 @@ class Gpu(msgspec.Struct, eq=False):
 
     @property
     def state(self) -> tuple[Hashable, ...]:
-        """The state for comparisons: GPUs of the same state serve a request alike, unless it names
-        GPUs or excludes other users."""
+        """The state for comparisons: GPUs with equal states are interchangeable for a request,
+        unless it names GPUs or excludes other users."""
         kind = (self.kind, self.mode, self.is_healthy, self.max_users, self.memory_mib)
         instances = tuple(sorted(share.instance for _, share in self.users))
         return (*kind, self.used_mib, self.used_cores, len(self.users), instances)
@@ -212,7 +212,7 @@ def allocate(
     """Allocate GPUs to the pod. Returns the allocation and its score; None if there is too little.
 
     Containers are served one after another and take what fits in the policy's order, each container
-    from distinct GPUs. The GPUs are changed also if the result is None.
+    from distinct GPUs. The GPUs are changed even if the result is None.
     """
     allowed = [gpu for gpu in gpus if gpu_request.allows(gpu)]
     allocation: list[tuple[GpuAllocation, ...]] = []

@@ -1,9 +1,9 @@
 """The policy ``links`` of ``deviceshare``: GPUs of one container have fast links.
 
-A part of a GPU is taken from a GPU in use, the fullest first, so that whole GPUs stay free. Several
-GPUs, and the first part of a whole one, are chosen as in ``core.numa.gpu_interconnect``: the set
-with the best links, among equals the one that leaves the best remaining set, on the fewest NUMA
-nodes. The score compares the choice with the best set that these GPUs could give.
+A request for part of a GPU gets a GPU in use, the fullest first, so that whole GPUs stay free.
+Several GPUs, and the first part of a whole one, are chosen as in ``core.numa.gpu_interconnect``:
+the set with the best links, among equals the one that leaves the best remaining set, on the fewest
+NUMA nodes. The score relates the choice to the best possible set of all GPUs of the node.
 """
 
 from collections.abc import Sequence

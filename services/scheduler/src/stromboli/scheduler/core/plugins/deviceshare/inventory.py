@@ -1,6 +1,6 @@
 """The GPUs of a session's nodes, and the tasks that use them.
 
-The inventory is read from nodes and pods when the first task needs it. What was read of a node is
+The inventory is read from nodes and pods when the first task needs it. The result for a node is
 cached for later sessions until the node or one of its pods changes. Within the session it follows
 placements and rollbacks: a discarded trial restores every GPU, and a task whose eviction is undone
 has its GPUs again.
@@ -23,7 +23,7 @@ Choose = Callable[
     "NodeAllocation | None",
 ]
 """(row, GPUs to be changed, request, owner, number of equal tasks placed before, task) ->
-allocation. Below 0: the number of counted tasks that are this one and later ones."""
+allocation. The number of tasks may be negative, as ``before`` in ``fragmentation``."""
 
 
 _AllocationKey = tuple[int, tuple[int, int], gpu_devices.GpuRequest, str, int, tuple[int, ...]]
@@ -79,7 +79,7 @@ class GpuInventory:
         self._requests: dict[str, gpu_devices.GpuRequest | None] = {}
         self.gpus: dict[int, list[gpu_devices.Gpu]] = {}
         self.problems: dict[int, str] = {}
-        """Row -> what cannot be read; nothing is allocated there."""
+        """Row -> why its GPUs cannot be read; no GPUs are allocated there."""
         self._held: dict[str, _TaskAllocation] = {}
         self._first: dict[str, _TaskAllocation] = {}
         """Allocations at the start of the session."""
@@ -151,8 +151,8 @@ class GpuInventory:
         return self._requests[task.uid]
 
     def answer(self, task: entities.Task, row: int, before: int) -> NodeAllocation | None:
-        """Return what such a task would be given on the node after ``before`` equal tasks; None if
-        there is too little. The GPUs in the answer may be those of another node with the same
+        """Return the GPUs that such a task would get on the node after ``before`` equal tasks; None
+        if there are too few. The GPUs in the answer may be those of another node with the same
         state.
 
         Nodes with the same state share one answer, which covers most of a large cluster.
@@ -235,7 +235,7 @@ class GpuInventory:
         self._changed(held.row)
 
     def allocation_of(self, task: entities.Task) -> gpu_devices.PodAllocation | None:
-        """Return what this session allocated to the task."""
+        """Return the GPUs that this session allocated to the task."""
         held = self._held.get(task.uid)
         return None if held is None or task.uid in self._first else held.allocation
 

@@ -1,8 +1,8 @@
 """GPUs divided into instances of fixed sizes (MIG): choice of geometry and instance.
 
-A geometry is a group of instance profiles with memory and count. A GPU in use has one geometry, an
-unused one any geometry of its model. The position of an instance counts all instances of earlier
-profiles and those of its own profile before it.
+A geometry is a group of instance profiles with memory and count. A GPU in use has one geometry; an
+unused one may get any geometry of its model. The position of an instance counts all instances of
+earlier profiles and those of its own profile before it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The plugin ``drf``: dominant resource fairness between jobs.
 
-A job's share is its largest part of any resource of the cluster; the job with the smaller share is
-served first. With ``enableHierarchy`` queues are also compared along their paths (see
+A job's share is its largest fraction of any resource of the cluster; the job with the smaller share
+is served first. With ``enableHierarchy`` queues are also compared along their paths (see
 ``hierarchical``).
 
 Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011.
@@ -47,7 +47,7 @@ class Plugin:
         """Keeps no state between sessions."""
 
     def _gauges(self) -> Iterator[extension_points.Gauge]:
-        """Yield the shares of waiting jobs. A series for every job would be unbounded."""
+        """Yield the shares of waiting jobs only: one series for every job would be unbounded."""
         for job in self._session.waiting_jobs():
             if not job.count(entities.Status.PENDING, entities.Status.PIPELINED):
                 continue

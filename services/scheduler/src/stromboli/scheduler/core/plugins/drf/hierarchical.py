@@ -1,9 +1,9 @@
 """Hierarchical dominant resource fairness: queues are compared along their paths.
 
 Leaves are jobs, inner nodes are the components of the queues' paths. The share of a node is that of
-its children's sum, where unsaturated children count only as much as the one with the least: surplus
-of one child must not make the whole branch look rich. A node is saturated once it cannot use more:
-its jobs have all that they request, or a resource that they request is exhausted.
+the sum of its children, where each unsaturated child is scaled down to the smallest share among
+them: surplus of one child must not raise the share of the whole branch. A node is saturated once it
+cannot use more: its jobs have all that they request, or a resource that they request is exhausted.
 
 Source: Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC 2013.
 """

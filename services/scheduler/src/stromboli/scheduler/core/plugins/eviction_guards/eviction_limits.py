@@ -2,7 +2,7 @@
 much notice.
 
 - ``minimum-run-time`` (none): a task is not a victim before it has run for this time.
-- ``eviction-notice`` (none): a victim is notified this long before its end.
+- ``eviction-notice`` (none): a victim is notified this long before its termination.
 - ``cycle-window`` (``10m``): a job does not evict tasks of a job for which it was evicted itself
   within the window, directly or through others. A job also does not evict another more often than
   it has tasks, since others take the room then. Otherwise two jobs that cannot both run could evict
@@ -31,7 +31,8 @@ WINDOW = "10m"
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A job evicted tasks of another: the last time, and in how many sessions. Jobs by uid."""
+    """The last time at which a job evicted tasks of another, and in how many sessions. Jobs by
+    uid."""
 
     evictor: str
     victim: str
@@ -197,8 +198,8 @@ def _bounded(text: str) -> timedelta:
 
 
 def _decode_state(text: str, now: datetime) -> list[EvictionRecord]:
-    """Return the stored records. A time ahead of now, stored before the clock was set back, counts
-    as now."""
+    """Return the stored records. A time in the future (the clock was set back since) counts as
+    now."""
     try:
         found = msgspec.json.decode(text, type=list[EvictionRecord]) if text else []
     except msgspec.DecodeError:

@@ -24,7 +24,7 @@ class Plugin:
         unreadable = ssn.world.auxiliary.unreadable["disruption_budgets"]
         self._unread = {key.partition("/")[0] for key in unreadable}
         ssn.complaints.extend(
-            f"PodDisruptionBudget {key} cannot be read: {why}; nothing of its namespace is evicted"
+            f"PodDisruptionBudget {key} cannot be read: {why}; no pod of its namespace is evicted"
             for key, why in sorted(unreadable.items())
         )
         for budget in sorted(ssn.cluster.disruption_budgets, key=lambda each: each.metadata.key):
@@ -55,8 +55,8 @@ class Plugin:
         )
 
     def _allows(self, task: entities.Task, left: dict[str, int]) -> bool:
-        """Charge every budget that selects the pod. Returns whether all of them had something
-        left."""
+        """Charge every budget that selects the pod. Returns whether all of them still allowed a
+        disruption."""
         is_allowed = True
         labels = task.pod.metadata.labels or {}
         for budget, selector in self._budgets.get(task.namespace, ()):

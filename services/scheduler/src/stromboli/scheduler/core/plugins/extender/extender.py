@@ -1,8 +1,8 @@
-"""The plugin ``extender``: an external service decides over HTTP, verb by verb.
+"""The plugin ``extender``: an external HTTP service filters, scores and votes, by verb.
 
 The plugin makes requests (``framework.external_calls``), the shell sends them, and the session's
-record keeps the responses. After the first request without a response no other is sent in this
-session, so that an extender that does not answer costs one timeout; defaults apply instead.
+record keeps the responses. After the first request without a response, no further request is sent
+in the session and defaults apply, so that an extender that does not respond costs one timeout.
 
 Tasks of one role of a job share a request. A node is sent again after its tasks have changed; a
 node that can never take the task is not sent.
@@ -25,10 +25,10 @@ from stromboli.shared import decoding
 
 DEFAULT_TIMEOUT = timedelta(seconds=1)
 RETRY = timedelta(seconds=10)
-"""The time after which an extender that refused or did not answer is called again: its answer may
+"""The time after which an extender that refused or did not respond is called again: its answer may
 change without a record on any topic."""
 MAX_SCORE = 10**6
-"""Higher scores are cut, so that sums stay exact."""
+"""Higher scores are clamped to this, so that sums stay exact."""
 
 _Given = TypeVar("_Given", bound=msgspec.Struct)
 
@@ -122,7 +122,7 @@ class Plugin:
                 self._on_deallocate if has("deallocateFunc") else None,
             )
 
-    # Asking -----------------------------------------------------------------------------------
+    # Requests ---------------------------------------------------------------------------------
 
     def _has(self, verb: str) -> bool:
         return bool(self._verbs[verb])
@@ -155,7 +155,7 @@ class Plugin:
             try:
                 return decoding.decode(msgspec.json.Decoder(form), answer.body)
             except msgspec.DecodeError as error:
-                problem = f"its answer cannot be read: {error}"
+                problem = f"its response cannot be read: {error}"
         self._request_retry()
         if not self._trouble:
             self._trouble = f"{url}: {problem}"
@@ -216,7 +216,7 @@ class Plugin:
         return found
 
     def _failed(self) -> str:
-        return f"the extender does not answer: {self._trouble}"
+        return f"the extender does not respond: {self._trouble}"
 
     def _scores(
         self, task: entities.Task, view: node_views.NodeView
@@ -281,7 +281,7 @@ class Plugin:
         self._call("jobEnqueued", {"job": wire.job(self._within, job)}, wire.EmptyReply)
 
     def _missing(self, job: entities.Job, task: entities.Task | None) -> int:
-        """1 while the extender does not allow the job to be bound: it returns no count."""
+        """1 while the extender does not allow the job to be bound, else 0: it returns no count."""
         if task is not None:
             return 1
         if job.key in self._refused:
@@ -378,7 +378,7 @@ def _timeout(given: configuration.Arguments) -> timedelta:
         found = timedelta()
     if found > timedelta():
         return found
-    given.refuse("extender.httpTimeout", text, "a time to wait such as 500ms", "1s")
+    given.refuse("extender.httpTimeout", text, "a positive duration such as 500ms", "1s")
     return DEFAULT_TIMEOUT
 
 

@@ -139,7 +139,7 @@ def opened(ssn: session.Session) -> dict[str, Any]:
     }
 
 
-# What is answered ---------------------------------------------------------------------------------
+# Responses ----------------------------------------------------------------------------------------
 
 
 class Predicate(msgspec.Struct):
@@ -182,7 +182,7 @@ class Ready(msgspec.Struct):
 
 
 class Overused(msgspec.Struct):
-    """Whether the queue uses its share."""
+    """Whether the queue has reached its share."""
 
     overused: bool = False
 

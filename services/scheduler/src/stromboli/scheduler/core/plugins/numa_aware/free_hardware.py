@@ -1,8 +1,9 @@
 """Free CPUs, devices and memory of nodes in a session.
 
-A node's report states what its pods use. What a bind decided for pods that the report lacks is
-written on these pods, so that nothing is allocated twice, also after a restart. If neither states
-which devices a pod has, that resource of its node is uncertain and is not allocated.
+A node's report states the hardware that its pods use. For pods that are not in the report yet, the
+shares that their binds allocated are read from their annotations, so that nothing is allocated
+twice, even after a restart. If neither source states which devices a pod has, that resource of its
+node is uncertain and is not allocated.
 """
 
 import operator
@@ -32,7 +33,7 @@ _NEWLY_PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 
 
 class _NodeHardware(msgspec.Struct, frozen=True, eq=False):
-    """What is free on a node according to its report and pods, and the uncertain resources."""
+    """The free hardware of a node according to its report and pods, and the uncertain resources."""
 
     report: nodes.NodeHardware
     pods: list[core.Pod]
@@ -41,7 +42,7 @@ class _NodeHardware(msgspec.Struct, frozen=True, eq=False):
 
 
 CachedHardware = dict[str, _NodeHardware]
-"""Node -> what was read of it; valid while report and pods are the same objects."""
+"""Node -> its hardware; valid while its report and pods are the same objects."""
 
 
 class FreeHardware:
@@ -60,14 +61,14 @@ class FreeHardware:
         self._available: dict[int, AvailableHardware] = {}
         self._uncertain: dict[int, frozenset[str]] = {}
         self._chosen: dict[str, tuple[int, alignment.PodShares]] = {}
-        """Task -> where this session placed it, and its shares."""
+        """Task -> the row where this session placed it, and its shares."""
         self._freed: dict[str, tuple[int, Share]] = {}
-        """Task to be evicted -> what it has."""
+        """Task to be evicted -> its row and share."""
         self.changed: list[int] = []
         """Rows, in the order of changes."""
 
     def room(self, row: int) -> AvailableHardware:
-        """Return what is free on a node, reserved CPUs included."""
+        """Return the free hardware of a node, reserved CPUs included."""
         if row not in self._available:
             self._read(row)
         return self._available[row]
@@ -102,7 +103,7 @@ class FreeHardware:
             self._put(row, room)
 
     def take(self, task: entities.Task) -> None:
-        """Release what this session chose for the task, or what it has."""
+        """Release the hardware that this session chose for the task, or that it held before."""
         kept = self._chosen.pop(task.uid, None)
         if kept is not None:
             row, found = kept
@@ -120,7 +121,7 @@ class FreeHardware:
             self._put(at, room.plus(share, self.reports[at].hardware))
 
     def chosen(self, task: entities.Task) -> tuple[int, alignment.PodShares] | None:
-        """Return what this session chose for the task, and the row."""
+        """Return the row and the shares that this session chose for the task."""
         return self._chosen.get(task.uid)
 
     def is_new(self, task: entities.Task) -> bool:
@@ -181,8 +182,9 @@ class FreeHardware:
 
 
 def _unreported(pod: core.Pod, report: nodes.NodeHardware, held: Share | None) -> Share:
-    """Return what a bind decided for a pod and its node does not report: everything, or devices
-    where the report has no device of that resource (state files of kubelets contain none)."""
+    """Return the part of a pod's share that its bind decided and its node does not report:
+    everything, or devices if the report has no device of that resource (state files of kubelets
+    contain none)."""
     decided = _decided_for(pod, report)
     if held is None:
         return decided
@@ -191,7 +193,7 @@ def _unreported(pod: core.Pod, report: nodes.NodeHardware, held: Share | None) -
 
 
 def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
-    """Return what a bind decided for a pod; nothing if that cannot be read."""
+    """Return the share that a bind decided for a pod; empty if it cannot be read."""
     note = pod.metadata.annotation
     own: cpus.Cpus = cpus.NOTHING
     devices: dict[str, set[int]] = {}

@@ -1,10 +1,10 @@
 """The plugin ``numa-aware``: aligns CPUs, devices and memory of a pod on NUMA nodes.
 
-A node is evaluated as its kubelet will do: free hardware, topology manager policy, containers in
-order. GPUs are chosen by their interconnect, network cards by their distance. The decision is
-written on the pod with the bind, and counts until the node's report shows it. A misalignment is not
-resolvable by eviction, since the freed hardware need not be what is missing; too few devices
-are.
+A node is evaluated as its kubelet will evaluate it: free hardware, topology manager policy,
+containers in order. GPUs are chosen by their interconnect, network cards by their distance. The
+decision is written to the pod with the bind, and counts until the node's report shows it. Eviction
+does not resolve a misalignment, since the freed hardware may be on another NUMA node; it may
+resolve a shortage of devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ NAME = "numa-aware"
 BEST = 100
 MAX_CACHED = 100_000
 """The number of results cached between sessions, over all kinds of requests."""
-NO_REPORT = "node(s) had no report of their CPUs"
+NO_REPORT = "node(s) had no report of their CPU topology"
 NOT_STATIC = "node(s) had a CPU manager policy other than static"
-OTHER_POLICY = "node(s) had another topology manager policy"
+OTHER_POLICY = "node(s) had a topology manager policy other than the required one"
 MISFIT = "node(s) had no free CPUs that their topology manager policy accepts"
-SILENT = "node(s) whose agent has been silent for too long to know their hardware"
+SILENT = "node(s) had an outdated hardware report from their agent"
 TOO_FEW = "node(s) had too few free and healthy devices"
 _REFUSALS = (
     (NO_REPORT, extension_points.Code.UNRESOLVABLE),
@@ -100,10 +100,10 @@ class Plugin:
         around.machines.forget(but={*around.numa_topologies, *around.hardware})
         return found
 
-    # Asking ---------------------------------------------------------------------------------
+    # Evaluation -----------------------------------------------------------------------------
 
     def _of(self, task: entities.Task) -> requests.HardwareRequest | None:
-        """Return the task's hardware request if it matters on any node."""
+        """Return the task's hardware request; None if it has none that matters on any node."""
         if task.uid not in self._wants:
             found = requests.hardware_request(task.pod)
             self._wants[task.uid] = found if found is not None and self._matters(found) else None
@@ -117,8 +117,8 @@ class Plugin:
         )
 
     def _counts(self, wanted: requests.HardwareRequest, report: nodes.NodeHardware) -> bool:
-        """Return whether the node must be evaluated: its kubelet aligns, or there are devices to
-        choose."""
+        """Return whether the node must be evaluated: its kubelet aligns hardware, or there are
+        devices to choose."""
         return _enforces(report) or not wanted.devices.isdisjoint(report.ids)
 
     def _check(
@@ -211,7 +211,7 @@ class Plugin:
         return 0, numa_nodes, links, harm
 
     def _placed(self, wanted: requests.HardwareRequest, row: int) -> alignment.PodShares | str:
-        """Return what the task would get, or why it gets nothing."""
+        """Return the shares that the task would get, or the reason why the node refuses it."""
         report, room = self._books.reports[row], self._books.room(row)
         asked = self._books.asked(row, wanted)
         free = room._replace(cpus=room.cpus - report.reserved)
@@ -222,7 +222,7 @@ class Plugin:
             return found
         return TOO_FEW if alignment.lacks_devices(report.hardware, free, asked) else MISFIT
 
-    # Keeping --------------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------
 
     def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """Allocate hardware to tasks that were placed, nominated or restored."""

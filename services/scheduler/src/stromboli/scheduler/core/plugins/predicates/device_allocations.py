@@ -1,4 +1,4 @@
-"""The ``status.allocation`` of a claim that gets devices (resource.k8s.io), as drivers read it."""
+"""Builds the ``status.allocation`` (resource.k8s.io) of a claim, which drivers read."""
 
 from collections.abc import Iterator, Mapping
 
@@ -40,7 +40,7 @@ def _configurations(
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
 ) -> Iterator[resource.AllocatedConfiguration]:
-    """Return the configurations of the device classes, each for its request, and then those of the
+    """Return the configurations of the device classes, per request, followed by those of the
     claim."""
     asked = dict.fromkeys(want for want, _ in given)
     for want in asked:

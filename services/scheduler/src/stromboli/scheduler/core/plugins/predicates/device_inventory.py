@@ -1,7 +1,7 @@
-"""Devices of a cluster: the nodes that reach them, and their match with claims.
+"""The devices of a cluster: the nodes that reach them, and their allocation to claims.
 
-Devices are allocated as a whole. The devices of a node for several requests at once are a bipartite
-matching, which is found if there is one.
+Devices are allocated as a whole. Devices of a node for several requests at once are a bipartite
+matching; the search finds one if it exists.
 """
 
 import itertools
@@ -22,7 +22,7 @@ Identity: TypeAlias = tuple[str, str, str]
 
 class Device(msgspec.Struct, frozen=True, eq=False):
     """A device. ``number``: its index in the inventory. ``place``: the selector of nodes that reach
-    it, without terms for all nodes; None for a device of one node."""
+    it (no terms: all nodes); None for a device of one node."""
 
     number: int
     identity: Identity
@@ -44,15 +44,15 @@ class DeviceSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
-    """What one claim requests: the first available alternative of each request, with constraints
-    that devices agree on an attribute."""
+    """The request of one claim: for each of its requests the first available alternative, and
+    constraints that devices agree on an attribute."""
 
     requests: tuple[tuple[DeviceSpec, ...], ...]
     constraints: tuple[resource.DeviceConstraint, ...] = ()
 
 
 AllocatedDevices: TypeAlias = tuple[tuple[DeviceSpec, Device], ...]
-"""What a node gives for one request."""
+"""The devices of a node for one request."""
 
 
 class Inventory:
@@ -211,7 +211,7 @@ class Inventory:
 
 
 def device_request(claim: resource.ResourceClaim) -> DeviceRequest:
-    """Return what a claim requests. Raises ValueError for features that are not supported."""
+    """Return the request of a claim. Raises ValueError for features that are not supported."""
     devices = claim.spec.devices
     for constraint in devices.constraints:
         if not constraint.match_attribute:
@@ -226,7 +226,7 @@ def device_request(claim: resource.ResourceClaim) -> DeviceRequest:
         else:
             wants = tuple(_device_spec(request.name, each) for each in request.first_available)
         if not wants:
-            raise ValueError(f"request {request.name} asks for no device")
+            raise ValueError(f"request {request.name} has neither exactly nor firstAvailable")
         requests.append(wants)
     return DeviceRequest(tuple(requests), devices.constraints)
 

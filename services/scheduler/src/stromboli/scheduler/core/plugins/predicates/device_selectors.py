@@ -30,8 +30,8 @@ class Selectors:
         self._programs: dict[str, cel.Program] = {}
 
     def select(self, driver: str, device: resource.Device, expressions: Sequence[str]) -> bool:
-        """Return whether all expressions hold. Raises SelectorError with the expression and its
-        mistake."""
+        """Return whether all expressions hold. Raises SelectorError with the expression and the
+        error."""
         return all(self._holds(driver, device, expression) for expression in expressions)
 
     def _holds(self, driver: str, device: resource.Device, expression: str) -> bool:
@@ -44,7 +44,7 @@ class Selectors:
             raise SelectorError(f"selector {expression!r}: {error}") from None
         if not isinstance(answer, bool):
             raise SelectorError(
-                f"selector {expression!r}: it is {answer!r}, neither true nor false"
+                f"selector {expression!r}: it evaluates to {answer!r}, not to true or false"
             )
         return answer
 

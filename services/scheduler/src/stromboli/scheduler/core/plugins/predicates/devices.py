@@ -2,8 +2,8 @@
 
 The rules are those of the Kubernetes plugin DynamicResources for whole devices: class and request
 selectors, counts, all devices of a node, ``firstAvailable``, constraints on attributes, shared
-claims. Devices that a task gets belong to its claim until no task of the session uses the claim. A
-claim with devices ties its pods to the nodes that reach them.
+claims. Devices allocated for a task belong to its claim until no task of the session uses the
+claim. Pods of a claim with devices can only be placed on nodes that reach them.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -28,8 +28,8 @@ ELSEWHERE = "resourceclaim not available on the node"
 
 
 class _ClaimState(msgspec.Struct, eq=False):
-    """A claim with devices. ``users``: tasks on nodes with it; ``first``: those at the start of the
-    session."""
+    """A claim with devices. ``users``: tasks on nodes that use it; ``first``: those at the start of
+    the session."""
 
     identities: tuple[device_inventory.Identity, ...]
     reached: extension_points.Mask
@@ -97,7 +97,8 @@ class Devices:
         return None
 
     def class_key(self, task: entities.Task) -> Hashable:
-        """Return the key that distinguishes tasks of one class: their claims as they are now."""
+        """Return the key that distinguishes tasks of one class: the current state of their
+        claims."""
         if not task.pod.spec.resource_claims:
             return None
         needed = self._claims.of(task)
@@ -117,8 +118,8 @@ class Devices:
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Return the nodes that reach the claims' devices and have those that the claims lack,
-        after the equal tasks that the view adds."""
+        """Return the nodes that reach the allocated devices of the task's claims and have devices
+        for the others, after the equal tasks that the view adds."""
         found = self._claims.of(task).claims
         if not found:
             return []
@@ -140,7 +141,7 @@ class Devices:
                 unclear[at] = str(error)
         certain = np.ones(view.size, np.bool_)
         certain[list(unclear)] = False
-        reason = min(unclear.values(), default="a selector of devices fails")
+        reason = min(unclear.values(), default="a device selector cannot be evaluated")
         return [
             extension_points.Check(ELSEWHERE, extension_points.Code.UNSCHEDULABLE, reached),
             extension_points.Check(reason, extension_points.Code.ERROR, certain),
@@ -158,7 +159,7 @@ class Devices:
             self.deallocate(task)
 
     def allocate(self, task: entities.Task) -> None:
-        """Allocate what the task's claims lack on its node."""
+        """Allocate devices of the task's node to its claims that have none."""
         found = self._claims.of(task).claims
         if not found:
             return
@@ -182,7 +183,7 @@ class Devices:
             if held.given is not None:
                 del self._held[claim.metadata.key]
             elif task.uid not in held.first:
-                continue  # It was not placed: the claim keeps what it has.
+                continue  # The task was not placed: the claim keeps its devices.
             self._stock.taken.difference_update(held.identities)
 
     def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedDevices]:
@@ -212,8 +213,8 @@ class Devices:
         return [self._demand(claim) for claim in found if claim.metadata.key not in self._held]
 
     def _give(self, lacking: list[resource.ResourceClaim], task: entities.Task) -> None:
-        """Return devices of the task's node for the claims; none if a filter was off and there are
-        too few."""
+        """Allocate devices of the task's node to the claims; none if there are too few, because a
+        filter was disabled."""
         row = self._session.nodes.rows.get(task.node)
         try:
             demands = [self._demand(claim) for claim in lacking]

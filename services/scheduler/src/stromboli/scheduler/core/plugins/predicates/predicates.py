@@ -1,8 +1,8 @@
-"""The plugin ``predicates``: filters nodes by everything but resources.
+"""The plugin ``predicates``: filters nodes by all constraints except resources.
 
-Selectors, affinity and taints never change in a session. Pod count and host ports change with tasks
-of the same node. Pod affinity and topology spread change with tasks of any node. Each filter has
-such a scope, and is evaluated no more often than that.
+The results of selectors, node affinity and taints never change in a session. Those of pod count and
+host ports change with tasks of the same node, those of pod affinity and topology spread with tasks
+of any node. Each filter declares its scope, and is evaluated again only when the scope requires it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,7 @@ class Plugin:
         ssn.add_preparation(lambda task: list(owned.preparations(task)))
 
     def close(self, ssn: session.Session) -> None:
-        """Report mistakes in the arguments."""
+        """Report invalid arguments."""
         ssn.complaints.extend(self._arguments.complaints)
 
     def _is_on(self, name: str) -> bool:

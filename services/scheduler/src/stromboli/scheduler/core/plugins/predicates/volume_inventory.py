@@ -1,8 +1,8 @@
 """Existing volumes, and nodes where new ones can be provisioned (Kubernetes plugin VolumeBinding).
 
-Of the volumes without a claim, a claim gets the smallest that suffices. If there is none, its
-storage class may provision one, within its allowed topologies and, if the driver reports capacity,
-where there is enough.
+A claim gets the smallest sufficient volume among those without a claim. If there is none, its
+storage class may provision one on nodes within its allowed topologies and, if the driver reports
+capacity, with enough of it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,8 +24,8 @@ UNREADABLE_SIZE = 2**80
 
 
 class ClaimNodes(NamedTuple):
-    """Nodes where claims can be bound. ``with_capacity``: and where provisioned volumes have
-    room."""
+    """Nodes where claims can be bound. ``with_capacity``: those of them where provisioned volumes
+    also have room."""
 
     found: extension_points.Mask
     with_capacity: extension_points.Mask
@@ -88,7 +88,7 @@ class VolumeInventory:
     ) -> Iterator[storage.PersistentVolume]:
         """Return suitable volumes, those reserved for the claim first, then by size."""
         if claim.metadata.annotation(keys.SELECTED_NODE):
-            return  # One is being provisioned for it.
+            return  # A volume is being provisioned for the claim.
         if self._by_class is None:
             self._by_class = {}
             for volume in sorted(self._around.volumes.values(), key=_by_capacity):
@@ -184,7 +184,7 @@ def _wanted(claim: storage.PersistentVolumeClaim) -> int:
 
 
 def _bytes(quantity: str | int | float | None, unclear: int = 0) -> int:
-    """Return whole bytes; ``unclear`` for a text that is no quantity."""
+    """Return whole bytes; ``unclear`` if the value is not a quantity."""
     try:
         return units.amount("memory", quantity or 0)
     except ValueError:

@@ -43,7 +43,7 @@ class VolumeLimits:
             if each in ssn.nodes.rows
         ]
         for limits in self._limits.values():
-            limits[unreadable] = 0  # Unknown: attach nothing.
+            limits[unreadable] = 0  # The limit is unknown: attach no volumes.
         self._users: dict[Attached, Counter[int]] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
         self.on_allocate(tuple(ssn.world.pod_index.claimants.values()) if self._limits else ())

@@ -1,9 +1,10 @@
 """Volumes: a pod goes to a node that reaches its volumes (Kubernetes plugins VolumeBinding,
 VolumeZone).
 
-A bound claim ties its pods to the nodes of its volume. A claim that waits for its first consumer is
-bound after the choice of the node and before the bind of the pod: a preparation of the bind. A
-volume that the session chose belongs to its claim until no task of the session uses the claim.
+Pods of a bound claim can only be placed on the nodes of its volume. A claim that waits for its
+first consumer is bound after the node is chosen and before the pod is bound: a preparation of the
+bind. A volume that the session chose belongs to its claim until no task of the session uses the
+claim.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -97,8 +98,8 @@ class Claims:
     def obtainable(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Return the nodes where unbound claims can be bound, besides what the session chose for
-        others."""
+        """Return the nodes where unbound claims can be bound, without volumes that the session
+        chose for other claims."""
         open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
         if not open_:
             return []

@@ -1,13 +1,13 @@
-"""Usage of the owners inside a queue: fair share by job, namespace or user.
+"""Usage by the owners of a queue's jobs: fair share by job, namespace or user.
 
 An owner's level is its current usage plus the average of its past usage, each as a dominant share
-of the cluster (the largest part of any resource), divided by its weight. The average decays
+of the cluster (the largest fraction of any resource), divided by its weight. The average decays
 exponentially: usage one half-life ago counts half. So heavy users let others go first for a while,
 and unused shares do not accumulate.
 
 The average is updated from session to session: between two sessions an owner counts with the
 smaller of its usages at both. While any job waits, every change starts a session, so the average is
-exact; usage that ended while no job waited kept no one out. The result depends on session times and
+exact; usage that ended while no job waited delayed no job. The result depends on session times and
 objects alone.
 """
 
@@ -52,21 +52,21 @@ class FairShareSettings(msgspec.Struct, frozen=True):
 
 
 class OwnerUsage(msgspec.Struct, array_like=True):
-    """An owner's average, and its share at the end of the session."""
+    """An owner's average past usage, and its share at the end of the session."""
 
     average: float = 0.0
     held: float = 0.0
 
 
 class QueueHistory(msgspec.Struct, rename="camel"):
-    """The stored usage of a queue. It is comparable for the same kind of owner (``by``) only."""
+    """The stored usage of a queue. It is valid only for the same kind of owner (``by``)."""
 
     by: str
     owners: dict[str, OwnerUsage]
 
 
 class UsageHistory(msgspec.Struct):
-    """The state from one session to the next, as JSON."""
+    """The state that one session stores for the next one, as JSON."""
 
     at: datetime
     queues: dict[str, QueueHistory] = {}
@@ -81,7 +81,7 @@ def decode_history(text: str) -> UsageHistory | None:
 
 
 class OwnerShares:
-    """The owners of one queue. O(jobs of the queue) to open, O(resources) per question."""
+    """The owners of one queue. O(jobs of the queue) to open, O(resources) per call."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""The plugin ``queue-policy``: job order within a queue, and whether jobs may pass a blocked head.
+"""The plugin ``queue-policy``: job order within a queue, and whether jobs may overtake a blocked
+first job.
 
 Annotations of a Queue with the prefix ``stromboli.sh/``, or plugin arguments of the same names:
 
@@ -8,8 +9,8 @@ Annotations of a Queue with the prefix ``stromboli.sh/``, or plugin arguments of
 - ``share-by`` (``job``, ``namespace``, ``user``), ``share-weights`` and ``share-half-life``:
   settings of ``fair-share``.
 
-``spec.dequeueStrategy: fifo``: no job passes a head that was tried and cannot start, neither at
-enqueue nor by evicting others.
+``spec.dequeueStrategy: fifo``: while the queue's first job (*head*) was tried and cannot start, no
+other job of the queue is enqueued, placed, or evicts others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,11 @@ NAME = "queue-policy"
 FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
 POLICIES = (FIFO, PRIORITY, FAIR_SHARE, SLA)
 MAX_STRICT_WAIT = timedelta(minutes=1)
-"""How long a strict queue waits for the pods of its head to be created: that takes seconds, but
-never ends for a head whose pods cannot be created."""
+"""How long a strict queue waits for the creation of its head's pods, which takes seconds. The limit
+covers heads whose pods cannot be created."""
 
 DECAY_STEPS = 64
-"""How many times per half-life a waiting strict queue with fair share is ordered again."""
+"""How many times per half-life a strict queue with fair share and waiting jobs is sorted again."""
 
 T = TypeVar("T")
 
@@ -61,8 +62,8 @@ class Plugin:
         self._options = options
 
     def open(self, ssn: session.Session) -> None:
-        """Read the rules of queues and register what they need. O(queues + jobs of queues with
-        ``fair-share``)."""
+        """Read the rules of queues and register the functions that they need. O(queues + jobs of
+        queues with ``fair-share``)."""
         self._session = ssn
         self._memory = _decode_state(ssn.cluster.memory.get(NAME, ""))
         self._awaited: dict[str, tuple[str, datetime]] = {}
@@ -137,7 +138,7 @@ class Plugin:
         return {name: book.opened() for name, book in books.items()}
 
     def _level(self, job: entities.Job) -> float:
-        """Return the level as of the last job order: keys must not change while jobs are sorted."""
+        """Return the level as of the last sort: keys must not change while jobs are sorted."""
         level = self._levels.get(job.key)
         if level is None:
             level = self._levels[job.key] = self._owner_shares[job.queue].level(job)
@@ -201,7 +202,7 @@ def _decode_state(text: str) -> PluginState:
         return PluginState()
 
 
-# Reading ------------------------------------------------------------------------------------
+# Rules --------------------------------------------------------------------------------------
 
 
 def _queue_annotations(queue: entities.Queue) -> Mapping[str, str]:
@@ -240,14 +241,14 @@ def _rules(
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in known:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(known)}")
         return text
 
     return read
 
 
 def weights(text: str) -> Mapping[str, float]:
-    """Return weights like ``team-a=3, team-b=0.5``. Raises ValueError that shows the format."""
+    """Parse weights such as ``team-a=3, team-b=0.5``. Raises ValueError with an example."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, number = part.rpartition("=")

@@ -3,16 +3,18 @@ eventually.
 
 A job that was tried and cannot start owns a reservation if it is the first such job of its queue,
 or past its ``sla-waiting-time``: a start time and room on nodes (see ``start_estimate``). Other
-tasks may use that room only if they end before the start time; a task without a run time never
-does. If run times are true, the job starts no later than its first reservation said.
+tasks may use that room only if they end before the start time, so a task without a run time may
+not. If run times are accurate, the job starts no later than the start time of its first
+reservation.
 
 A reservation is kept between sessions, so that other queues respect it from the start of the next
-one. It ends when its job starts, stops waiting, is passed by another job of its queue in order, or
-turns out to wait for something other than nodes (the limits of its queue). Jobs before the owner in
-its own queue may use the room.
+one. It ends when its job starts, stops waiting, is overtaken in the order of its queue, or turns
+out to wait for something other than nodes (the limits of its queue). Jobs ordered before the owner
+in its queue may use the room.
 
-Arguments: ``most`` (16), the number of reservations; ``hold-without-start`` (false): whether a head
-whose start time is unknown keeps nodes. A job past its waiting time always does.
+Arguments: ``most`` (16), the number of reservations; ``hold-without-start`` (false): whether a
+queue's first job whose start time is unknown reserves nodes. A job past its waiting time always
+does.
 """
 
 import math
@@ -49,7 +51,7 @@ class ReservationRecord(msgspec.Struct):
 
 
 class Plugin:
-    """Keeps room for blocked heads, and reports when they start."""
+    """Reserves room for blocked heads of queues, and reports their expected start times."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -129,7 +131,7 @@ class Plugin:
         return job.phase == "Inqueue" and not is_late
 
     def _note_blocked(self, job: entities.Job) -> str:
-        """Decide whether a blocked job owns a reservation from now on."""
+        """Decide whether a blocked job gets a reservation."""
         self._restore_reservations()
         if not job.is_pending and self._session.job_valid(job) is not None:
             return ""
@@ -139,7 +141,7 @@ class Plugin:
         before = self._plans.pop(job.key, None)
         self._note_change()
         plan = None if job.is_refused_by_queue else self._earliest_reservation(job, before)
-        # It fits on idle nodes now and was not placed: it waits for something other than nodes.
+        # It would fit on idle nodes but was not placed: it waits for something other than nodes.
         if plan is not None and (plan.start != self._session.now or job.waiting):
             self._add_reservation(plan)
         return ""
@@ -243,9 +245,9 @@ class Plugin:
         return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
 
     def _available_from(self, job: entities.Job, time: float) -> resource_vectors.Table:
-        """Return what the job may count on from a time on, without end. Its own nominations count
-        as its own; room of others that start later is reserved for them. O(reservations x
-        nodes)."""
+        """Return the resources that are available to the job from a time on, indefinitely. Its
+        nominations count as available; room of reservations that start later does not.
+        O(reservations x nodes)."""
         others = [plan for plan in self._plans.values() if plan.job != job.key]
         starts = [plan.start.timestamp() for plan in others if plan.start is not None]
         whole = self._session.nodes.future_idle.copy()
@@ -259,7 +261,7 @@ class Plugin:
         return room
 
     def _reserved(self, besides: str, by: float = math.inf) -> resource_vectors.Table:
-        """Return what is reserved for others that have started by a time."""
+        """Return the resources reserved for other jobs that start by a time."""
         total = np.zeros_like(self._session.nodes.idle)
         for plan in self._plans.values():
             is_there = plan.start is None or plan.start.timestamp() <= by
@@ -277,7 +279,7 @@ class Plugin:
         return order
 
     def _demands(self, job: entities.Job) -> list[start_estimate.Demand]:
-        """Return what the job lacks of its minimum, equal tasks together."""
+        """Return the tasks that the job lacks for its minimum, grouped by equal tasks."""
         if not job.tasks:
             return self._demands_of_pending_phase(job)
         lacking = job.min_available - job.ready
@@ -304,7 +306,7 @@ class Plugin:
             )
         ]
 
-    # Keeping others off -------------------------------------------------------------------------
+    # Filtering other tasks ----------------------------------------------------------------------
 
     def _conflicting_reservations(self, task: entities.Task) -> tuple[Any, ...]:
         """Return the reservations that the task would outlast, in their current version. Tasks with
@@ -347,7 +349,7 @@ class Plugin:
         for key in kept_off[2] if kept_off else ():
             plan = self._plans[key]
             passed = self._leaves_enough(task, plan, view)
-            reason = f"kept for {key}, which {_start_forecast(plan)}"
+            reason = f"reserved for {key}, which {_start_forecast(plan)}"
             checks.append(
                 extension_points.Check(reason, extension_points.Code.UNSCHEDULABLE, passed)
             )
@@ -356,7 +358,8 @@ class Plugin:
     def _leaves_enough(
         self, task: entities.Task, plan: start_estimate.Reservation, view: node_views.NodeView
     ) -> extension_points.Mask:
-        """Return the nodes that hold the task in addition to what is reserved at the start time."""
+        """Return the nodes with room for the task besides the resources reserved at the start
+        time."""
         held = self._reserved_at(plan, task.job)[:, view.rows]
         room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
         is_free: extension_points.Mask = ~np.any(held > 0, axis=0)
@@ -365,7 +368,7 @@ class Plugin:
     def _reserved_at(
         self, plan: start_estimate.Reservation, besides: str
     ) -> resource_vectors.Table:
-        """Return what is reserved by the start time."""
+        """Return the resources reserved at the plan's start time."""
         total = np.zeros_like(self._session.nodes.idle)
         for other in self._plans.values():
             is_there = plan.start is None or (other.start is not None and other.start <= plan.start)

@@ -1,8 +1,8 @@
-"""Estimates when and where a blocked gang can start: the earliest time at which enough has ended.
+"""Estimates when and where a blocked gang can start: once enough running tasks have ended.
 
 This is EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995): the first job gets a start
-time and the room that it will use; others may use that room until then. Room is amounts on nodes,
-and the estimate follows from declared run times.
+time and the room that it will use; others may use that room until then. Room means resource amounts
+on nodes. The estimate is computed from declared run times.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ class Demand(msgspec.Struct, frozen=True, eq=False):
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):
-    """The start and nodes of a gang. ``start`` None: unknown. ``rows``: what it will use, by
-    node."""
+    """The start time and nodes of a gang. ``start`` None: unknown. ``rows``: node row -> the
+    resources that it will use there."""
 
     job: str
     start: datetime | None
@@ -34,7 +34,7 @@ class Reservation(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def need(self) -> resource_vectors.Sum:
-        """Return the sum of what it will use; there is at least one row."""
+        """Return the sum of the reserved resources; there is at least one row."""
         held = list(self.rows.values())
         return resource_vectors.sum_of(held, len(held[0]))
 
@@ -73,7 +73,7 @@ class EndTimes:
         return ends
 
     def ended_by(self, time: float) -> resource_vectors.Table:
-        """Return what will have been released by then, by node. O(tasks that end by then)."""
+        """Return the resources released by then, by node. O(tasks that end by then)."""
         ends, rows, requests = self._table()
         ended = np.zeros_like(self._session.nodes.idle)
         last = int(np.searchsorted(ends, time, side="right"))
@@ -95,8 +95,9 @@ class EndTimes:
 def pack(
     room: resource_vectors.Table, demands: Sequence[Demand], order: Sequence[int]
 ) -> dict[int, resource_vectors.Vector] | None:
-    """Return rows for all demands in the room (resources x nodes), with nodes tried in this order;
-    None if there is too little room. Exact for one demand; of several the largest comes first.
+    """Return the resources that all demands take on each row of the room (resources x nodes), with
+    nodes tried in this order; None if there is too little room. Exact for one demand; of several,
+    the largest is placed first.
 
     O(demands x resources x nodes).
     """

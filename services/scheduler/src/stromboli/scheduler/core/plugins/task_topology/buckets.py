@@ -1,7 +1,8 @@
 """Buckets of ``task-topology``: tasks of a job that share a node.
 
-Users name groups of a job's tasks with affinity or anti-affinity to each other; a group of one name
-concerns the replicas of that task. Tasks are assigned to buckets, the most constrained first.
+Annotations name groups of a job's tasks with affinity or anti-affinity to each other; a group with
+one name applies to the replicas of that task. Tasks are assigned to buckets, the most constrained
+first.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 ORDER = "volcano.sh/task-topology-task-order"
 _SELF_ANTI, _AFFINE, _SELF_AFFINE, _ANTI = 4, 3, 2, 1
-"""Degrees of constraint; the highest of a task counts."""
+"""Degrees of constraint; the highest degree of a task counts."""
 
 
 class AffinityError(ValueError):
@@ -34,7 +35,8 @@ class TaskAffinity(msgspec.Struct, frozen=True):
     rank: Mapping[str, int]
 
     def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
-        """Return the number of other tasks with affinity, less those with anti-affinity."""
+        """Return the number of the other tasks that it has affinity to, less those it has
+        anti-affinity to."""
         affine = () if only_away else self.affine.get(task, ())
         anti_affine = self.anti_affine.get(task, ())
         return sum(others.get(name, 0) for name in affine) - sum(
@@ -76,7 +78,8 @@ def _names(text: str, key: str, known: frozenset[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name, count in Counter(names).items():
         if name not in known:
-            raise AffinityError(f"{key}: it has no task {name!r} ({', '.join(sorted(known))})")
+            known_names = ", ".join(sorted(known))
+            raise AffinityError(f"{key}: the job has no task {name!r}; its tasks are {known_names}")
         if count > 1:
             raise AffinityError(f"{key}: {name!r} is listed twice")
     return names

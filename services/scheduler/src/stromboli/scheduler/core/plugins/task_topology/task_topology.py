@@ -1,5 +1,5 @@
-"""The plugin ``task-topology``: places tasks of a job with affinity on one node, and separates
-those with anti-affinity."""
+"""The plugin ``task-topology``: places tasks of a job that have affinity to each other on one node,
+and separates tasks with anti-affinity."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -81,8 +81,8 @@ class Plugin:
     def _score(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """Score nodes by how many tasks of the bucket they have or could hold, less tasks with
-        anti-affinity."""
+        """Score nodes by the number of the bucket's tasks that they hold or could hold, less tasks
+        with anti-affinity."""
         arranged = self._jobs.get(task.job)
         bucket = arranged.of.get(task.uid) if arranged else None
         if arranged is None or bucket is None:
@@ -134,8 +134,8 @@ class Plugin:
 def _together(
     bucket: buckets.Bucket, task: entities.Task, room: resource_vectors.Table
 ) -> npt.NDArray[np.int64]:
-    """Return how many waiting tasks of the bucket, this one included, the nodes can hold. Later
-    tasks are left out until the rest fits."""
+    """Return how many waiting tasks of the bucket, this one included, each node can hold. The last
+    tasks are left out one by one until the rest fits."""
     left = bucket.request
     found = np.full(room.shape[1], -1, np.int64)
     count = len(bucket.waiting)

@@ -1,4 +1,4 @@
-"""Revocable zones: nodes that preemptable pods may use at certain hours."""
+"""Revocable zones: nodes that preemptable pods may use during certain hours of the day."""
 
 import re
 from collections.abc import Mapping

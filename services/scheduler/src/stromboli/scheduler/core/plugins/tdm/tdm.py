@@ -1,8 +1,8 @@
 """The plugin ``tdm``: time division multiplexing of nodes between preemptable and other pods.
 
 Nodes of a *revocable zone* take preemptable pods during the zone's hours only. Outside the hours
-these pods are evicted, a few of each job at a time. On other nodes, preemptable pods give way to
-others.
+these pods are evicted, a few of each job at a time. On other nodes, pods that are not preemptable
+may preempt them.
 """
 
 import math
@@ -25,7 +25,8 @@ NOT_ALLOWED = "not allow to dispatch to revocable node"
 
 
 class Plugin:
-    """Filters, scores, job order and victims by time of day. Stores when it last chose victims."""
+    """Filters and scores nodes, orders jobs and chooses victims by time of day. Stores when it last
+    chose victims."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -85,7 +86,7 @@ class Plugin:
         return checks
 
     def _closed(self, name: str) -> str:
-        """Return why nothing is placed in the zone now; empty if it is open."""
+        """Return why the zone takes no tasks now; empty if it is open."""
         if name not in self._zones:
             return f"revocable zone {name} not support"
         if name not in self._active:
@@ -121,14 +122,12 @@ class Plugin:
         if last is not None and not self._session.reached(last + self._period):
             return []
         self._last = now.isoformat()
-        self._session.request_session_at(
-            now + self._period
-        )  # more may remain than the budgets allow
+        self._session.request_session_at(now + self._period)  # tasks beyond the budgets may remain
         return victims
 
     def _last_time(self) -> datetime | None:
-        """Return when victims were last chosen. A time ahead of now, stored before the clock was
-        set back, counts as now."""
+        """Return when victims were last chosen. A time in the future (the clock was set back since)
+        counts as now."""
         return min(datetime.fromisoformat(self._last), self._session.now) if self._last else None
 
     def _within_budgets(
@@ -153,12 +152,12 @@ class Plugin:
 
 
 LONGEST_COUNT = 10
-"""The number of digits above which a text is no count: annotations may hold any text, and integers
-of thousands of digits are costly."""
+"""The most digits that a count may have: annotations may contain any text, and integers with
+thousands of digits are costly."""
 
 
 def _budget(job: entities.Job) -> int:
-    """Return how many running tasks the job can lose: as annotated, else one."""
+    """Return how many running tasks of the job may be evicted: as annotated, else one."""
     total, running = len(job.tasks), job.count(entities.Status.RUNNING)
     least = _number(job.budget_min_available, total)
     if least is not None:

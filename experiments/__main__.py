@@ -1,0 +1,71 @@
+"""``python -m experiments``: run experiments, print their tables, write charts and the page."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from experiments import (
+    drf,
+    elastic,
+    fair_share,
+    gang,
+    gpu_packing,
+    hierarchy,
+    large_jobs,
+    support,
+)
+from stromboli.embedded.simulation import svg
+
+EXPERIMENTS = {
+    each.EXPERIMENT.name: each.EXPERIMENT
+    for each in (gang, fair_share, hierarchy, large_jobs, elastic, drf, gpu_packing)
+}
+DOCS = Path("docs")
+PAGE = DOCS / "experiments.md"
+
+
+def chart(experiment: support.Experiment, found: support.Found) -> str:
+    """A bar for each variant with the first measure."""
+    heading = next(iter(experiment.measures))
+    bars = {
+        variant: (measured[heading].mean, measured[heading].half_width or 0.0)
+        for variant, measured in found.items()
+    }
+    return svg.intervals(bars)
+
+
+def with_results(page: str, name: str, text: str) -> str:
+    """The page with the table of an experiment between its marks. Raises ValueError."""
+    begin, end = f"<!-- {name} -->", "<!-- end -->"
+    pattern = re.compile(f"({re.escape(begin)}\n).*?({re.escape(end)})", re.DOTALL)
+    changed, count = pattern.subn(lambda it: f"{it[1]}\n{text}\n\n{it[2]}", page)
+    if count != 1:
+        raise ValueError(f"{PAGE} needs one {begin} with {end} after it, and has {count}")
+    return changed
+
+
+def main() -> None:
+    """Run the experiments that are named, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--seeds", type=int, default=10, help="repeats of each variant")
+    parser.add_argument("--write", action="store_true", help=f"charts and tables of {PAGE}")
+    given = parser.parse_args()
+    unknown = [name for name in given.names if name not in EXPERIMENTS]
+    if unknown:
+        parser.error(f"no experiment is named {unknown[0]!r}; use some of {', '.join(EXPERIMENTS)}")
+    for name in given.names or EXPERIMENTS:
+        found = support.run(EXPERIMENTS[name], given.seeds)
+        text = support.table(found)
+        print(f"{name}\n\n{text}\n")
+        if given.write:
+            (DOCS / "pictures" / f"experiment-{name}.svg").write_text(
+                chart(EXPERIMENTS[name], found) + "\n"
+            )
+            PAGE.write_text(with_results(PAGE.read_text(), name, text))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Runs an experiment: variants of a scenario, each with the same seeds."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import yaml
+
+from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
+from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.shared.api import meta, scheduling
+
+SECOND = workload.SECOND_US
+GIB = 2**30
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A simulation that has ended. ``waits_s``, ``jcts_s``: of finished jobs, by name."""
+
+    summary: results.Summary
+    waits_s: dict[str, float]
+    jcts_s: dict[str, float]
+
+
+Measure = Callable[[Ran], float]
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """``scenarios``: seed -> variant -> scenario. ``measures``: heading -> number; the chart shows
+    the first one."""
+
+    name: str
+    scenarios: Callable[[int], Mapping[str, workload.Scenario]]
+    measures: Mapping[str, Measure]
+
+
+Found = dict[str, dict[str, comparison.Interval]]
+"""Variant -> heading -> mean over the seeds with its 95 % interval."""
+
+
+def run(experiment: Experiment, seeds: int) -> Found:
+    """Simulate all variants with each seed."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for seed in range(seeds):
+        for variant, scenario in experiment.scenarios(seed).items():
+            ran = simulate(scenario)
+            for heading, measure in experiment.measures.items():
+                values.setdefault(variant, {}).setdefault(heading, []).append(measure(ran))
+    return {
+        variant: {heading: comparison.interval(each) for heading, each in measured.items()}
+        for variant, measured in values.items()
+    }
+
+
+def simulate(scenario: workload.Scenario) -> Ran:
+    """Run one scenario to its end."""
+    waits_s: dict[str, float] = {}
+    jcts_s: dict[str, float] = {}
+
+    def add(ended: job_runs.JobRun) -> None:
+        submit_us = ended.job.submit_us
+        waits_s[ended.job.name] = (ended.first_start_us - submit_us) / SECOND
+        jcts_s[ended.job.name] = (ended.end_us - submit_us) / SECOND
+
+    simulated = kernel.Simulation(scenario, add)
+    simulated.run()
+    return Ran(results.summarize(simulated, scenario.options.seed), waits_s, jcts_s)
+
+
+def table(found: Found) -> str:
+    """The result as Markdown: a row for each variant."""
+    headings = list(next(iter(found.values())))
+    lines = [f"| | {' | '.join(headings)} |", f"|---|{'---:|' * len(headings)}"]
+    for variant, measured in found.items():
+        lines.append(f"| {variant} | {' | '.join(_text(each) for each in measured.values())} |")
+    return "\n".join(lines)
+
+
+def _text(found: comparison.Interval) -> str:
+    digits = 0 if abs(found.mean) >= 100 else 1 if abs(found.mean) >= 10 else 2
+    mean = f"{found.mean:,.{digits}f}"
+    if not found.half_width:
+        return mean
+    return f"{mean} ± {found.half_width:,.{digits}f}"
+
+
+def mean(values: Mapping[str, float], prefix: str = "") -> float:
+    """The mean of the jobs whose names begin so; 0 without any."""
+    chosen = [value for name, value in values.items() if name.startswith(prefix)]
+    return sum(chosen) / len(chosen) if chosen else 0.0
+
+
+def configured(text: str) -> configuration.Configuration:
+    """A scheduler configuration as users write it."""
+    return config_reader.read_configuration(yaml.safe_load(text), actions.NAMES, plugins.NAMES)
+
+
+def queue(name: str, **spec: object) -> scheduling.Queue:
+    """A queue with these fields of its specification."""
+    made = msgspec.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
+    return scheduling.Queue(metadata=meta.ObjectMeta(name=name), spec=made)
+
+
+def job(
+    name: str,
+    submit_s: float,
+    duration_s: float,
+    *,
+    tasks: int = 1,
+    min_available: int | None = None,
+    cpu: float = 0.0,
+    memory_gib: float = 0.0,
+    gpus: int = 0,
+    queue: str = "default",
+    priority: int = 0,
+    is_synchronous: bool = False,
+) -> workload.Job:
+    """A job; its gang is all of its tasks by default."""
+    return workload.Job(
+        name=name,
+        submit_us=round(submit_s * SECOND),
+        duration_us=round(duration_s * SECOND),
+        tasks=tasks,
+        min_available=tasks if min_available is None else min_available,
+        resources=workload.Resources(round(cpu * 1000), round(memory_gib * GIB), gpus),
+        queue=queue,
+        priority=priority,
+        is_synchronous=is_synchronous,
+    )
+
+
+def nodes(
+    count: int, *, cpu: float = 0.0, memory_gib: float = 0.0, gpus: int = 0
+) -> tuple[workload.NodeGroup, ...]:
+    """Equal nodes."""
+    resources = workload.Resources(round(cpu * 1000), round(memory_gib * GIB), gpus)
+    return (workload.NodeGroup("node", count, resources),)
+
+
+def scenario(
+    cluster: tuple[workload.NodeGroup, ...],
+    jobs: list[workload.Job],
+    text: str,
+    *queues: scheduling.Queue,
+    until_s: float | None = None,
+    keeps_progress: bool = False,
+) -> workload.Scenario:
+    """A scenario with a scheduler configuration."""
+    options = workload.Options(
+        configured=configured(text),
+        until_us=workload.NEVER_US if until_s is None else round(until_s * SECOND),
+        keeps_progress=keeps_progress,
+    )
+    ordered = tuple(sorted(jobs, key=lambda each: each.submit_us))
+    return workload.Scenario(cluster, ordered, tuple(queues), (), options)

@@ -1,0 +1,116 @@
+"""Sums of usage by day, namespace, queue and user, so that a report reads days instead of attempts.
+
+1. An attempt is added some time after its end, to each day that it touches, and marked
+   (``is_summed``). Reports add the attempts without the mark.
+2. Before an attempt with the mark changes (a late event), or the queue or user of its job does, its
+   part is subtracted and the mark removed; it is added again later. Both happen in the writer's
+   transaction.
+3. Sums and marks change in one transaction, which excludes other writers first: each attempt counts
+   once.
+4. Sums stay when attempts are deleted because of their age.
+
+Adding and reporting use the same expressions (``usage_sums``). A step handles at most
+``ATTEMPTS_PER_STEP`` attempts that ended within a day, in O(attempts x days that they touch). An
+attempt that lasted for more than ``LONGEST`` is never added.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from stromboli.history.core.rows import instant
+from stromboli.history.store import database, tables, usage_sums
+
+ATTEMPTS_PER_STEP = 5000
+LONGEST = timedelta(days=300)
+_DAY_US = 86_400_000_000
+_LONGEST_US = LONGEST // timedelta(microseconds=1)
+_ATTEMPTS, _JOBS, _DAILY = tables.ATTEMPTS.c, tables.JOBS.c, tables.DAILY_USAGE.c
+IS_SUMMED = _ATTEMPTS.is_summed == sa.literal_column("1")
+IS_NOT_SUMMED = _ATTEMPTS.is_summed == sa.literal_column("0")
+"""With literals: a database uses the partial index only if it can see the value."""
+_CAN_BE_SUMMED = sa.or_(
+    _ATTEMPTS.allocated_at.is_(None),
+    _ATTEMPTS.ended_at - _ATTEMPTS.allocated_at < _LONGEST_US,
+)
+
+
+async def add_some(opened: database.Database, before_us: int) -> int:
+    """Add attempts that ended before this time, in one transaction; returns how many, 0 if none are
+    left. Raises UnavailableError."""
+    ended = sa.and_(IS_NOT_SUMMED, _ATTEMPTS.ended_at < before_us, _CAN_BE_SUMMED)
+    async with opened.transaction() as connection:
+        position = tables.READ_UP_TO
+        await connection.execute(sa.update(position).values(revision=position.c.revision))
+        return await _move_some(opened, connection, ended, 1)
+
+
+async def subtract_all(
+    opened: database.Database, connection: AsyncConnection, wanted: "sa.ColumnElement[bool]"
+) -> None:
+    """Subtract the attempts that a condition selects, and remove their marks."""
+    while await _move_some(opened, connection, sa.and_(IS_SUMMED, wanted), -1):
+        pass
+
+
+async def _move_some(
+    opened: database.Database,
+    connection: AsyncConnection,
+    wanted: "sa.ColumnElement[bool]",
+    sign: int,
+) -> int:
+    """Add (1) or subtract (-1) some attempts: those that ended within a day of the first one."""
+    first = (
+        await connection.execute(sa.select(sa.func.min(_ATTEMPTS.ended_at)).where(wanted))
+    ).scalar()
+    if first is None:
+        return 0
+    chosen = (
+        sa.select(_ATTEMPTS.pod_uid)
+        .where(wanted, _ATTEMPTS.ended_at < first + _DAY_US)
+        .order_by(_ATTEMPTS.ended_at, _ATTEMPTS.pod_uid)
+        .limit(ATTEMPTS_PER_STEP)
+    )
+    found = list((await connection.execute(chosen)).scalars())
+    of_these = _ATTEMPTS.pod_uid.in_(found)
+    span = sa.select(sa.func.min(_ATTEMPTS.allocated_at), sa.func.max(_ATTEMPTS.ended_at))
+    begin, end = (await connection.execute(span.where(of_these))).one()
+    if begin is not None and begin < end:
+        await _change_sums(opened, connection, of_these, (begin, end), sign)
+    await connection.execute(
+        sa.update(tables.ATTEMPTS).where(of_these).values(is_summed=1 if sign > 0 else 0)
+    )
+    return len(found)
+
+
+async def _change_sums(
+    opened: database.Database,
+    connection: AsyncConnection,
+    wanted: "sa.ColumnElement[bool]",
+    span: tuple[int, int],
+    sign: int,
+) -> None:
+    begin, end = span
+    midnight = instant(begin - begin % _DAY_US)
+    days = usage_sums.days(midnight, midnight + (instant(end) - midnight + timedelta(days=1)))
+    per_job = usage_sums.by_job(
+        days, end, [_ATTEMPTS.namespace], [wanted], is_sqlite=opened.is_sqlite
+    ).subquery()
+    keys: list[Any] = [
+        per_job.c.begin,
+        per_job.c.namespace,
+        sa.func.coalesce(_JOBS.queue, ""),
+        sa.func.coalesce(_JOBS.user_name, ""),
+    ]
+    changes = (
+        sa.select(*keys, *(sign * sa.func.sum(per_job.c[name]) for name in usage_sums.SUMS))
+        .select_from(per_job.outerjoin(tables.JOBS, per_job.c.job_uid == _JOBS.uid))
+        .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
+        .group_by(*keys)
+    )
+    primary = [column.name for column in tables.DAILY_USAGE.primary_key]
+    made = opened.insert(tables.DAILY_USAGE).from_select([*primary, *usage_sums.SUMS], changes)
+    added = {name: _DAILY[name] + made.excluded[name] for name in usage_sums.SUMS}
+    await connection.execute(made.on_conflict_do_update(index_elements=primary, set_=added))
