@@ -58,8 +58,9 @@ def test_nothing_differs_with_the_same_rules(tmp_path: Path) -> None:
 def test_a_gang_that_is_placed_elsewhere_is_shown(tmp_path: Path) -> None:
     found = check(tmp_path, PACK)
     assert found.exit_code == scheduler_check.DIFFERS, found.output
-    assert "1 gang differ" in found.stdout
-    assert "default/next  1 pod on n2 (1)  1 pod on n1 (1)" in found.stdout
+    assert found.stdout.startswith("present state (2 nodes, 2 PodGroups): 1 gang differs\n")
+    row = [cell.strip() for cell in found.stdout.splitlines()[-1].split("   ")]
+    assert row == ["default/next", "1 pod on n2 (1)", "1 pod on n1 (1)"]
 
 
 def test_programs_get_every_pod(tmp_path: Path) -> None:

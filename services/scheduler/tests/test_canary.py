@@ -76,7 +76,8 @@ def test_evictions_are_shown_with_the_gang_that_they_start() -> None:
     }
     assert found["default/vip"].present.tier
     assert sum(found["default/vip"].changed.binds.values()) == 1
-    assert found["default/runs"].changed.evictions
+    (evicted,) = found["default/vip"].changed.evictions
+    assert evicted == "default/low-n2"
 
 
 def test_reasons_that_differ_in_their_text_alone_are_the_same() -> None:

@@ -236,13 +236,15 @@ def _show(found: Check) -> None:
     for warning in found.warnings:
         output.show_note(f"strom: {warning}")
     size = f"{found.nodes} nodes, {found.pod_groups} PodGroups"
-    output.show_lines([f"present state ({size}): {_count(len(found.gangs), 'gang')} differ"])
+    verb = "differs" if len(found.gangs) == 1 else "differ"
+    output.show_lines([f"present state ({size}): {_count(len(found.gangs), 'gang')} {verb}"])
     _show_gangs(found.gangs)
     if found.replayed is None:
         output.show_note("strom: recorded sessions: not run; name their log: --state or --kafka")
         return
+    verb = "decides" if len(found.sessions) == 1 else "decide"
     output.show_lines(
-        [f"recorded sessions ({found.replayed} run): {len(found.sessions)} decide differently"]
+        [f"recorded sessions ({found.replayed} run): {len(found.sessions)} {verb} differently"]
     )
     for each in found.sessions:
         output.show_lines([f"session {each.session} of {each.now:%Y-%m-%d %H:%M:%SZ}"])

@@ -92,7 +92,8 @@ def explain_past(
     orders = queue_order.QueueOrders()
     for order in result.orders:
         orders.put(order)
-    return [_past_gang(cache, result, orders, key) for key in pod_groups if key in cache.world.jobs]
+    jobs = cache.world.jobs
+    return [_past_gang(jobs[key], result, orders, key) for key in pod_groups if key in jobs]
 
 
 def pod_groups_of(records: Iterable[envelope.Record], prefix: str, at: datetime) -> list[str]:
