@@ -52,8 +52,9 @@ class SessionDifference(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The result. ``warnings``: of the new configuration. ``gangs``: what would be decided
     differently now. ``sessions``: recorded sessions that would have decided otherwise, of
-    ``replayed``; ``not_replayed``: session -> why it could not be run. ``replayed`` is None if no
-    log was read."""
+    ``replayed``; ``incomplete``: how many of these were run without records that the log has
+    removed; ``not_replayed``: session -> why it could not be run. ``replayed`` is None if no log
+    was read."""
 
     configuration: str
     warnings: tuple[str, ...]
@@ -62,6 +63,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     pod_groups: int
     gangs: list[canary.Difference]
     replayed: int | None = None
+    incomplete: int = 0
     not_replayed: dict[int, str] = {}
     sessions: list[SessionDifference] = []
 
@@ -213,22 +215,26 @@ def _replayed(
 
 
 def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession]) -> Check:
-    replayed = 0
+    replayed = incomplete = 0
     differing: list[SessionDifference] = []
     failed: dict[int, str] = {}
     for each in runs:
-        if each.problem or each.missing:
-            lacking = ", ".join(f"{count} of {name}" for name, count in each.missing.items())
-            failed[each.record.session] = each.problem or f"records are missing: {lacking}"
+        if each.problem:
+            failed[each.record.session] = each.problem
             continue
         replayed += 1
+        incomplete += bool(each.missing)
         gangs = canary.differences(
             canary.of_statements(each.recorded), canary.of_statements(each.decided)
         )
         if gangs:
             differing.append(SessionDifference(each.record.session, each.record.now, gangs))
     return msgspec.structs.replace(
-        found, replayed=replayed, not_replayed=failed, sessions=differing
+        found,
+        replayed=replayed,
+        incomplete=incomplete,
+        not_replayed=failed,
+        sessions=differing,
     )
 
 
@@ -246,6 +252,11 @@ def _show(found: Check) -> None:
     output.show_lines(
         [f"recorded sessions ({found.replayed} run): {len(found.sessions)} {verb} differently"]
     )
+    if found.incomplete:
+        output.show_note(
+            f"strom: {found.incomplete} of the sessions were run without records that the log no "
+            "longer has; differences may be due to that"
+        )
     for each in found.sessions:
         output.show_lines([f"session {each.session} of {each.now:%Y-%m-%d %H:%M:%SZ}"])
         _show_gangs(each.gangs)
