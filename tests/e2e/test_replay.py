@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,70 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     differing = [line for line in others if not line["same"]]
     assert differing, "packing differs from spreading"
     assert all("recordedBinds" in line for line in differing)
+
+
+async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Path) -> None:
+    """On the present state over REST, and on the recorded sessions of a copy of its log."""
+    async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
+        (tmp_path / "same.yaml").write_text((tmp_path / "scheduler.yaml").read_text())
+        (tmp_path / "packs.yaml").write_text(f"actions: enqueue, allocate{OTHER}")
+        await cell.submit("a", 3)
+        await cell.nodes_of("a", 3)
+        await cell.submit("b", 4)
+        await cell.nodes_of("b", 4)
+        await cell.submit("wide", 64)
+        await cell.until(lambda: is_kept(tmp_path), bool)
+
+        async def checked(name: str) -> tuple[Result, dict[str, Any]]:
+            command = ["scheduler", "check", str(tmp_path / name), "--server", cell.url]
+            command += ["--current", str(tmp_path / "same.yaml"), "--state", str(tmp_path)]
+            command += ["--output", "json"]
+            shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
+            return shown, json.loads(shown.stdout.splitlines()[-1])
+
+        shown, found = await checked("same.yaml")
+        assert (shown.exit_code, found["gangs"], found["sessions"]) == (0, [], []), shown.output
+        assert found["replayed"] >= 4
+        shown, found = await checked("packs.yaml")
+        assert shown.exit_code == 1, shown.output
+        gangs = {gang["pod_group"] for each in found["sessions"] for gang in each["gangs"]}
+        assert any(gang.startswith("default/a-") for gang in gangs)
+        places = await cell.places()
+        assert len([node for node in places.values() if node]) == 3 + 4
+
+
+async def test_a_job_is_explained_at_a_past_time(tmp_path: Path) -> None:
+    """After it runs, and while the system runs; a time before the log has no answer."""
+    async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
+        await cell.submit("runs", 16)
+        await cell.nodes_of("runs", 16)
+        await cell.submit("waits", 16)
+        await cell.until(lambda: is_kept(tmp_path), bool)
+
+        async def explained(*more: str) -> Result:
+            command = ["explain", "waits", *more, "--server", cell.url]
+            return await asyncio.to_thread(CliRunner().invoke, main.app, command)
+
+        async def present() -> str:
+            return (await explained()).stdout
+
+        then = await cell.until(present, lambda it: "is pending" in it)
+        at = datetime.now(UTC)
+        await cell.delete("runs")
+        await cell.nodes_of("waits", 16)
+        await cell.until(lambda: is_kept(tmp_path), bool)
+        past = ["--log", str(tmp_path), "--config", str(tmp_path / "scheduler.yaml")]
+        shown = await explained("--at", at.isoformat(), *past)
+        assert shown.exit_code == 0, shown.output
+        assert f"default/waits was pending at {at.isoformat()}: " in shown.stdout
+        facts = [line for line in then.splitlines()[1:] if not line.startswith("  starts")]
+        assert shown.stdout.splitlines()[1:] == facts
+        shown = await explained("--at", "2020-01-01T00:00:00Z", *past)
+        assert shown.exit_code == 1
+        assert "next: name a time from 20" in shown.output
+        shown = await explained("--at", at.isoformat(), *past[:2])
+        assert shown.exit_code == 1
+        assert "--config FILE" in shown.output
 
 
 async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:

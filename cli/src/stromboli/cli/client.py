@@ -31,6 +31,7 @@ from stromboli.shared.api import batch, meta
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.api.what_if import JobIf, WhatIf
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -142,6 +143,10 @@ class Client:
     def explanation(self, namespace: str, name: str) -> Explanation:
         """Why a job is pending. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
+
+    def what_if(self, namespace: str, name: str, change: JobIf) -> WhatIf:
+        """When a pending job would start if it were different. Raises NotFoundError."""
+        return self.send(job_calls.what_if(namespace, name, change))
 
     def expected_starts(self, namespace: str | None) -> dict[str, ExpectedStart]:
         """PodGroup -> when it is expected to start; ``namespace`` None for all namespaces."""

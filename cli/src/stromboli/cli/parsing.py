@@ -1,7 +1,26 @@
-"""Parses phases, durations and amounts of the command line. Pure."""
+"""Parses phases, durations, amounts and changes of the command line. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from stromboli.client.phases import PHASES
+from stromboli.shared import decoding
+from stromboli.shared.api.what_if import JobIf
 from stromboli.shared.formats import durations, units
+
+CHANGES = {
+    "priority": "the name of a PriorityClass: priority=high",
+    "queue": "the name of a queue: queue=research",
+    "gpus": "GPUs of each pod: gpus=4, or of a task: gpus=worker:4",
+    "nodes": "nodes that are added: nodes=+2",
+    "minAvailable": "pods that must start together: minAvailable=4",
+    "replicas": "pods: replicas=8, or of a task: replicas=worker:8",
+}
+"""What --if changes, with an example."""
+_FIELDS = {"priority": "priorityClassName"}
 
 SHORT_PHASES = {
     "pd": ("Pending",),
@@ -63,3 +82,46 @@ def amounts(text: str) -> dict[str, str]:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return found
+
+
+def instant(text: str) -> datetime:
+    """An RFC 3339 time with its zone. Raises ValueError."""
+    try:
+        return decoding.instant(text)
+    except msgspec.DecodeError:
+        expected = "an RFC 3339 time with its zone: 2026-01-31T12:00:00Z"
+        raise ValueError(f"{text!r} is not a time; write {expected}") from None
+
+
+def changes(texts: Sequence[str]) -> JobIf:
+    """``["queue=b", "nodes=+2"]`` as what would be different. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if name not in CHANGES or not equals or not value:
+            raise ValueError(f"{text!r} is not a change; write {'; or '.join(CHANGES.values())}")
+        task, of_task, number = value.rpartition(":")
+        if name in ("gpus", "replicas"):
+            known = found.setdefault(name, {})
+            if task in known:
+                raise ValueError(f"{name} of {task or 'the job'} is given twice")
+            if of_task and not task:
+                raise ValueError(f"{text!r} names no task; {CHANGES[name]}")
+            known[task] = _count(text, number, name)
+            continue
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        if name == "nodes" and not value.startswith("+"):
+            raise ValueError(f"{text!r}: nodes can only be added; {CHANGES[name]}")
+        is_number = name in ("nodes", "minAvailable")
+        found[name] = _count(text, value.removeprefix("+"), name) if is_number else value
+    try:
+        return decoding.convert({_FIELDS.get(name, name): it for name, it in found.items()}, JobIf)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _count(text: str, number: str, name: str) -> int:
+    if not (number.isascii() and number.isdecimal()):
+        raise ValueError(f"{text!r}: {number!r} is not a number; {CHANGES[name]}")
+    return int(number)

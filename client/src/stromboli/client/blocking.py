@@ -32,6 +32,7 @@ from stromboli.shared.api import accounting, batch, core, kinds, meta, schedulin
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.api.what_if import JobIf, WhatIf
 from stromboli.shared.formats import warning_header
 
 T = TypeVar("T")
@@ -193,6 +194,11 @@ class Client:
     def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
         """When the pending jobs of a namespace are expected to start, or those of all."""
         return self.send(job_calls.expected_starts(namespace)).items
+
+    def what_if(self, name: str, change: JobIf, namespace: str = "default") -> WhatIf:
+        """When a pending job would start if it, or the cluster, were different. Changes nothing;
+        takes up to a minute. Raises NotFoundError, RejectedError."""
+        return self.send(job_calls.what_if(namespace, name, change))
 
     def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
         """Execute an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""

@@ -36,7 +36,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request. ``what`` names the object in errors; ``read`` decodes a successful response and
     raises msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object does not exist;
     ``is_creation``: it means that the namespace does not exist. ``objects``: how many objects the
-    server writes before it responds."""
+    server writes before it responds. ``work_s``: how long the server may compute, seconds."""
 
     method: str
     path: str
@@ -48,6 +48,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     is_collection: bool = False
     is_creation: bool = False
     objects: int = 1
+    work_s: float = 0.0
 
     def keyed(self, idempotency_key: str) -> "Call[T]":
         """The call with an idempotency key: the server executes it once, and answers a repetition

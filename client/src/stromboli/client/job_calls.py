@@ -9,6 +9,10 @@ from stromboli.client import calls
 from stromboli.client.responses import Applied
 from stromboli.shared import decoding
 from stromboli.shared.api.expected_start import ExpectedStarts
+from stromboli.shared.api.what_if import JobIf, WhatIf
+
+WHAT_IF_WORK_S = 60.0
+"""How long a server simulates for an answer, at most."""
 
 
 def change(
@@ -45,4 +49,16 @@ def expected_starts(namespace: str = "") -> calls.Call[ExpectedStarts]:
         what="expected starts",
         read=decoding.decoder_of(ExpectedStarts).decode,
         is_collection=True,
+    )
+
+
+def what_if(namespace: str, name: str, change: JobIf) -> calls.Call[WhatIf]:
+    """When a pending job would start if it, or the cluster, were different."""
+    return calls.Call(
+        method="POST",
+        path=f"{calls.job(namespace, name).path}/what-if",
+        what=f"job {namespace}/{name}",
+        read=decoding.decoder_of(WhatIf).decode,
+        body=msgspec.json.encode(change),
+        work_s=WHAT_IF_WORK_S,
     )

@@ -74,7 +74,7 @@ def replay(
         else _embedded(state)
     )
     try:
-        found = asyncio.run(_records(log))
+        found = asyncio.run(read_records(log))
     except (errors.ExternalError, OSError) as error:
         raise typer.BadParameter(f"the log cannot be read: {error}") from None
     registry = discovery.discover_plugins()
@@ -136,7 +136,7 @@ def _of(
     return binds, tuple(sorted(evictions))
 
 
-async def _records(bus: port.Bus) -> list[envelope.Record]:
+async def read_records(bus: port.Bus) -> list[envelope.Record]:
     """Return all records of the log."""
     async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
         found: list[envelope.Record] = []

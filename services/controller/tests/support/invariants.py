@@ -11,6 +11,7 @@ from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, scheduling
 from stromboli.shared.formats import indexes
+from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import batch as messages
 
 
@@ -80,7 +81,7 @@ class JobTimeline:
         """A job is written."""
         uid = job.metadata.uid
         for task in tasks.specs(job):
-            least = tasks.least(task)
+            least = gangs.least(task)
             self.least[uid, task.name] = min(least, self.least.get((uid, task.name), least))
         before = self.jobs.get(uid)
         self.jobs[uid] = job

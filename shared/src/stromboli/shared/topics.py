@@ -17,7 +17,15 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
-from stromboli.shared.messages import admission, batch, cluster, log, node_topology, plans
+from stromboli.shared.messages import (
+    admission,
+    batch,
+    cluster,
+    log,
+    node_topology,
+    plans,
+    what_if,
+)
 from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
@@ -38,6 +46,12 @@ _COMPACTED: Mapping[str, str] = {
     "segment.bytes": str(64 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
     "max.compaction.lag.ms": str(HOUR_MS),
+    "max.message.bytes": str(RECORD_BYTES),
+}
+_KEPT_AN_HOUR: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(HOUR_MS),
+    "segment.ms": "600000",
     "max.message.bytes": str(RECORD_BYTES),
 }
 _KEPT_14_DAYS: Mapping[str, str] = {
@@ -199,6 +213,12 @@ EXPLANATIONS = Topic(
     "scheduler",
     stable=True,
 )
+QUESTIONS = Topic(
+    "scheduling.questions", "question", (what_if.WhatIfAsked,), _KEPT_AN_HOUR, "admission"
+)
+FORECAST_ANSWERS = Topic(
+    "scheduling.answers", "question", (what_if.WhatIfAnswered,), _KEPT_AN_HOUR, "scheduler"
+)
 LEASE = Topic("scheduling.lease", "$lease", (messages.LeaseRenewed,), _COMPACTED, "scheduler")
 OUTCOMES = Topic(
     "scheduling.outcomes",
@@ -267,6 +287,8 @@ ALL: tuple[Topic, ...] = (
     SYNC,
     DECISIONS,
     EXPLANATIONS,
+    QUESTIONS,
+    FORECAST_ANSWERS,
     LEASE,
     OUTCOMES,
     BATCH_EVENTS,

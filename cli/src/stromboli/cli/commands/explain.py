@@ -3,13 +3,21 @@
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import typer
 
-from stromboli.cli import options
-from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import explanation_view, node_health, output, pod_status
+from stromboli.cli import options, parsing
+from stromboli.cli.commands import explain_at
+from stromboli.cli.errors import CommandError, NotFoundError, UsageError
+from stromboli.cli.render import (
+    explanation_view,
+    node_health,
+    output,
+    pod_status,
+    what_if_view,
+)
 from stromboli.client import calls
 from stromboli.shared.api import coordination, kinds
 
@@ -24,6 +32,41 @@ come first."""
 def explain(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--if",
+            metavar="CHANGE",
+            help="When would it start if it were different? Repeat it to combine changes: "
+            "priority=NAME, queue=NAME, gpus=[TASK:]N, nodes=+N, minAvailable=N, "
+            "replicas=[TASK:]N.",
+        ),
+    ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=parsing.instant,
+            metavar="TIME",
+            help="Why was it pending at this time (RFC 3339)? Read from --log.",
+        ),
+    ] = None,
+    log: Annotated[
+        str,
+        typer.Option(
+            metavar="LOG",
+            help="With --at: the folder of `strom up`, or HOST:PORT[/CLUSTER] of a broker. "
+            "[default: .strom]",
+        ),
+    ] = "",
+    configs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="With --at: a scheduler configuration that may have been in force, beside the "
+            "built-in one. Repeat it for more.",
+        ),
+    ] = None,
     verbose: options.Verbose = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
@@ -32,8 +75,21 @@ def explain(
 
     Shows the reason, the expected start, the shortage of each resource, and the jobs in front of it
     in its queue.
-    --verbose adds the texts of the scheduler's conditions.
+    --verbose adds the texts of the scheduler's conditions. With --if, the scheduler simulates the
+    cluster forward twice, as it is and with the changes, and both expected starts are shown.
+    Nothing is changed. With --at, the state of the cluster at that time is read from the log, and
+    the explanation is that of the scheduler then.
     """
+    if changes and at is not None:
+        raise UsageError("--if", "the past cannot be different", "leave out --if or --at")
+    if at is not None:
+        explain_at.show(namespace, name, at, log, configs or (), output_format)
+        return
+    if log or configs:
+        raise UsageError("--log, --config", "they are for --at", "add --at TIME")
+    if changes:
+        _what_if(name, namespace, changes, output_format, server)
+        return
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
         is_shown = output_format is output.DocumentFormat.TABLE
@@ -44,6 +100,25 @@ def explain(
         output.show_lines(explanation_view.render(answer, waiting, now=now, verbose=verbose))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
+
+
+def _what_if(
+    name: str,
+    namespace: str,
+    changes: list[str],
+    output_format: output.DocumentFormat,
+    server: str | None,
+) -> None:
+    try:
+        wanted = parsing.changes(changes)
+    except ValueError as error:
+        raise UsageError("--if", str(error), "correct it") from None
+    with options.client(server) as client:
+        found = client.what_if(namespace, name, wanted)
+    if output_format is output.DocumentFormat.TABLE:
+        output.show_lines(what_if_view.render(found, changes, datetime.now(UTC)))
+    else:
+        output.show_document(output_format, msgspec.to_builtins(found))
 
 
 def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:

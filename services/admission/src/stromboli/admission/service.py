@@ -29,6 +29,7 @@ FOLDED = (
     topics.SYNC,
     topics.TOPOLOGY,
     topics.EXPLANATIONS,
+    topics.FORECAST_ANSWERS,
     topics.ANSWERS,
 )
 COUNTED = (topics.JOBS,)
@@ -111,6 +112,7 @@ async def serve(
                     folded.set()
                     admission.caught_up()
                     admission.idempotency_cache.open(writer)
+                    admission.what_ifs.open(writer)
 
 
 class _ReadPositions:

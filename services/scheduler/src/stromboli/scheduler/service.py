@@ -29,8 +29,8 @@ from stromboli.scheduler import (
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
-from stromboli.scheduler.core.forecast import present
-from stromboli.scheduler.forecasting import forecaster
+from stromboli.scheduler.core.forecast import present, range_calibration
+from stromboli.scheduler.forecasting import forecaster, what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, leader_election
 from stromboli.shared.bus import materialization, port
@@ -143,10 +143,15 @@ async def _run_term(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scheduler.run())
             tasks.create_task(_lead(scheduler, lead, opened, health))
-            for scope in forecaster.scopes(settings):
-                source = scheduler.forecast_source()
-                forecasting = forecaster.Forecaster(scope, settings, source, health)
+            forecasters = [
+                forecaster.Forecaster(scope, settings, scheduler.forecast_source(), health)
+                for scope in forecaster.scopes(settings)
+            ]
+            for forecasting in forecasters:
                 tasks.create_task(forecasting.run())
+            source = scheduler.what_if_source(forecasters)
+            asked = what_ifs.WhatIfs(settings, source, health)
+            tasks.create_task(asked.run())
             if file is not None:
                 tasks.create_task(_poll_file(file, scheduler, settings, health))
 
@@ -287,6 +292,20 @@ class Scheduler:
 
         return forecaster.Source(
             pending, found, publish, lambda: forecaster.read_events(self._bus), self._clock
+        )
+
+    def what_if_source(self, forecasters: Sequence[forecaster.Forecaster]) -> what_ifs.Source:
+        """The inputs and outputs of questions about pending jobs. ``forecasters``: those whose
+        widening of ranges is used; of the first one, or the initial widening if there is none."""
+        forecasts = self.forecast_source()
+        return what_ifs.Source(
+            lambda: self._writer is not None,
+            forecasts.present,
+            forecasts.publish,
+            forecasts.events,
+            lambda: what_ifs.read_questions(self._bus, self._health),
+            lambda: forecasters[0].widening if forecasters else range_calibration.Widening(),
+            self._clock,
         )
 
     async def _measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:

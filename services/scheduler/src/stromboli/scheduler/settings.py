@@ -44,6 +44,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     forecast_memory_mib: int = 512
     """Memory limit of a forecast process, MiB. A forecast that needs more fails without affecting
     the scheduler."""
+    what_if_cpu: float = 0.5
+    """Share of a core that answers to what-if questions may use, after a burst of 6 CPU seconds. No
+    process runs without questions. 0 disables what-if."""
 
     @property
     def policy(self) -> policy.Policy:

@@ -27,6 +27,7 @@ from stromboli.admission.rest import (
     openapi,
     pod_routes,
     watch_routes,
+    what_if_routes,
     workload_routes,
 )
 from stromboli.admission.rest.authorization import many, needs, one
@@ -206,6 +207,7 @@ def routes(
         *watch_routes.routes(admission, cluster),
         *history_routes.routes(admission, cluster),
         *forecast_routes.routes(admission),
+        *what_if_routes.routes(admission, cluster),
         *accounting_routes.routes(lambda: admission.history),
     ]
 

@@ -1,15 +1,16 @@
 """The admission service: its materialized state, and the reviews that use it.
 
 Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``, ``.topology`` and
-``.sync``, ``scheduling.explanations`` and ``admission.answers``. Writes ``admission.answers``,
-``admission.reviews`` and the admitted objects. ``pipeline`` has the steps of a submission,
-``webhook_review`` those of a webhook.
+``.sync``, ``scheduling.explanations``, ``scheduling.answers`` and ``admission.answers``. Writes
+``admission.answers``, ``admission.reviews``, ``scheduling.questions`` and the admitted objects.
+``pipeline`` has the steps of a submission, ``webhook_review`` those of a webhook.
 """
 
 import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -24,6 +25,7 @@ from stromboli.admission.review import (
     submitted_objects,
     watch_cache,
     webhook_review,
+    what_ifs,
 )
 from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts
 from stromboli.admission.settings import AdmissionSettings
@@ -32,7 +34,7 @@ from stromboli.shared.api import accounting, kinds
 from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
-from stromboli.shared.jobspec.validation import review
+from stromboli.shared.jobspec.validation import patch, review
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import EntryPoint
 from stromboli.shared.messages.node_topology import TopologyObserved
@@ -44,6 +46,8 @@ from stromboli.shared.messages.scheduling import (
 from stromboli.shared.runtime import runtime
 
 CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_CLASSES)
+NEW_METADATA = ("name", "namespace", "labels", "annotations")
+"""The metadata that a job keeps when it is submitted again."""
 MAX_CONFLICT_RETRIES = 3
 """How often a change is repeated because the object changed between its reading and writing."""
 
@@ -71,6 +75,7 @@ class AdmissionService:
         self._orders = queue_order.QueueOrders()
         self._forecasts = start_forecasts.StartForecasts()
         self._clock = clock
+        self.what_ifs = what_ifs.WhatIfs(clock)
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
         self.history: accounting.History | None = None
@@ -131,6 +136,8 @@ class AdmissionService:
             self.live_jobs.fold(record)
         elif record.topic == topics.ANSWERS:
             self.idempotency_cache.fold(record)
+        elif record.topic == topics.FORECAST_ANSWERS:
+            self.what_ifs.fold(record)
         elif record.topic == topics.TOPOLOGY:
             self.hardware.pop(record.key, None)
             found = envelope.decode(record)
@@ -262,6 +269,38 @@ class AdmissionService:
             )
             for each in objects
         ]
+
+    async def reject_change(
+        self,
+        before: Document,
+        changed: Document,
+        principal: authentication.Principal,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Raise RejectedError if the job could not be changed like this or, ``is_new``, if this
+        principal could not submit it like this. Needs no right to write, and writes nothing."""
+        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        known = None if is_new else before
+        if is_new:
+            metadata = before["metadata"]
+            kept = {name: metadata[name] for name in NEW_METADATA if name in metadata}
+            changed = {**changed, "metadata": kept}
+            changed.pop("status", None)
+        recorded = self._reviewer.recorded(kinds.JOBS, changed, known, who)
+        submitted = patch.applied(changed, recorded) if recorded else changed
+        operation: review.Operation = "CREATE" if is_new else "UPDATE"
+        found = await self._reviewer.violations(kinds.JOBS, operation, submitted, known, who=who)
+        if found:
+            raise submitted_objects.RejectedError(found)
+
+    def priorities(self) -> dict[str, int]:
+        """PriorityClass -> value."""
+        return {it.metadata.name: it.value for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
+
+    def now(self) -> datetime:
+        """The time of the service's clock."""
+        return self._clock()
 
     def writes_as(self, principal: authentication.Principal) -> cluster_port.Cluster:
         """The cluster as a principal writes to it. Raises PermanentError for a user name that

@@ -13,22 +13,18 @@ process.
 """
 
 import asyncio
-import contextlib
 import math
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.forecast import expected_starts, present, range_calibration
-from stromboli.scheduler.forecasting import frames
+from stromboli.scheduler.forecasting import frames, process
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import meta
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime, telemetry
@@ -48,7 +44,7 @@ forecast process."""
 SOONEST_S = 10.0
 """Minimum seconds between two forecasts of a scope. A new gang triggers a forecast before the
 regular interval ends."""
-IDLE_S = 600.0
+IDLE_S = process.IDLE_S
 STARTS_PER_RECORD = 500
 
 _seconds = telemetry.meter.create_histogram(
@@ -93,7 +89,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Forecaster:
-    """One scope. ``run`` never ends and never fails."""
+    """One scope. ``run`` never ends and never fails. ``widening``: the factors learned so far."""
 
     def __init__(
         self, scope: Scope, settings: SchedulerSettings, source: Source, health: runtime.Health
@@ -105,7 +101,7 @@ class Forecaster:
         self._forecast: frozenset[str] = frozenset()
         self._seen_s: dict[str, float] = {}
         self._began_s = -math.inf
-        self._widening = range_calibration.Widening()
+        self.widening = range_calibration.Widening()
 
     async def run(self) -> None:
         """Forecast until cancelled."""
@@ -158,38 +154,22 @@ class Forecaster:
 
     async def _with_process(self, backoff: runtime.Backoff) -> None:
         """Forecast repeatedly with one process, until it is idle."""
-        async with _process() as process, asyncio.TaskGroup() as tasks:
-            channel = _Channel(process)
-            settings = self._settings
-            await channel.write(
-                frames.Start(
-                    settings.configuration,
-                    settings.scheduler_names,
-                    self._scope.share,
-                    settings.forecast_memory_mib,
-                    self._widening,
-                )
-            )
-            caught_up = asyncio.Event()
-            feeding = tasks.create_task(self._feed_events(channel, caught_up))
-            await caught_up.wait()
+        settings = self._settings
+        start = frames.Start(
+            settings.configuration,
+            settings.scheduler_names,
+            self._scope.share,
+            settings.forecast_memory_mib,
+            self.widening,
+        )
+        async with process.running(start, self._source.events) as channel:
             is_due = True
             while is_due:
                 await self._refresh(channel)
                 backoff.reset()
                 is_due = await self._next_due(IDLE_S)
-            feeding.cancel()
 
-    async def _feed_events(self, channel: "_Channel", caught_up: asyncio.Event) -> None:
-        async with contextlib.aclosing(self._source.events()) as batches:  # type: ignore[type-var]
-            async for batch in batches:
-                records = [(it.type, it.value) for it in batch.records if it.value]
-                if records:
-                    await channel.write(frames.Events(records))
-                if batch.caught_up:
-                    caught_up.set()
-
-    async def _refresh(self, channel: "_Channel") -> None:
+    async def _refresh(self, channel: process.Channel) -> None:
         found = await self._source.present()
         at = self._source.clock()
         spent_s = await channel.send_objects(found.objects)
@@ -198,74 +178,14 @@ class Forecaster:
             found.now.isoformat(), first, DRAWS, self._scope.refresh_s * 0.75, spent_s
         )
         answer = await channel.ask(asked)
-        if isinstance(answer, frames.Failed):
-            self._warn(answer.reason)
+        if not isinstance(answer, frames.Computed):
+            self._warn(answer.reason if isinstance(answer, frames.Failed) else "a wrong answer")
             return
         _seconds.record(answer.cpu_s, {"scope": self._scope.name})
-        self._widening = answer.widening
+        self.widening = answer.widening
         drafts = list(records(self._scope.name, at, answer.draws, answer.starts))
         await self._source.publish(drafts)
         self._warn(None)
-
-
-class _Channel:
-    """Frames to and from a process. Events and objects may be written by different tasks."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None, "it has a pipe"
-        assert process.stdout is not None, "it has a pipe"
-        self._stdin, self._stdout = process.stdin, process.stdout
-
-    async def write(self, message: frames.Request) -> None:
-        """Write a frame, and wait while the process does not read."""
-        self._stdin.write(frames.frame(message))
-        await self._stdin.drain()
-
-    async def send_objects(self, objects: Mapping[str, Sequence[meta.Object]]) -> float:
-        """Encode objects outside the event loop and write them. Return the CPU seconds used."""
-        spent_s = 0.0
-        for field, found in objects.items():
-            for at in range(0, len(found), frames.OBJECTS_PER_FRAME):
-                part = found[at : at + frames.OBJECTS_PER_FRAME]
-                body, cpu_s = await asyncio.to_thread(_encode, field, part)
-                spent_s += cpu_s
-                self._stdin.write(body)
-                await self._stdin.drain()
-        return spent_s
-
-    async def ask(self, asked: frames.Compute) -> frames.Answer:
-        """Write a request and wait for its answer. Raises IncompleteReadError if the process
-        ends."""
-        await self.write(asked)
-        head = await self._stdout.readexactly(frames.LENGTH.size)
-        (size,) = frames.LENGTH.unpack(head)
-        return frames.answer(await self._stdout.readexactly(size))
-
-
-def _encode(field: str, part: Sequence[meta.Object]) -> tuple[bytes, float]:
-    began_s = time.thread_time()
-    body = frames.frame(frames.Objects(field, [msgspec.msgpack.encode(each) for each in part]))
-    return body, time.thread_time() - began_s
-
-
-@contextlib.asynccontextmanager
-async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
-    """A forecast process, killed at the end. Ctrl-C in a terminal does not reach it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "stromboli.scheduler.forecasting.worker",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 def records(
@@ -281,13 +201,15 @@ def records(
             chunks=chunks,
             at=at,
             draws=draws,
-            starts=tuple(_published(each, at) for each in part),
+            starts=tuple(published(each, at) for each in part),
         )
         key = messages.forecast_key(scope, chunk)
         yield envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=message, time=at)
 
 
-def _published(start: expected_starts.ExpectedStart, at: datetime) -> messages.ExpectedStart:
+def published(start: expected_starts.ExpectedStart, at: datetime) -> messages.ExpectedStart:
+    """An expected start as a part of messages, with times instead of seconds from ``at``."""
+
     def time_of(seconds: float | None) -> datetime | None:
         return None if seconds is None else durations.after(at, timedelta(seconds=round(seconds)))
 

@@ -1,7 +1,8 @@
 """The protocol between the scheduler and its forecast process: length-prefixed frames on pipes.
 
 The scheduler writes ``Start`` once, then any number of ``Events``; for each forecast it writes
-``Objects`` and then ``Compute``, which the process answers with ``Computed`` or ``Failed``.
+``Objects`` and then ``Compute``, which the process answers with ``Computed`` or ``Failed``, or
+``Ask``, which it answers with ``Answered`` or ``Failed``.
 """
 
 import struct
@@ -10,6 +11,7 @@ import msgspec
 
 from stromboli.scheduler.core.forecast import expected_starts, range_calibration
 from stromboli.shared import decoding
+from stromboli.shared.messages import what_if
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
@@ -63,14 +65,38 @@ class Computed(msgspec.Struct, frozen=True, tag=True):
     widening: range_calibration.Widening
 
 
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """Answer a question about the objects sent before. ``draws``, ``within_s`` and ``spent_s``: as
+    in ``Compute``; the simulation ends after ``within_s``, with or without an answer.
+    ``widening``: the factors that the forecasts have learned; the answer's ranges are widened by
+    them."""
+
+    question: what_if.WhatIfAsked
+    now: str
+    draws: int
+    within_s: float
+    spent_s: float
+    widening: range_calibration.Widening
+
+
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """The answer to ``Ask``. ``cannot_tell``: why there is none; then the others are None."""
+
+    present: expected_starts.ExpectedStart | None = None
+    changed: expected_starts.ExpectedStart | None = None
+    draws: int = 0
+    notes: tuple[str, ...] = ()
+    cannot_tell: str = ""
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The forecast failed; the process waits for the next one."""
 
     reason: str
 
 
-Request = Start | Events | Objects | Compute
-Answer = Computed | Failed
+Request = Start | Events | Objects | Compute | Ask
+Answer = Computed | Answered | Failed
 _REQUESTS: msgspec.msgpack.Decoder[Request] = decoding.msgpack_decoder_of(Request)
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = decoding.msgpack_decoder_of(Answer)
 

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,7 @@ from stromboli.scheduler.core.forecast import (
     range_calibration,
     run_time_events,
     run_times,
+    what_if,
 )
 from stromboli.scheduler.forecasting import frames
 from stromboli.shared import decoding
@@ -82,21 +83,66 @@ class ForecastWorker:
                     return frames.Failed(f"{type(error).__name__}: {error}")
                 finally:
                     self._objects = {}
+            case frames.Ask():
+                try:
+                    return self._answer(request)
+                except Exception as error:  # one answer failed; the next one may not
+                    return frames.Failed(f"{type(error).__name__}: {error}")
+                finally:
+                    self._objects = {}
         return None
+
+    def _answer(self, asked: frames.Ask) -> frames.Answered:
+        until = time.monotonic() + asked.within_s
+        self._budget.spend(asked.spent_s, time.monotonic())
+        cluster = present.cluster(present.Present(datetime.fromisoformat(asked.now), self._objects))
+
+        def pace() -> None:
+            self._pace()
+            if time.monotonic() > until:
+                raise what_if.OutOfTimeError
+
+        try:
+            found = what_if.answer(
+                cluster,
+                asked.question,
+                self._options(pace),
+                self._learned.draw,
+                stratified(asked.draws, len(cluster.pod_groups)),
+                lambda: time.monotonic() < until,
+            )
+        except what_if.CannotTellError as error:
+            return frames.Answered(cannot_tell=str(error))
+        except what_if.OutOfTimeError:
+            waiting = sum(it.status.phase in ("Pending", "Inqueue") for it in cluster.pod_groups)
+            return frames.Answered(
+                cannot_tell=f"a simulation with {waiting} waiting jobs takes longer than "
+                f"{asked.within_s:.0f} s"
+            )
+        horizon_s = expected_starts.HORIZON.total_seconds()
+        before, after = (
+            asked.widening.applied(each, horizon_s) for each in (found.present, found.changed)
+        )
+        return frames.Answered(before, after, found.draws, found.notes)
+
+    def _options(
+        self, pause: Callable[[], None], first: int | None = None
+    ) -> expected_starts.Options:
+        return expected_starts.Options(
+            configured=self._configuration(),
+            find=self._registry.find,
+            scheduler_names=self._start.scheduler_names,
+            first=first,
+            tolerance=TOLERANCE,
+            pause=pause,
+        )
 
     def _compute(self, asked: frames.Compute) -> frames.Computed:
         began_s = time.process_time()
         self._budget.spend(asked.spent_s, time.monotonic())
         now = datetime.fromisoformat(asked.now)
         cluster = present.cluster(present.Present(now, self._objects))
-        options = expected_starts.Options(
-            configured=self._configuration(),
-            find=self._registry.find,
-            scheduler_names=self._start.scheduler_names,
-            first=asked.first,
-            tolerance=TOLERANCE,
-            pause=self._pace,
-        )
+        options = self._options(self._pace, asked.first)
         drawn = 0
 
         def parts() -> Iterator[list[float]]:

@@ -17,7 +17,7 @@ from stromboli.controller.core.tasks import dependencies, tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
-from stromboli.shared.jobspec import quota
+from stromboli.shared.jobspec import gangs, quota
 
 ENTRIES_NOTED = 16
 """Number of enqueue decisions that are recorded on a PodGroup. It was dequeued between any two of
@@ -36,7 +36,7 @@ def desired_spec(cache: controller_cache.ControllerCache, job: Job) -> schedulin
     gang = [(spec, count) for _, spec, count in _smallest(cache, specs, least)]
     return scheduling.PodGroupSpec(
         min_member=least,
-        min_task_member={task.name: tasks.least(task) for task in specs},
+        min_task_member={task.name: gangs.least(task) for task in specs},
         queue=job.spec.queue,
         priority_class_name=job.spec.priority_class_name,
         min_resources=dict(quota.total(gang)),
@@ -171,23 +171,7 @@ def _smallest(
 ) -> list[tuple[TaskSpec, core.PodSpec, int]]:
     """The number of pods of each task in the smallest gang; tasks of high priority come first."""
     priorities = {it.metadata.name: it.value for it in cache.objects(kinds.PRIORITY_CLASSES)}
-    ordered = sorted(
-        ((task, pods.template_of(task)) for task in specs),
-        key=lambda pair: -priorities.get(pair[1].priority_class_name, 0),
-    )
-    left = least
-    counts = [0] * len(ordered)
-    needs = [tasks.least(task) for task, _ in ordered]
-    # The gang needs all required members first, unless it is smaller than that.
-    rounds = [[task.replicas for task, _ in ordered]]
-    if left >= sum(needs):
-        rounds.insert(0, needs)
-    for most in rounds:
-        for position, limit in enumerate(most):
-            taken = min(left, max(0, limit - counts[position]))
-            counts[position] += taken
-            left -= taken
-    return [(task, spec, count) for (task, spec), count in zip(ordered, counts, strict=True)]
+    return gangs.smallest(specs, least, priorities)
 
 
 def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:

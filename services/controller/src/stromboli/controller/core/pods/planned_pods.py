@@ -16,6 +16,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import dependencies, tasks
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job
+from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import base, plans
 
 MOST_PODS = 1_000
@@ -61,7 +62,7 @@ def _is_plain(job: Job) -> bool:
     if not 0 < sum(task.replicas for task in specs) <= MOST_PODS:
         return False
     return all(
-        task.partition_policy is None and is_placeable(pods.template_of(task)) for task in specs
+        task.partition_policy is None and is_placeable(gangs.template_of(task)) for task in specs
     )
 
 

@@ -12,10 +12,10 @@ import msgspec
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pods import plugin_objects, revalidation, volumes
 from stromboli.controller.core.tasks import arrays, dependencies, tasks
-from stromboli.shared import decoding, keys
-from stromboli.shared.api import core, kinds
-from stromboli.shared.api.batch import Job, TaskSpec
-from stromboli.shared.jobspec import job_plugins, quota
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job
+from stromboli.shared.jobspec import gangs, job_plugins, quota
 from stromboli.shared.jobspec.job_plugins import base
 
 ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
@@ -37,11 +37,6 @@ def group_name(job: Job) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
-def template_of(task: TaskSpec) -> core.PodSpec:
-    """Decode a task's template. Raises msgspec.DecodeError."""
-    return decoding.from_json(task.template.spec, core.PodSpec | None) or core.PodSpec()
-
-
 def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
     """The reasons that keep the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))
@@ -53,7 +48,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
         yield from _of_spec(job)
     for task in tasks.specs(job):
         try:
-            quota.total([(template_of(task), 1)])
+            quota.total([(gangs.template_of(task), 1)])
         except (msgspec.DecodeError, ValueError) as error:
             yield Blocker("FailedCreate", f"the pod template of task {task.name}: {error}")
 

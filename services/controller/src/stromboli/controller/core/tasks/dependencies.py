@@ -15,7 +15,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core
 from stromboli.shared.api.batch import Job, TaskSpec
-from stromboli.shared.jobspec import dependency_cycles
+from stromboli.shared.jobspec import dependency_cycles, gangs
 
 
 def has_any(job: Job) -> bool:
@@ -75,14 +75,14 @@ def gang(job: Job, released: frozenset[str]) -> int:
     specs = tasks.specs(job)
     if all(task.name in released for task in specs):
         return asked
-    least_released = sum(tasks.least(task) for task in specs if task.name in released)
-    least_waiting = sum(tasks.least(task) for task in specs if task.name not in released)
+    least_released = sum(gangs.least(task) for task in specs if task.name in released)
+    least_waiting = sum(gangs.least(task) for task in specs if task.name not in released)
     possible = sum(task.replicas for task in specs if task.name in released)
     return min(asked, max(least_released, asked - least_waiting), possible)
 
 
 def _is_ready(task: TaskSpec, pods: list[core.Pod]) -> bool:
-    return sum(map(_counts_as_ready, pods)) >= tasks.least(task)
+    return sum(map(_counts_as_ready, pods)) >= gangs.least(task)
 
 
 def _counts_as_ready(pod: core.Pod) -> bool:

@@ -16,6 +16,7 @@ from stromboli.controller.core.tasks import arrays
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec import gangs
 
 DEFAULT_MAX_RETRY = 3
 FINISHED_PODS = ("Succeeded", "Failed")
@@ -43,19 +44,9 @@ def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
     return task if task.name else msgspec.structs.replace(task, name=f"default{position}")
 
 
-def least(task: TaskSpec) -> int:
-    """The number of the task's pods that the gang needs."""
-    if task.min_available is not None:
-        return task.min_available
-    parts = task.partition_policy
-    if parts is not None and parts.min_partitions and parts.partition_size:
-        return parts.min_partitions * parts.partition_size
-    return task.replicas
-
-
 def min_available(job: Job) -> int:
     """The size of the gang. An array's gang shrinks when fewer indexes than that are left."""
-    asked = job.spec.min_available or sum(map(least, specs(job)))
+    asked = job.spec.min_available or sum(map(gangs.least, specs(job)))
     return asked if job.spec.array is None else min(asked, len(arrays.window(job)))
 
 

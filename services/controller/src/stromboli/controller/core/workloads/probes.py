@@ -13,6 +13,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, flow
+from stromboli.shared.jobspec import gangs
 
 EVERY = timedelta(seconds=2)
 """Interval between probes of a pod that has not passed."""
@@ -64,7 +65,7 @@ def open_questions(
 
 def _needed(task: batch.TaskSpec) -> int:
     """How many pods of the task must pass: its minimum, but one even if the minimum is 0."""
-    return max(min(task.replicas, 1), tasks.least(task))
+    return max(min(task.replicas, 1), gangs.least(task))
 
 
 def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.ProbeRequest]]:

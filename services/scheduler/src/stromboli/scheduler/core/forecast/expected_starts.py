@@ -21,7 +21,7 @@ draw, and two sessions for each gang that starts.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -60,7 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """``only``: the gangs to forecast; None: all that wait. ``first``: a draw ends after this many
     starts; None: after all. ``tolerance``: ends within this fraction of the simulated time so far
     share a session; 0: exact. ``pause`` is called before each step of time, to limit the use of
-    CPU. ``scheduler_names``: names of the pods' scheduler.
+    CPU. ``scheduler_names``: names of the pods' scheduler. ``members``: PodGroup -> the pods that
+    it gets once it is admitted; others get equal parts of their minimum resources.
     """
 
     configured: configuration.Configuration
@@ -70,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None = None
     tolerance: float = 0.0
     pause: Callable[[], None] = _no_pause
+    members: Mapping[str, tuple[core.Pod, ...]] = {}
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
@@ -100,6 +102,13 @@ class DrawnStarts(msgspec.Struct, frozen=True):
     starts_s: dict[str, float]
     left: dict[str, str]
     is_cut: bool = False
+
+
+class PresentDecisions(msgspec.Struct, frozen=True):
+    """What is decided at present. ``waiting``: gang that waits nevertheless -> tier and text."""
+
+    statements: tuple[messages.StatementDecided, ...]
+    waiting: dict[str, tuple[str, str]]
 
 
 def expected_starts(
@@ -192,6 +201,12 @@ class Forecast:
             self._run_sessions()
         return DrawnStarts(self._watched, reasons, self._starts_s, left, self._is_cut)
 
+    def decide_now(self) -> PresentDecisions:
+        """Run sessions until nothing more is decided at present; time does not pass."""
+        statements = tuple(self._executed())
+        waiting = [key for key in self._watched if not self._has_started(key)]
+        return PresentDecisions(statements, {key: self._scheduler.reason(key) for key in waiting})
+
     @property
     def _is_cut(self) -> bool:
         first = self._options.first
@@ -229,6 +244,9 @@ class Forecast:
         for pod in sorted(present.pods, key=_key):
             self._put(pod)
             self._pods.setdefault(job_builder.job_key_of(pod), {})[pod.metadata.key] = pod
+        if not self._scheduler.enqueues:
+            for key in self._options.members.keys() & self._groups.keys():
+                self._create_pods(key)
         for key in self._groups:
             for pod in self._pods_of(key).values():
                 if pod.spec.node_name and pod.status.phase not in _ENDED:
@@ -298,11 +316,17 @@ class Forecast:
     # Decisions
 
     def _run_sessions(self) -> None:
+        for _ in self._executed():
+            pass
+
+    def _executed(self) -> Iterator[messages.StatementDecided]:
+        """Run sessions until none is due. Yields each statement once it is executed."""
         for _ in range(MOST_SESSIONS_AT_ONCE):
             if not self._scheduler.is_due:
                 return
             for statement in self._scheduler.decide(self._now):
                 self._execute(statement)
+                yield statement
 
     def _execute(self, statement: messages.StatementDecided) -> None:
         key = statement.pod_group
@@ -333,6 +357,10 @@ class Forecast:
         """Create the pods of an admitted gang; none if its minimum resources are invalid."""
         if self._pods_of(key):
             return
+        for pod in self._options.members.get(key, ()):
+            self._add_pod(key, pod)
+        if self._pods_of(key):
+            return
         group = self._groups[key]
         tasks = gang_pods.tasks_of(group)
         name = self._options.scheduler_names[0]
@@ -343,8 +371,11 @@ class Forecast:
                 pod = gang_pods.member(group, number, uid, name, task=task, members=len(tasks))
             except ValueError:
                 return
-            self._pods_of(key)[pod.metadata.key] = pod
-            self._put(pod)
+            self._add_pod(key, pod)
+
+    def _add_pod(self, key: str, pod: core.Pod) -> None:
+        self._pods_of(key)[pod.metadata.key] = pod
+        self._put(pod)
 
     def _replace(self, name: str) -> None:
         """Delete an evicted pod and create a pending one."""

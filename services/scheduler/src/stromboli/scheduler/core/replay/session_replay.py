@@ -8,6 +8,7 @@ once. The compacted snapshot topics lack older versions of objects; ``cluster.ch
 """
 
 import bisect
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -47,13 +48,15 @@ def replay_sessions(
     find: opening.FindPlugin = plugins.find,
     whole_from: Mapping[str, int] | None = None,
     instead: configuration.Configuration | None = None,
+    last: int | None = None,
 ) -> Iterator[ReplayedSession]:
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
     ``configurations``: those that were in force, identified by their digests. ``by``: the scheduler
     names whose pods count. ``whole_from``: topic -> offset before which only the last record of
     each key is given. ``instead``: a configuration that replaces the recorded one; each session
-    still starts from the decisions that were really made before it.
+    still starts from the decisions that were really made before it. ``last``: number of sessions at
+    the end of the log that are replayed and returned; None: all.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -64,8 +67,15 @@ def replay_sessions(
         of_topic.sort(key=lambda each: each.offset)
     cache, memory = cluster_cache.ClusterCache(by.scheduler_names), session_inputs.RecordedInputs()
     reached: dict[str, int] = {}
-    for found, recorded in _sessions(by_topic[topics.DECISIONS.name]):
+    sessions = list(_sessions(by_topic[topics.DECISIONS.name]))
+    skipped = 0 if last is None else max(0, len(sessions) - last)
+    for number, (found, recorded) in enumerate(sessions):
         _materialize(cache, by_topic, reached, found.offsets)
+        if number < skipped:
+            with contextlib.suppress(LookupError):  # a session that is run reports it
+                memory.inputs_for(found.answers)
+            cache.finish_session(is_throttled=False)
+            continue
         how = instead or known.get(found.configuration)
         if how is None:
             problem = f"no configuration with the digest {found.configuration} was given"

@@ -5,6 +5,7 @@ every change. A monitor that restarts repeats records; topic and offset identify
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -18,28 +19,31 @@ class SnapshotHistory(msgspec.Struct, frozen=True):
     """Records of the snapshot topics.
 
     ``complete_from``: topic -> offset from which all records are present; of older ones, only the
-    last of each key is.
+    last of each key is. ``begins``: the time of the first complete state; None if there is none.
     """
 
     records: tuple[envelope.Record, ...]
     complete_from: Mapping[str, int]
+    begins: datetime | None = None
 
 
 def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
     """Read the history from the first complete checkpoint; empty if there is none."""
     kept = list(changes)
     first = min((record.offset for record in kept), default=0)
-    marks = (mark for record in kept if (mark := _mark(record)) is not None)
-    image = next((mark for mark in marks if mark.image_offset >= first), None)
-    if image is None:
+    marks = ((mark, record.time) for record in kept if (mark := _mark(record)) is not None)
+    found_image = next((each for each in marks if each[0].image_offset >= first), None)
+    if found_image is None:
         return SnapshotHistory((), {})
+    image, begins = found_image
     found: dict[tuple[str, int], envelope.Record] = {}
     for record in kept:
         if record.offset >= image.image_offset:
             for copy in _original(record):
-                found[copy.topic.name, copy.offset] = copy
+                # Each day has a new image: the first copy has the time of the change.
+                found.setdefault((copy.topic.name, copy.offset), copy)
     ordered = sorted(found.values(), key=lambda each: (each.topic.name, each.offset))
-    return SnapshotHistory(tuple(ordered), image.positions)
+    return SnapshotHistory(tuple(ordered), image.positions, begins)
 
 
 def _mark(record: envelope.Record) -> cluster.HistoryCheckpointed | None:

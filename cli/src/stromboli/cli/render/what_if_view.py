@@ -1,0 +1,37 @@
+"""When a job would start if it, or the cluster, were different, as text. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from stromboli.cli.render import output, start_view
+from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.what_if import WhatIf
+
+_WITH_REASON = ("blocked-by-quota", "can-never-fit")
+
+
+def render(found: WhatIf, changes: Sequence[str], now: datetime) -> list[str]:
+    """A headline, then both expected starts and what was assumed, one fact per line."""
+    headline = f"{found.job} with {', '.join(changes)}"
+    if found.cannot_tell or found.present is None or found.changed is None:
+        return [f"{headline}: cannot tell.", f"  because    {found.cannot_tell}"]
+    facts = [
+        ("now", start_view.sentence(found.present, now)),
+        ("then", start_view.sentence(found.changed, now)),
+        *_difference(found.present, found.changed),
+    ]
+    if found.reason and found.changed.answer in _WITH_REASON:
+        facts.append(("because", found.reason))
+    facts += [("assumed", note) for note in found.notes]
+    return [f"{headline}:", *(f"  {label:<10} {text}" for label, text in facts)]
+
+
+def _difference(present: ExpectedStart, changed: ExpectedStart) -> list[tuple[str, str]]:
+    """The difference of the medians, of which half of the simulated starts are before."""
+    if present.p50 is None or changed.p50 is None:
+        return []
+    if present.p50 == changed.p50:
+        return [("median", "no difference")]
+    first, last = sorted((present.p50, changed.p50))
+    word = "earlier" if changed.p50 < present.p50 else "later"
+    return [("median", f"{output.duration(first, last)} {word}")]

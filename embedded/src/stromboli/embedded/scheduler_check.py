@@ -1,0 +1,293 @@
+"""``strom scheduler check``: what a new configuration would decide differently, before it applies.
+
+It reads the cluster and, if one is named, the log. It changes nothing and needs no right to.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import options
+from stromboli.cli.errors import MISUSED, CommandError, UnreachableError, UsageError
+from stromboli.cli.render import output
+from stromboli.embedded import log_reading, replay_sessions, scheduler_file
+from stromboli.embedded.simulation import manifest_objects
+from stromboli.scheduler import configuration_file, discovery
+from stromboli.scheduler.core import policy, simulate
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.forecast import canary, expected_starts
+from stromboli.scheduler.core.replay import session_replay, snapshot_history
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+
+app = typer.Typer(no_args_is_help=True, help="Work with the scheduler's configuration.")
+DIFFERS = 1
+"""The exit code if anything would be decided differently; as that of ``diff``."""
+NODES_SHOWN = 3
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class SessionDifference(msgspec.Struct, frozen=True):
+    """A recorded session that would have decided otherwise."""
+
+    session: int
+    now: datetime
+    gangs: list[canary.Difference]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. ``warnings``: of the new configuration. ``gangs``: what would be decided
+    differently now. ``sessions``: recorded sessions that would have decided otherwise, of
+    ``replayed``; ``incomplete``: how many of these were run without records that the log has
+    removed; ``not_replayed``: session -> why it could not be run. ``replayed`` is None if no log
+    was read."""
+
+    configuration: str
+    warnings: tuple[str, ...]
+    at: datetime
+    nodes: int
+    pod_groups: int
+    gangs: list[canary.Difference]
+    replayed: int | None = None
+    incomplete: int = 0
+    not_replayed: dict[int, str] = {}
+    sessions: list[SessionDifference] = []
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything would be decided differently."""
+        return bool(self.gangs or self.sessions)
+
+
+@app.callback()
+def _group() -> None:
+    """Work with the scheduler's configuration."""
+
+
+@app.command()
+def check(
+    new: Annotated[
+        Path,
+        typer.Argument(help="The new configuration, as volcano-scheduler.conf.", metavar="NEW"),
+    ],
+    current: Annotated[
+        Path | None,
+        typer.Option(
+            help="The configuration in force. [default: the built-in one]", metavar="FILE"
+        ),
+    ] = None,
+    objects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--objects",
+            metavar="FILE",
+            help="The cluster, as `strom cluster dump` prints it, instead of the server's; - for "
+            "stdin. Repeat it for more files.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also run the recorded sessions of this folder of `strom up`, which may be "
+            "running.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    kafka: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Also run the recorded sessions of this broker."),
+    ] = "",
+    cluster_name: Annotated[
+        str, typer.Option(help="Name of the cluster: the prefix of its topics.")
+    ] = "default",
+    last: Annotated[
+        int, typer.Option(min=1, help="How many recorded sessions are run, the newest ones.")
+    ] = 100,
+    shown: Annotated[
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+    ] = Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show what a new scheduler configuration would decide differently.
+
+    Both configurations decide on the present state of the cluster, and the new one also on recorded
+    sessions. Errors and warnings of the file are shown with their lines. Nothing is changed.
+
+    The exit code is 0 if nothing differs, 1 if something does, 2 if the file or another input
+    cannot be used, and 3 if the server cannot be reached.
+    """
+    with _errors_as_misuse():
+        wanted = scheduler_file.read(str(new))
+        present = scheduler_file.read(None if current is None else str(current))
+        cluster = _cluster(objects, server)
+        with log_reading.opened(log_reading.Place(state, kafka, cluster_name)) as bus:
+            found = _check(wanted, present, cluster, bus, last)
+    if shown is Format.JSON:
+        output.show_lines([msgspec.json.encode(found).decode()])
+    else:
+        _show(found)
+    if found.differs:
+        raise typer.Exit(DIFFERS)
+
+
+@contextlib.contextmanager
+def _errors_as_misuse() -> Iterator[None]:
+    """Errors with exit code 2, as 1 means that something differs."""
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except CommandError as error:
+        if error.exit_code == MISUSED:
+            raise
+        raise UsageError(error.what, error.why, error.next_step, error.details) from None
+
+
+def _cluster(objects: list[str] | None, server: str | None) -> cluster_objects.Cluster:
+    if objects:
+        return manifest_objects.cluster(objects, sys.stdin, datetime.now(UTC))
+    with options.client(server) as client:
+        seen = client.scheduling_input()
+    for unread in seen.unread:
+        output.show_note(f"strom: left out, not readable: {unread}")
+    items = (msgspec.json.decode(item) for item in seen.items)
+    return simulate.cluster_from_manifests(items, datetime.now(UTC))
+
+
+def _check(
+    wanted: configuration_file.LoadedConfiguration,
+    present: configuration_file.LoadedConfiguration,
+    cluster: cluster_objects.Cluster,
+    bus: port.Bus | None,
+    last: int,
+) -> Check:
+    find = discovery.discover_plugins().find
+
+    def decided(loaded: configuration_file.LoadedConfiguration) -> dict[str, canary.GangDecision]:
+        how = expected_starts.Options(configured=loaded.configuration, find=find)
+        return canary.present_decisions(cluster, how)
+
+    found = Check(
+        configuration=wanted.origin,
+        warnings=wanted.warnings,
+        at=cluster.now,
+        nodes=len(cluster.nodes),
+        pod_groups=len(cluster.pod_groups),
+        gangs=canary.differences(decided(present), decided(wanted)),
+    )
+    if bus is None:
+        return found
+    try:
+        records = asyncio.run(replay_sessions.read_records(bus))
+    except (errors.ExternalError, OSError) as error:
+        next_step = "name a broker that answers, or leave the recorded sessions out"
+        raise CommandError("the log", f"it cannot be read: {error}", next_step) from None
+    return _with_sessions(found, _replayed(records, wanted, last))
+
+
+def _replayed(
+    records: list[envelope.Record], wanted: configuration_file.LoadedConfiguration, last: int
+) -> Iterator[session_replay.ReplayedSession]:
+    past = snapshot_history.read_history(it for it in records if it.topic == topics.CHANGES)
+    return session_replay.replay_sessions(
+        [*past.records, *(each for each in records if each.topic != topics.CHANGES)],
+        [],
+        policy.Policy(),
+        discovery.discover_plugins().find,
+        past.complete_from,
+        wanted.configuration,
+        last,
+    )
+
+
+def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession]) -> Check:
+    replayed = incomplete = 0
+    differing: list[SessionDifference] = []
+    failed: dict[int, str] = {}
+    for each in runs:
+        if each.problem:
+            failed[each.record.session] = each.problem
+            continue
+        replayed += 1
+        incomplete += bool(each.missing)
+        gangs = canary.differences(
+            canary.of_statements(each.recorded), canary.of_statements(each.decided)
+        )
+        if gangs:
+            differing.append(SessionDifference(each.record.session, each.record.now, gangs))
+    return msgspec.structs.replace(
+        found,
+        replayed=replayed,
+        incomplete=incomplete,
+        not_replayed=failed,
+        sessions=differing,
+    )
+
+
+def _show(found: Check) -> None:
+    for warning in found.warnings:
+        output.show_note(f"strom: {warning}")
+    size = f"{found.nodes} nodes, {found.pod_groups} PodGroups"
+    verb = "differs" if len(found.gangs) == 1 else "differ"
+    output.show_lines([f"present state ({size}): {_count(len(found.gangs), 'gang')} {verb}"])
+    _show_gangs(found.gangs)
+    if found.replayed is None:
+        output.show_note("strom: recorded sessions: not run; name their log: --state or --kafka")
+        return
+    verb = "decides" if len(found.sessions) == 1 else "decide"
+    output.show_lines(
+        [f"recorded sessions ({found.replayed} run): {len(found.sessions)} {verb} differently"]
+    )
+    if found.incomplete:
+        output.show_note(
+            f"strom: {found.incomplete} of the sessions were run without records that the log no "
+            "longer has; differences may be due to that"
+        )
+    for each in found.sessions:
+        output.show_lines([f"session {each.session} of {each.now:%Y-%m-%d %H:%M:%SZ}"])
+        _show_gangs(each.gangs)
+    for number, problem in found.not_replayed.items():
+        output.show_note(f"strom: session {number} could not be run: {problem}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _show_gangs(gangs: list[canary.Difference]) -> None:
+    if gangs:
+        rows = [[it.pod_group, _text(it.present), _text(it.changed)] for it in gangs]
+        output.show_table(["PODGROUP", "NOW", "WITH THE NEW CONFIGURATION"], rows)
+
+
+def _text(decision: canary.GangDecision) -> str:
+    parts = []
+    if decision.is_admitted and not decision.binds:
+        parts.append("admitted to its queue")
+    if decision.binds:
+        parts.append(f"{_count(sum(decision.binds.values()), 'pod')} on {_nodes(decision.binds)}")
+    if decision.evictions:
+        parts.append(f"{_count(len(decision.evictions), 'pod')} evicted")
+    if decision.tier:
+        parts.append(f"waits ({decision.tier}): {decision.reason}".removesuffix(": "))
+    return "; ".join(parts) or "unchanged"
+
+
+def _nodes(binds: Mapping[str, int]) -> str:
+    named = [f"{node} ({count})" for node, count in list(binds.items())[:NODES_SHOWN]]
+    more = len(binds) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

@@ -1,0 +1,121 @@
+"""REST route of what-if: when a pending job would start if it, or the cluster, were different."""
+
+import msgspec
+from litestar import post
+from litestar.params import FromPath, JSONBody
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission import problems
+from stromboli.admission.core import what_if
+from stromboli.admission.rest import explanations
+from stromboli.admission.rest.authorization import needs, one
+from stromboli.admission.rest.creation import Asked
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.what_if import JobIf, WhatIf
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.messages.admission import Violation
+
+_NOT_RELEASED = (
+    "its tasks are released one after another (dependsOn, array), so the sizes and requests of its "
+    "gang depend on what runs then"
+)
+
+
+def routes(
+    admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
+    """All routes."""
+
+    @post(
+        "/v1/namespaces/{namespace:str}/jobs/{name:str}/what-if",
+        status_code=200,
+        opt=needs(one("get", kinds.JOBS)),
+        summary="When a pending job would start if it, or the cluster, were different",
+    )
+    async def what_if_route(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[JobIf],
+    ) -> WhatIf:
+        raw = await cluster.get(kinds.JOBS, namespace, name)
+        job = kinds.JOBS.decode(raw)
+        known = await explanations.of(admission, job, request.user)
+        document = msgspec.json.decode(raw)
+        named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **document}
+        changed = what_if.changed_job(named, data)
+        if isinstance(changed, Violation):
+            raise problems.invalid(changed.path, changed.reason, changed.expected)
+        if data.changes_job:
+            await admission.reject_change(named, changed, request.user, is_new=data.is_new)
+        cannot_tell = _not_simulated(known, job, data)
+        if cannot_tell:
+            return WhatIf(job=known.job, at=admission.now(), cannot_tell=cannot_tell)
+        return await _answer(admission, known, job, changed, data)
+
+    return [what_if_route]
+
+
+def _not_simulated(known: explanations.Explanation, job: batch.Job, change: JobIf) -> str:
+    """Why a simulation would have no answer; empty if it may have one."""
+    if known.held:
+        return f"something other than the scheduler holds the job: {known.held.strip()}"
+    if known.phase not in ("Pending", "Running"):
+        return f"it is not pending: it is {known.phase}"
+    if known.explained is None:
+        return "it is not pending: the scheduler places its pods now, or has placed them"
+    if what_if.releases_tasks(job) and (change.sizes_change or change.gpus):
+        return _NOT_RELEASED
+    return ""
+
+
+async def _answer(
+    admission: AdmissionService,
+    known: explanations.Explanation,
+    job: batch.Job,
+    changed: Document,
+    change: JobIf,
+) -> WhatIf:
+    priorities = admission.priorities()
+    other = kinds.JOBS.decode(msgspec.json.encode(changed))
+    try:
+        present = what_if.gang_of(job, priorities)
+        wanted = what_if.gang_of(other, priorities) if change.changes_job else None
+    except (msgspec.DecodeError, ValueError) as error:
+        why = f"a pod template of the job cannot be read: {error}"
+        return WhatIf(job=known.job, at=admission.now(), cannot_tell=why)
+    found = await admission.what_ifs.ask(
+        known.pod_group,
+        present,
+        wanted,
+        is_new=change.is_new,
+        sizes_change=change.sizes_change,
+        nodes=change.nodes,
+    )
+
+    def start(each: messages.ExpectedStart | None) -> ExpectedStart | None:
+        if each is None:
+            return None
+        return ExpectedStart(
+            pod_group=each.pod_group,
+            answer=each.answer,
+            at=found.at,
+            draws=found.draws,
+            p10=each.p10,
+            p50=each.p50,
+            p90=each.p90,
+        )
+
+    return WhatIf(
+        job=known.job,
+        at=found.at,
+        present=start(found.present),
+        changed=start(found.changed),
+        reason=found.reason,
+        notes=found.notes,
+        cannot_tell=found.cannot_tell,
+    )

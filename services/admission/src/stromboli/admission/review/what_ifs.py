@@ -1,0 +1,79 @@
+"""Questions to the scheduler: when would a pending job start if it were different?
+
+A question is a record of ``scheduling.questions``; the answer, a record of ``scheduling.answers``,
+has its key. Every replica reads all answers and ignores those to other replicas.
+"""
+
+import asyncio
+import uuid
+from datetime import timedelta
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages import what_if as messages
+from stromboli.shared.runtime import runtime
+
+WITHIN_S = 60.0
+"""Deadline of an answer: a first question also waits for the start of a process, seconds."""
+MOST_AT_ONCE = 8
+"""Limit of unanswered questions of this replica: each costs the scheduler seconds of CPU."""
+_WHAT = "what-if"
+
+
+class WhatIfs:
+    """The questions of this replica that wait for an answer."""
+
+    def __init__(self, clock: runtime.Clock) -> None:
+        self._clock = clock
+        self._writer: bus_port.Writer | None = None
+        self._waiting: dict[str, asyncio.Future[messages.WhatIfAnswered]] = {}
+
+    def open(self, writer: bus_port.Writer) -> None:
+        """Questions can be asked from now on."""
+        self._writer = writer
+
+    def fold(self, record: envelope.Record) -> None:
+        """Apply an answer. Raises UndecodableError."""
+        message = envelope.decode(record)
+        waiting = self._waiting.get(record.key)
+        if isinstance(message, messages.WhatIfAnswered) and waiting and not waiting.done():
+            waiting.set_result(message)
+
+    async def ask(
+        self,
+        pod_group: str,
+        present: messages.Gang,
+        changed: messages.Gang | None,
+        *,
+        is_new: bool,
+        sizes_change: bool,
+        nodes: int,
+    ) -> messages.WhatIfAnswered:
+        """The scheduler's answer. Raises TransientError without one, RateLimitedError if too many
+        questions wait."""
+        if self._writer is None:
+            raise errors.TransientError(_WHAT, "the log is not open yet; ask again", 5.0)
+        if len(self._waiting) >= MOST_AT_ONCE:
+            why = f"{MOST_AT_ONCE} questions wait for the scheduler already; ask again"
+            raise errors.RateLimitedError(_WHAT, why, 10.0)
+        key, now = uuid.uuid4().hex, self._clock()
+        message = messages.WhatIfAsked(
+            pod_group=pod_group,
+            present=present,
+            changed=changed,
+            is_new=is_new,
+            sizes_change=sizes_change,
+            nodes=nodes,
+            until=now + timedelta(seconds=WITHIN_S),
+        )
+        self._waiting[key] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                draft = envelope.Draft(topic=topics.QUESTIONS, key=key, message=message, time=now)
+                await self._writer.append(draft)
+                return await self._waiting[key]
+        except TimeoutError:
+            why = f"the scheduler has not answered within {WITHIN_S:.0f} s; ask again"
+            raise errors.TransientError(_WHAT, why) from None
+        finally:
+            del self._waiting[key]

@@ -1,0 +1,90 @@
+"""What another configuration would decide differently, gang by gang."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.forecast import expected_starts, run_times
+from stromboli.shared.messages import scheduling as messages
+
+
+class GangDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is decided of a gang: its queue admits it, pods get nodes, pods are evicted, or why it
+    waits. ``binds``: node -> number of pods; ``pods``: pod -> node, of pods that exist."""
+
+    is_admitted: bool = False
+    binds: Mapping[str, int] = {}
+    pods: Mapping[str, str] = {}
+    evictions: tuple[str, ...] = ()
+    tier: str = ""
+    reason: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A gang of which both configurations decide differently."""
+
+    pod_group: str
+    present: GangDecision
+    changed: GangDecision
+
+
+NOTHING = GangDecision()
+_LONG_S = 1e9
+
+
+def present_decisions(
+    cluster: cluster_objects.Cluster, options: expected_starts.Options
+) -> dict[str, GangDecision]:
+    """What is decided now and in the sessions that follow at once: an admitted gang gets its pods,
+    which are placed. Gang -> decision, of gangs that wait or of which something is decided."""
+    no_ends = [0.5] * len(cluster.pod_groups)
+    found = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
+    decided = of_statements(found.statements)
+    for key, (tier, reason) in found.waiting.items():
+        decided[key] = msgspec.structs.replace(decided.get(key, NOTHING), tier=tier, reason=reason)
+    return decided
+
+
+def _never_ends(job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
+    """Time does not pass, so nothing ends."""
+    del job, elapsed_s, part
+    return _LONG_S
+
+
+def of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, GangDecision]:
+    """What the statements of one or more sessions decide of each gang."""
+    by_gang: dict[str, list[messages.StatementDecided]] = {}
+    for each in statements:
+        by_gang.setdefault(each.pod_group, []).append(each)
+    return {key: _decision(found) for key, found in by_gang.items()}
+
+
+def _decision(statements: Iterable[messages.StatementDecided]) -> GangDecision:
+    found = list(statements)
+    binds = [bind for each in found for bind in each.binds]
+    evictions = sorted(f"{it.namespace}/{it.pod}" for each in found for it in each.evictions)
+    return GangDecision(
+        is_admitted=any(each.enqueue for each in found),
+        binds=dict(sorted(Counter(bind.node for bind in binds).items())),
+        pods={f"{bind.namespace}/{bind.pod}": bind.node for bind in binds},
+        evictions=tuple(evictions),
+    )
+
+
+def differences(
+    present: Mapping[str, GangDecision], changed: Mapping[str, GangDecision]
+) -> list[Difference]:
+    """The gangs whose decisions differ, by key. The texts of reasons may differ in numbers alone;
+    only their kinds (tiers) are compared."""
+    return [
+        Difference(key, here, there)
+        for key in sorted(present.keys() | changed.keys())
+        if _compared(here := present.get(key, NOTHING))
+        != _compared(there := changed.get(key, NOTHING))
+    ]
+
+
+def _compared(decision: GangDecision) -> GangDecision:
+    return msgspec.structs.replace(decision, reason="")

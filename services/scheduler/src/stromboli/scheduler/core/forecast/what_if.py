@@ -1,0 +1,346 @@
+"""When a pending gang would start if it, or the cluster, were different.
+
+The present cluster is copied with the change, and both are simulated forward with the same draws of
+run times, so that their difference is that of the change alone. What a running system changes in
+place (priority, replicas, minAvailable) changes in place; a job whose queue or requests differ is
+*new*: it is submitted now, and enters its queue last. Members of a gang whose pods are not created
+yet are built from the templates of its tasks, as the controller does.
+
+A change whose effect cannot be simulated raises ``CannotTellError`` with the reason.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.forecast import expected_starts, gang_pods, run_times
+from stromboli.scheduler.core.model import job_builder
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta, scheduling, taints
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec import quota
+from stromboli.shared.messages import what_if as messages
+
+_ENDED = ("Succeeded", "Failed")
+_HOSTNAME = "kubernetes.io/hostname"
+_SHOWN = ("cpu", "memory")
+"""Resources of added nodes that are named beside devices."""
+
+
+class CannotTellError(Exception):
+    """The effect of the change cannot be simulated; the message is the reason."""
+
+
+class OutOfTimeError(Exception):
+    """The time limit of the simulations is exceeded."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A cluster to simulate. ``members``: PodGroup -> the pods that it gets once it is admitted.
+    ``notes``: what was assumed."""
+
+    cluster: cluster_objects.Cluster
+    members: Mapping[str, tuple[core.Pod, ...]] = {}
+    notes: tuple[str, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The expected starts as the job is, and as it would be. ``draws``: of each."""
+
+    present: expected_starts.ExpectedStart
+    changed: expected_starts.ExpectedStart
+    draws: int
+    notes: tuple[str, ...]
+
+
+def answer(
+    cluster: cluster_objects.Cluster,
+    asked: messages.WhatIfAsked,
+    options: expected_starts.Options,
+    draw: expected_starts.Draw,
+    parts: Iterable[Sequence[float]],
+    has_time: Callable[[], bool] = lambda: True,
+) -> Answer:
+    """Simulate the present and the changed cluster, a pair for each of ``parts`` (see
+    ``expected_starts``) while ``has_time``, and at least one. Raises CannotTellError, and what
+    ``options.pause`` raises before the first pair is complete.
+    """
+    present, changed = present_case(cluster, asked), changed_case(cluster, asked)
+    only = frozenset((asked.pod_group,))
+    here = msgspec.structs.replace(options, only=only, members=present.members)
+    there = msgspec.structs.replace(options, only=only, members=changed.members)
+    drawn: list[tuple[expected_starts.DrawnStarts, expected_starts.DrawnStarts]] = []
+    for numbers in parts:
+        if drawn and not has_time():
+            break
+        try:
+            pair = (
+                expected_starts.Forecast(present.cluster, here, draw, numbers).run(),
+                expected_starts.Forecast(changed.cluster, there, draw, numbers).run(),
+            )
+        except OutOfTimeError:
+            if not drawn:
+                raise
+            break
+        drawn.append(pair)
+    found = [
+        expected_starts.summarize(asked.pod_group, each)
+        for each in zip(*drawn, strict=True)
+        if asked.pod_group in each[0].queues
+    ]
+    if len(found) < 2 or found[0] is None or found[1] is None:
+        raise CannotTellError("enough pods of the job are on nodes: it has started")
+    return Answer(found[0], found[1], len(drawn), changed.notes)
+
+
+def present_case(cluster: cluster_objects.Cluster, asked: messages.WhatIfAsked) -> Case:
+    """The cluster as it is. Raises CannotTellError."""
+    group, pods = _gang_of(cluster, asked.pod_group)
+    members = () if pods else _members(cluster, group, asked.present)
+    return Case(cluster, {asked.pod_group: members} if members else {})
+
+
+def changed_case(cluster: cluster_objects.Cluster, asked: messages.WhatIfAsked) -> Case:
+    """The cluster with the change. Raises CannotTellError."""
+    group, pods = _gang_of(cluster, asked.pod_group)
+    gang, members = asked.present, pods
+    notes: list[str] = []
+    if asked.changed is not None:
+        gang = asked.changed
+        placed = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
+        if placed and (asked.is_new or asked.sizes_change):
+            raise CannotTellError(
+                f"{len(placed)} of its {len(pods)} pods are on nodes already, which this change "
+                "would delete"
+            )
+        group = _changed_group(group, gang, cluster, is_new=asked.is_new)
+        members = () if asked.is_new else _resized(cluster, group, pods, gang)
+        if asked.is_new:
+            notes.append(
+                "a job's queue and requests cannot change: this is the job submitted again now"
+            )
+    new = () if members else _members(cluster, group, gang)
+    others = tuple(pod for pod in cluster.pods if job_builder.job_key_of(pod) != asked.pod_group)
+    groups = tuple(
+        group if each.metadata.key == asked.pod_group else each for each in cluster.pod_groups
+    )
+    found = msgspec.structs.replace(cluster, pods=(*others, *members), pod_groups=groups)
+    if asked.nodes:
+        found, note = _with_nodes(found, asked.nodes, group, (*members, *new))
+        notes.append(note)
+    return Case(found, {asked.pod_group: new} if new else {}, tuple(notes))
+
+
+def _gang_of(
+    cluster: cluster_objects.Cluster, key: str
+) -> tuple[scheduling.PodGroup, tuple[core.Pod, ...]]:
+    group = next((each for each in cluster.pod_groups if each.metadata.key == key), None)
+    if group is None:
+        raise CannotTellError("the scheduler does not know the job yet; ask again in a few seconds")
+    return group, tuple(pod for pod in cluster.pods if job_builder.job_key_of(pod) == key)
+
+
+def _changed_group(
+    group: scheduling.PodGroup,
+    gang: messages.Gang,
+    cluster: cluster_objects.Cluster,
+    *,
+    is_new: bool,
+) -> scheduling.PodGroup:
+    fields: dict[str, Any] = {
+        "queue": gang.queue,
+        "priority_class_name": gang.priority_class_name,
+    }
+    if gang.tasks:  # else the present ones are kept, which the controller derived
+        fields |= {
+            "min_member": gang.min_member,
+            "min_task_member": gang.min_task_member,
+            "min_resources": gang.min_resources,
+        }
+    group = msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, **fields))
+    if is_new:
+        metadata = msgspec.structs.replace(group.metadata, creation_timestamp=cluster.now)
+        status = scheduling.PodGroupStatus(phase="Pending")
+        group = msgspec.structs.replace(group, metadata=metadata, status=status)
+    return group
+
+
+def _resized(
+    cluster: cluster_objects.Cluster,
+    group: scheduling.PodGroup,
+    pods: Sequence[core.Pod],
+    gang: messages.Gang,
+) -> tuple[core.Pod, ...]:
+    """The existing pods, without those whose task has fewer replicas, and with those that it
+    lacks; none if none exist."""
+    if not pods or not gang.tasks:
+        return tuple(pods)
+    wanted = {pod.metadata.name: pod for pod in _members(cluster, group, gang)}
+    existing = {pod.metadata.name: pod for pod in pods}
+    return tuple(existing.get(name, pod) for name, pod in wanted.items())
+
+
+def _members(
+    cluster: cluster_objects.Cluster, group: scheduling.PodGroup, gang: messages.Gang
+) -> tuple[core.Pod, ...]:
+    """The pods of a gang as the controller creates them; none if its tasks are not known."""
+    if not gang.tasks:
+        return ()
+    if any(claim for task in gang.tasks for claim in task.spec.resource_claims):
+        raise CannotTellError(
+            "its pods claim devices by ResourceClaims, which are created with the pods"
+        )
+    values = {each.metadata.name: each.value for each in cluster.priority_classes}
+    default = next((each.value for each in cluster.priority_classes if each.global_default), 0)
+    claims = {each.metadata.key for each in cluster.claims}
+    return tuple(
+        _member(group, gang, task, index, values, default, claims)
+        for task in gang.tasks
+        for index in range(task.replicas)
+    )
+
+
+def _member(
+    group: scheduling.PodGroup,
+    gang: messages.Gang,
+    task: messages.GangTask,
+    index: int,
+    priorities: Mapping[str, int],
+    default_priority: int,
+    claims: set[str],
+) -> core.Pod:
+    job = run_times.job_name(group.metadata.name)
+    namespace = group.metadata.namespace
+    own = {keys.TASK_SPEC: task.name, keys.TASK_INDEX: str(index), keys.JOB_NAME: job}
+    labels = {**task.labels, **own, keys.JOB_NAMESPACE: namespace, keys.QUEUE_NAME: gang.queue}
+    if task.partition_size > 0:
+        labels[keys.PARTITION_ID] = str(index // task.partition_size)
+    class_name = task.spec.priority_class_name or gang.priority_class_name
+    spec = msgspec.structs.replace(
+        task.spec,
+        priority_class_name=class_name,
+        priority=priorities.get(class_name, default_priority),
+        # Claims of the job are created with it; only existing ones bind a pod to nodes.
+        volumes=tuple(
+            volume
+            for volume in task.spec.volumes
+            if volume.persistent_volume_claim is not None
+            and f"{namespace}/{volume.persistent_volume_claim.claim_name}" in claims
+        ),
+    )
+    own |= {keys.GROUP_NAME: group.metadata.name, keys.QUEUE_NAME: gang.queue}
+    name = f"{job}-{task.name}-{index}"
+    return core.Pod(
+        metadata=meta.ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"what-if-{namespace}/{name}",
+            creation_timestamp=group.metadata.creation_timestamp,
+            labels=labels,
+            annotations={**task.annotations, **own},
+        ),
+        spec=spec,
+        status=core.PodStatus(phase="Pending"),
+    )
+
+
+# Nodes
+
+
+def _with_nodes(
+    cluster: cluster_objects.Cluster,
+    count: int,
+    group: scheduling.PodGroup,
+    pods: Sequence[core.Pod],
+) -> tuple[cluster_objects.Cluster, str]:
+    """The cluster with empty copies of the kind of node that takes most of the job's pods, of
+    several the most frequent one; and a note that describes it. Raises CannotTellError."""
+    if _is_bound_to_domains(group):
+        raise CannotTellError(
+            "its pods must share a topology domain, and in which one new nodes would be is unknown"
+        )
+    if cluster.node_shards:
+        raise CannotTellError("nodes belong to shards, and to which one new nodes would is unknown")
+    if any(pod.spec.resource_claims for pod in pods):
+        raise CannotTellError("its pods claim devices of a node's ResourceSlices")
+    like, alike = _template(cluster, pods or (gang_pods.member(group, 0, "what-if", ""),))
+    names = [f"what-if-{number}" for number in range(count)]
+
+    def copies(found: Iterable[meta.Object]) -> tuple[Any, ...]:
+        return tuple(_renamed(each, name) for each in found for name in names)
+
+    same = like.metadata.name
+    found = msgspec.structs.replace(
+        cluster,
+        nodes=(*cluster.nodes, *copies([like])),
+        csi_nodes=(
+            *cluster.csi_nodes,
+            *copies(each for each in cluster.csi_nodes if each.metadata.name == same),
+        ),
+        numa_topologies=(
+            *cluster.numa_topologies,
+            *copies(each for each in cluster.numa_topologies if each.metadata.name == same),
+        ),
+    )
+    amounts = like.status.allocatable or {}
+    has = ", ".join(
+        f"{amounts[name]} {name}" for name in sorted(amounts) if name in _SHOWN or "/" in name
+    )
+    return found, f"{count} empty nodes with {has}, as {alike} of the cluster's nodes have"
+
+
+def _template(cluster: cluster_objects.Cluster, pods: Sequence[core.Pod]) -> tuple[core.Node, int]:
+    """A node to copy, and how many are like it. O(nodes + kinds of nodes x pods)."""
+    classes: dict[bytes, list[core.Node]] = {}
+    for node in sorted(cluster.nodes, key=lambda it: it.metadata.name):
+        classes.setdefault(_class_of(node), []).append(node)
+    taken = {
+        kind: sum(_takes(members[0], pod) for pod in pods) for kind, members in classes.items()
+    }
+    best = max(classes, key=lambda kind: (taken[kind], len(classes[kind])), default=None)
+    if best is None or not taken[best]:
+        raise CannotTellError(
+            "no node of the cluster would take one of its pods even if it were empty, so it is "
+            "unknown which nodes to add"
+        )
+    return classes[best][0], len(classes[best])
+
+
+def _class_of(node: core.Node) -> bytes:
+    labels = {
+        name: value for name, value in (node.metadata.labels or {}).items() if name != _HOSTNAME
+    }
+    parts = (labels, node.status.allocatable or {}, node.spec, taints.rejection(node, ()) == "")
+    return msgspec.json.encode(parts, order="sorted")
+
+
+def _takes(node: core.Node, pod: core.Pod) -> bool:
+    """Whether the pod fits on the node if that is empty; by labels, taints and resources."""
+    labels = node.metadata.labels or {}
+    if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
+        return False
+    if taints.rejection(node, pod.spec.tolerations):
+        return False
+    free = units.amounts(node.status.allocatable or {})
+    return all(free.get(name, 0) >= amount for name, amount in quota.requests(pod.spec).items())
+
+
+def _renamed(found: meta.Object, name: str) -> Any:
+    labels = found.metadata.labels
+    metadata = msgspec.structs.replace(
+        found.metadata,
+        name=name,
+        uid=f"{name}-{type(found).__name__}",
+        labels={**labels, _HOSTNAME: name} if labels and _HOSTNAME in labels else labels,
+    )
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+def _is_bound_to_domains(group: scheduling.PodGroup) -> bool:
+    parts = (
+        group.spec.network_topology,
+        *(it.network_topology for it in group.spec.sub_group_policy),
+    )
+    return any(each is not None and each.mode != "soft" for each in parts)

@@ -1,0 +1,74 @@
+"""What-if, end to end: REST, topics, forecast process, command line."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from stromboli.cli import main
+from stromboli.client import AsyncClient
+from stromboli.shared.api.what_if import JobIf
+from tests.e2e.support import configured_system
+
+ACTIONS = "enqueue, allocate, backfill"
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+
+
+async def strom(system: configured_system.ConfiguredSystem, *words: str) -> Result:
+    command = [*words, "--server", system.url]
+    return await asyncio.to_thread(CliRunner().invoke, main.app, command)
+
+
+async def test_a_pending_job_is_answered_beside_its_present_start(tmp_path: Path) -> None:
+    """The nodes are full for ten minutes; two more nodes, or half of the pods, would not help
+    equally. No forecast runs in the background."""
+    more: dict[str, Any] = {"forecast_refresh_s": 0.0, "what_if_cpu": 1.0}
+    async with configured_system.running(tmp_path, ACTIONS, TIERS, **more) as system:
+        await system.submit("runs", 15, estimate="10m")
+        await system.nodes_of("runs", 15)
+        await system.submit("next", 4)
+        async with AsyncClient(system.url) as client:
+            await system.until(
+                lambda: client.explanation("next"), lambda it: it.explained is not None
+            )
+            found = await client.what_if("next", JobIf(nodes=2))
+            assert found.cannot_tell == ""
+            assert found.present is not None
+            assert found.changed is not None
+            assert found.changed.p90 == found.changed.at
+            assert found.present.p10 is not None
+            assert 540 < (found.present.p10 - found.at).total_seconds() <= 606
+            fewer = await client.what_if("next", JobIf(replicas={"t": 1}))
+            assert fewer.changed is not None
+            assert fewer.changed.p90 == fewer.changed.at
+            ended = await client.what_if("runs", JobIf(nodes=1))
+            assert "not pending" in ended.cannot_tell
+        shown = await strom(system, "explain", "next", "--if", "nodes=+1", "--if", "gpus=1")
+        assert shown.exit_code == 0, shown.output
+        assert "default/next with nodes=+1, gpus=1: cannot tell" in shown.stdout
+        shown = await strom(system, "explain", "next", "--if", "replicas=64")
+        assert "  then       can never fit" in shown.stdout
+        refused = await strom(system, "explain", "next", "--if", "queue=none")
+        assert refused.exit_code == 1
+        assert "spec.queue" in refused.output
+
+
+async def test_a_scheduler_that_may_not_answer_says_so(tmp_path: Path) -> None:
+    async with configured_system.running(tmp_path, ACTIONS, TIERS, what_if_cpu=0.0) as system:
+        await system.submit("wide", 17)
+        async with AsyncClient(system.url) as client:
+            await system.until(
+                lambda: client.explanation("wide"), lambda it: it.explained is not None
+            )
+            found = await client.what_if("wide", JobIf(nodes=2))
+        assert "STROM_SCHEDULER_WHAT_IF_CPU" in found.cannot_tell
