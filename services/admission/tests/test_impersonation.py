@@ -165,6 +165,7 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
         lambda _: {"replicas": 3, "minAvailable": 1},
         [("patch", "Job")],
     ),
+    ("POST", f"{NAMESPACE}/jobs/{{name}}/what-if"): (lambda _: {"nodes": 1}, []),
     ("PATCH", f"{NAMESPACE}/jobs/{{name}}"): (
         lambda _: {"replicas": {"work": 3}, "minAvailable": 1},
         [("patch", "Job")],

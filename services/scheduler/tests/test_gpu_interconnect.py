@@ -99,7 +99,7 @@ def test_too_few_free_gpus_give_none_and_a_request_of_zero_gives_an_empty_set() 
     ("gpu_connections", "links", "nvswitch_links", "said"),
     [
         ([["PIX"]], [[0, 0]], (), "tables of 1 x 1"),
-        ([["PIX"]], [[0]], (1, 2), "2 GPUs have links"),
+        ([["PIX"]], [[0]], (1, 2), "NVSwitch links are given for 2 GPUs"),
         ([["PIX", "X"], ["PIX", "PIX"]], table({}, 2), (), "'X' is not one of INTERNAL"),
     ],
 )

@@ -75,6 +75,7 @@ BODIES: dict[str, Document] = {
     "/v1/namespaces/{namespace}/jobs": JOB,
     "/v1/namespaces/{namespace}/jobs/{name}/commands": {"action": "RestartJob"},
     "/v1/namespaces/{namespace}/jobs/{name}/scale": {"task": "worker", "replicas": 4},
+    "/v1/namespaces/{namespace}/jobs/{name}/what-if": {"queue": "research", "nodes": 2},
     "/v1/namespaces/{namespace}/pods/{name}/eviction": {"uid": "0d3f", "gracePeriodSeconds": 30},
     "/v1/queues": QUEUE,
 }
