@@ -10,6 +10,8 @@ import msgspec
 
 SECONDS = float(os.environ.get("STROM_FUZZ_S", "0"))
 """How long each target runs; 0: for a fixed number of inputs, as in ``make test``."""
+TIMEOUT_S = 0 if SECONDS else 300
+"""When a test is stopped; 0: never, as its duration was chosen."""
 SEED = int(os.environ.get("STROM_FUZZ_SEED", "20261122"))
 INPUTS = 150
 """Inputs of a target in the short form: a second or two."""

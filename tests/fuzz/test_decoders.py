@@ -10,7 +10,7 @@ TARGETS = decoders.all_targets()
 SIZES = Counter(target.group for target in TARGETS.values())
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(engine.TIMEOUT_S)
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_decoder_survives_every_input(name: str) -> None:
     """``STROM_FUZZ_S`` seconds for all targets of a group together; the short form takes a few

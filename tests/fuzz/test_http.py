@@ -13,7 +13,7 @@ def frozen_objects() -> None:
     cpu_time.freeze_objects()
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(engine.TIMEOUT_S)
 @pytest.mark.parametrize("name", ["REST", "webhooks"])
 def test_no_request_fails_or_blocks_the_server(name: str, tmp_path: Path) -> None:
     """``STROM_FUZZ_S`` seconds for each server; the short form sends a few hundred requests."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz import scheduling_process
-from tests.fuzz.engine import SECONDS, SEED, report
+from tests.fuzz.engine import SECONDS, SEED, TIMEOUT_S, report
 
 ROUNDS = 80
 """In the short form: a few seconds."""
@@ -15,7 +15,7 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_scheduling_process_survives_objects_at_the_limits_of_their_types(name: str) -> None:
     document: dict[str, Any] = CONFIGURATIONS[name]
