@@ -30,6 +30,7 @@ SECONDS ?= 600
 # Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
 # ones share one Kafka and one API server, so they run one after another.
 CORES = --numprocesses auto --dist worksteal
+NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 # Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
@@ -56,11 +57,11 @@ else
 endif
 
 properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (an hour)
-	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) --timeout=0 --durations=40 $(PROPERTIES)
+	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) $(NO_TIMEOUT) --durations=40 $(PROPERTIES)
 
 fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECONDS=600 (of each)
 	STROM_FUZZ_S=$(SECONDS) STROM_FUZZ_REPORT=$(CURDIR)/.fuzz-report.txt \
-	$(BIN)/pytest $(CORES) --timeout=0 tests/fuzz
+	$(BIN)/pytest $(CORES) $(NO_TIMEOUT) tests/fuzz
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
