@@ -138,6 +138,23 @@ def test_a_later_start_in_another_queue_delays_no_job() -> None:
     assert started == {"limited": 0, "first": 1, "second": 3, "other": 4}
 
 
+def test_a_job_that_starts_no_longer_has_a_reservation_beside_its_room() -> None:
+    """Else the room counts twice, the next job that is tried in the same session loses its start at
+    11, and the last one passes it."""
+    runs = [virtual_cluster.Job("long", 1, 3, 10), virtual_cluster.Job("short", 1, 1, 11)]
+    first = virtual_cluster.Job("first", 1, 2, 50, queue="other", at=1)
+    second = virtual_cluster.Job("second", 1, 2, 50, at=1)
+    last = virtual_cluster.Job("last", 1, 1, 40, at=2)
+    decided = run(*runs, first, second, last)
+    assert decided.started == {"long": 0, "short": 0, "first": 10, "second": 11, "last": 60}
+    texts = {
+        each.jobs["default/second"].start_estimate_text
+        for at, each in decided.sessions
+        if 1 <= at < 11
+    }
+    assert texts == {"starts by 2026-01-01T12:00:11+00:00"}
+
+
 def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
     """Not to end at any moment: others may pass during that time."""
     overdue = msgspec.structs.replace(

@@ -262,11 +262,12 @@ class Plugin:
         return room
 
     def _reserved(self, besides: str, by: float = math.inf) -> resource_vectors.Table:
-        """Return the resources reserved for other jobs that start by a time."""
+        """Return the resources reserved for other jobs that start by a time. Those of a job that
+        this session has started are in use, and would count twice."""
         total = np.zeros_like(self._session.nodes.idle)
         for plan in self._plans.values():
             is_there = plan.start is None or plan.start.timestamp() <= by
-            if plan.job != besides and is_there:
+            if plan.job != besides and is_there and not self._has_begun(plan.job):
                 for row, held in plan.rows.items():
                     total[:, row] += held
         return total
