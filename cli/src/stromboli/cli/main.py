@@ -87,7 +87,7 @@ class Root(lazy.Group):
         ),
         "lineage": Entry(
             "stromboli.cli.commands.past_jobs:lineage",
-            "Show evictions of a job's pods, and those that made room for it.",
+            "Show which jobs a job evicted, and which evicted it.",
         ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",

@@ -72,7 +72,7 @@ def lineage(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show evictions of a job's pods, and those that made room for it.
+    """Show which jobs a job evicted, and which evicted it.
 
     Without --uid: the last submitted job of this name. Pairs of jobs that evict each other are
     reported.
