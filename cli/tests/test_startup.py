@@ -17,6 +17,8 @@ CPU_S = 0.25
 MOST_MEASURED = 20
 MEASURED = 5
 """Runs, of which the fastest counts: the others share the machine with other tests."""
+MOST_OVER_LIBRARIES = 1.6
+"""How often the CPU time of its libraries' import a command may take on a busy machine."""
 MODULES = {("--help",): 300, ("job", "list"): 430, ("queue", "get", "a"): 430}
 """Call -> the most modules that it may import."""
 
@@ -111,8 +113,8 @@ def test_no_command_imports_a_heavy_library_before_it_needs_it(tmp_path: Path) -
 
 
 def libraries_s(tmp_path: Path) -> float:
-    """CPU seconds of the import of Typer, httpx and msgspec alone."""
-    code = "import sys; sys.modules['httpx._main'] = None; import typer, httpx, msgspec"
+    """CPU seconds of the import of the libraries of every request alone."""
+    code = "import sys; sys.modules['httpx._main'] = None; import typer, httpx, httpcore, msgspec"
     environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path / "pycache")}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
@@ -131,7 +133,7 @@ def test_a_command_takes_a_quarter_of_a_second_of_cpu(
         libraries = min(libraries, libraries_s(tmp_path))
         # Other processes on the machine only add to a measured time, so the least of some is used.
         # Where everything takes longer, the libraries that a command needs do, too.
-        is_quick = needed_s <= CPU_S or needed_s <= 1.6 * libraries
+        is_quick = needed_s <= CPU_S or needed_s <= MOST_OVER_LIBRARIES * libraries
         if is_quick and measured >= MEASURED:
             return
-    assert needed_s <= max(CPU_S, 1.6 * libraries)
+    assert needed_s <= max(CPU_S, MOST_OVER_LIBRARIES * libraries)
