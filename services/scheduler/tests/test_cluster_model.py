@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from stromboli.scheduler.core.cluster import cluster_model, cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, session
 from stromboli.scheduler.core.model import entities, job_builder, resource_vectors
+from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.testkit import builders
 from stromboli.testkit.oracle import scheduler
@@ -198,12 +200,22 @@ def _lose(of: cluster_model.ClusterModel, kind: type[meta.Object], key: str) -> 
         of.auxiliary.put_unreadable(kind, key, "garbled")
 
 
+def _later(pod: core.Pod) -> core.Pod:
+    """Another version of a pod, which differs in its phase and in the decision's id."""
+    phase = "Pending" if pod.status.phase == "Running" else "Running"
+    annotations = {**(pod.metadata.annotations or {}), keys.DECISION: "scheduler/1/2"}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    status = msgspec.structs.replace(pod.status, phase=phase)
+    return msgspec.structs.replace(pod, metadata=metadata, status=status)
+
+
 def live(history: History, seen: list[meta.Object], chance: random.Random) -> None:
     """These objects are applied in any order; some of the existing ones are deleted."""
     keys = {(type(each), each.metadata.key) for each in seen}
+    placed = [each for each in seen if isinstance(each, core.Pod) and each.spec.node_name]
     steps: list[Callable[[], None]] = [
         lambda each=each: history.put(each)  # type: ignore[misc]  # bound now
-        for each in seen
+        for each in (*seen, *map(_later, placed))
     ]
     for kind, key in sorted(history.there, key=lambda known: (known[1], known[0].__name__)):
         if (kind, key) not in keys and chance.random() < 0.5:
@@ -344,6 +356,51 @@ def test_a_session_leaves_the_model_unchanged(
     first = decided(lived.world, how)
     assert dump(lived.world) == before
     assert decided(lived.world, how) == first
+
+
+def test_a_placed_pod_that_changes_in_its_status_only_keeps_its_task() -> None:
+    """Bound where it was assumed, then running: its class and the sums of its node are the same."""
+    model = cluster_model.ClusterModel()
+    model.put_queue(builders.make_queue())
+    model.put_node(builders.make_node("n1", cpu="9"))
+    group, pending = default_sessions.gang("a", 1)
+    assert isinstance(pending, core.Pod)
+    _put(model, group)
+    model.put_pod(pending, "n1")
+    task = model.tasks[pending.metadata.key]
+    bound = msgspec.structs.replace(
+        pending, spec=msgspec.structs.replace(pending.spec, node_name="n1")
+    )
+    running = _later(bound)
+    for pod, status in ((bound, "BOUND"), (running, "RUNNING"), (running, "RUNNING")):
+        model.put_pod(pod)
+        assert model.tasks[pending.metadata.key] is task
+        assert (task.status.name, task.node, task.pod) == (status, "n1", pod)
+        assert list(model.jobs[task.job].by_status[task.status].values()) == [task]
+
+
+@pytest.mark.parametrize("change", ["labels", "uid", "requests", "node"])
+def test_a_placed_pod_that_changes_otherwise_gets_a_new_task(change: str) -> None:
+    model = cluster_model.ClusterModel()
+    for name in ("n1", "n2"):
+        model.put_node(builders.make_node(name, cpu="9"))
+    _, pod = default_sessions.gang("a", 1, node="n1")
+    assert isinstance(pod, core.Pod)
+    model.put_pod(pod)
+    task = model.tasks[pod.metadata.key]
+    large = core.ResourceRequirements(requests={"cpu": "7"})
+    parts: dict[str, dict[str, Any]] = {
+        "labels": {"metadata": msgspec.structs.replace(pod.metadata, labels={"app": "b"})},
+        "uid": {"metadata": msgspec.structs.replace(pod.metadata, uid="another")},
+        "requests": {
+            "spec": msgspec.structs.replace(
+                pod.spec, containers=(core.Container(name="c", resources=large),)
+            )
+        },
+        "node": {"spec": msgspec.structs.replace(pod.spec, node_name="n2")},
+    }
+    model.put_pod(msgspec.structs.replace(pod, **parts[change]))
+    assert model.tasks[pod.metadata.key] is not task
 
 
 def test_opening_costs_the_pending_jobs_and_not_the_running_ones() -> None:

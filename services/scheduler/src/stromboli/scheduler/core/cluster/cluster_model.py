@@ -195,6 +195,11 @@ class ClusterModel:
         an open decision evicts it.
         """
         key = pod.metadata.key
+        status, node = job_builder.placement(pod, assumed_node, is_evicted=is_evicted)
+        task = self.tasks.get(key)
+        if task is not None and job_builder.follow(task, self.job(task.job), pod, status, node):
+            self.changed |= {task.job} - {""}
+            return
         self.remove_pod(key)
         self.select(pod)
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
@@ -202,15 +207,11 @@ class ClusterModel:
             task_class = self._classes.of(pod)
             self.resources.request(("pod", key), task_class.shape.request)
         except ValueError as error:
-            self._put_invalid_pod(pod, job, pod.spec.node_name or assumed_node, str(error))
+            self._put_invalid_pod(pod, job, node or assumed_node, str(error))
             return
         self._add_columns()
         task = job_builder.build_task(pod, task_class, *self._request(task_class.shape))
-        task.job = job
-        if assumed_node and task.status is entities.Status.PENDING:
-            task.status, task.node = entities.Status.BINDING, assumed_node
-        if is_evicted and task.status in entities.ALLOCATED:
-            task.status = entities.Status.RELEASING
+        task.job, task.status, task.node = job, status, node
         is_placed = bool(task.node) and task.status in entities.ON_NODE
         if not job and not is_placed:
             self.resources.drop(("pod", key))

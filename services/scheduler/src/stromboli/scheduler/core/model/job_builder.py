@@ -1,7 +1,10 @@
 """Builds queues, jobs and tasks of a session from Kubernetes objects."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
+
+import msgspec
 
 from stromboli.scheduler.core.model import (
     entities,
@@ -171,6 +174,39 @@ def task_status(pod: core.Pod) -> entities.Status:
             return entities.Status.UNKNOWN
 
 
+def placement(pod: core.Pod, assumed_node: str, *, is_evicted: bool) -> tuple[entities.Status, str]:
+    """The status and node of a task by its pod and the open decisions about it."""
+    status, node = task_status(pod), pod.spec.node_name
+    if assumed_node and status is entities.Status.PENDING:
+        status, node = entities.Status.BINDING, assumed_node
+    if is_evicted and status in entities.ALLOCATED:
+        status = entities.Status.RELEASING
+    return status, node
+
+
+def follow(
+    member: entities.Task,
+    found: entities.Job | None,
+    pod: core.Pod,
+    status: entities.Status,
+    node: str,
+) -> bool:
+    """Update a placed task, and the sums of its job, if its pod differs in its status only. Returns
+    whether it does.
+
+    Most versions of a pod are such: bound where it was assumed, running, ready. Class, request and
+    node remain, and with them everything that is derived from those.
+    """
+    if member.node != node or not {member.status, status} <= entities.ALLOCATED:
+        return False
+    if not _differ_only_in_placement(member.pod, pod):
+        return False
+    if found is not None:
+        found.move((member,), status)
+    member.status, member.pod = status, pod
+    return True
+
+
 def add_task(found: entities.Job, member: entities.Task) -> None:
     """Add a task to the job and update the job's sums."""
     found.tasks[member.uid] = member
@@ -194,6 +230,27 @@ def remove_task(found: entities.Job, member: entities.Task) -> None:
         found.allocated = found.allocated - member.request_sum
     subjobs.remove_task(found, member)
     found.gated.pop(member.uid, None)
+
+
+def _differ_only_in_placement(before: core.Pod, after: core.Pod) -> bool:
+    """Whether two versions of a pod are equal except for status, node and the decision's id."""
+    first, second = before.metadata, after.metadata
+    return (
+        first.uid == second.uid
+        and first.creation_timestamp == second.creation_timestamp
+        and first.deletion_timestamp == second.deletion_timestamp
+        and first.labels == second.labels
+        and _without_decision(first.annotations) == _without_decision(second.annotations)
+        and _unplaced(before.spec) == _unplaced(after.spec)
+    )
+
+
+def _without_decision(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: text for name, text in (annotations or {}).items() if name != keys.DECISION}
+
+
+def _unplaced(spec: core.PodSpec) -> core.PodSpec:
+    return msgspec.structs.replace(spec, node_name="") if spec.node_name else spec
 
 
 def _index(name: str) -> int | None:
