@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from stromboli.client import calls, errors
 from stromboli.client.responses import Explanation
+from stromboli.console.sessions import MOST_OF_USER
 from stromboli.console.settings import ConsoleSettings
 from tests.e2e.support import console_system
 from tests.e2e.support.console_system import ConsoleSystem, job
@@ -287,6 +288,32 @@ async def test_after_the_log_out_the_cookie_opens_nothing(made: ConsoleSystem) -
         async with made.browser() as again:
             again.cookies.update(cookies)
             assert (await again.get("/jobs")).status_code == 303
+
+
+async def test_a_new_log_in_ends_the_session_of_this_browser(made: ConsoleSystem) -> None:
+    """Nobody could end it any more: its cookie is replaced."""
+    async with made.login() as browser, made.browser() as earlier:
+        earlier.cookies.update(dict(browser.cookies))
+        assert (await earlier.get("/jobs")).status_code == 200
+        await browser.post("/login", data={"token": made.token})
+        assert (await earlier.get("/jobs")).status_code == 303
+
+
+async def test_one_user_logs_no_other_one_out(tenants: ConsoleSystem) -> None:
+    """Sessions are bounded: a new one may close the one unused for longest, but of its user."""
+    async with tenants.login("otto-token", "robots") as otto, tenants.login("vera-token") as first:
+        for _ in range(MOST_OF_USER):
+            async with tenants.login("vera-token"):
+                pass
+        assert (await otto.get("/")).status_code == 200
+        assert (await first.get("/")).status_code == 303
+
+
+async def test_a_page_repeats_only_actions_that_exist(made: ConsoleSystem) -> None:
+    """A link could make the page say anything."""
+    async with made.login() as browser:
+        assert "Requested: restart" in (await browser.get("/jobs/default/kept?done=restart")).text
+        assert "Requested" not in (await browser.get("/jobs/default/kept?done=call+me")).text
 
 
 async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleSystem) -> None:

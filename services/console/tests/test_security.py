@@ -2,10 +2,15 @@
 
 import pytest
 
+from stromboli.client import errors
 from stromboli.console import __main__ as process
 from stromboli.console import security
+from stromboli.console.live_rows import LiveLists
 from stromboli.console.pages import login
-from stromboli.console.settings import Settings
+from stromboli.console.pages.requests import Console
+from stromboli.console.sessions import Sessions
+from stromboli.console.settings import ConsoleSettings, Settings
+from stromboli.shared.runtime import runtime
 
 OWN = {"host": "127.0.0.1:8487"}
 
@@ -61,6 +66,27 @@ def test_a_login_never_leads_to_another_site(path: str) -> None:
 
 def test_a_login_leads_back_to_the_page() -> None:
     assert login.own_path("/jobs?q=train&page=2") == "/jobs?q=train&page=2"
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\nb", "\u00e4", "x" * 20_000])
+def test_a_token_that_no_header_can_carry_is_refused(token: str) -> None:
+    with pytest.raises(errors.ClientError, match="token: it"):
+        login.check_token(token)
+
+
+@pytest.mark.parametrize("max_age_s", [3600, 0])
+def test_a_cookie_over_https_is_set_and_deleted_for_https_alone(max_age_s: int) -> None:
+    """Browsers ignore the deletion of a ``__Host-`` cookie without these attributes."""
+    settings = ConsoleSettings()
+    lists = LiveLists(1)
+    console = Console(
+        settings, Sessions(settings, lists), lists, runtime.utc_now, "__Host-it", is_secure=True
+    )
+    cookie = login.session_cookie(console, "", max_age_s).to_header().lower()
+    assert f"max-age={max_age_s}" in cookie
+    assert "secure" in cookie
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
 
 
 @pytest.mark.parametrize(

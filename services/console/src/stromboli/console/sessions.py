@@ -19,8 +19,8 @@ from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.api.expected_start import ExpectedStart
 
 ID_BYTES = 32
-MOST_TOKEN_CHARACTERS = 16 * 1024
-"""Tokens of service accounts have about 1 KB."""
+MOST_OF_USER = 50
+"""Sessions of one user: a token alone cannot log all others out."""
 
 
 class Session:
@@ -58,14 +58,14 @@ class Sessions:
 
     async def open(self, token: str, namespace: str) -> Session:
         """A new session for a token. Raises ClientError if REST does not accept the token."""
-        client = AsyncClient(self._settings.server, token=token[:MOST_TOKEN_CHARACTERS])
+        client = AsyncClient(self._settings.server, token=token)
         try:
             user = (await client.send(calls.me())).name
         except BaseException:
             await client.__aexit__(None, None, None)
             raise
-        while len(self._sessions) >= self._settings.most_sessions:
-            await self.close(next(iter(self._sessions)))
+        while (surplus := self._surplus(user)) is not None:
+            await self.close(surplus)
         ends_at = self._now() + self._settings.session_hours * 3600
         session = Session(client, user, namespace, ends_at)
         self._sessions[session.id] = session
@@ -105,3 +105,13 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def _surplus(self, user: str) -> str | None:
+        """The session to close before this user opens one: the one unused for longest, of the user
+        or of all; None if there is room."""
+        candidates = [cookie for cookie, found in self._sessions.items() if found.user == user]
+        if len(candidates) < MOST_OF_USER:
+            candidates = list(self._sessions)
+            if len(candidates) < self._settings.most_sessions:
+                return None
+        return candidates[0]

@@ -38,7 +38,6 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
                 "choose_namespace.html",
                 403,
                 section="jobs",
-                error=rows,
                 namespace=filters.scope,
             )
         selected = job_rows.select(rows.rows.values(), filters)

@@ -1,7 +1,6 @@
 """What all routes share: the session of a request, pages as responses, errors as pages."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -41,7 +40,7 @@ class Console(msgspec.Struct, frozen=True):
     def page(
         self, session: Session | None, template: str, status: int = 200, /, **values: Any
     ) -> Page:
-        """A page for a session, with what the layout needs."""
+        """A page for a session, with what the layout needs. No cache keeps it."""
         base = {
             "now": self.clock(),
             "session": session,
@@ -49,19 +48,16 @@ class Console(msgspec.Struct, frozen=True):
             "section": "",
             "live": "",
         }
-        return html(template, {**base, **values}, status)
+        return Response(
+            templating.page(template, {**base, **values}),
+            media_type=HTML,
+            status_code=status,
+            headers={"cache-control": "no-store"},
+        )
 
 
 class LoginRequiredError(Exception):
     """The request has no session."""
-
-
-def html(template: str, values: Mapping[str, Any], status: int = 200) -> Page:
-    """A page as a response that no cache keeps."""
-    content = templating.page(template, values)
-    return Response(
-        content, media_type=HTML, status_code=status, headers={"cache-control": "no-store"}
-    )
 
 
 def redirect(path: str, **query: str) -> Page:
