@@ -104,7 +104,7 @@ def pod_row(pod: core.Pod) -> PodRow | None:
         queue=note(keys.QUEUE_NAME) or "",
         node=pod.spec.node_name,
         phase=pod.status.phase or "Pending",
-        requests=amounts.of_containers(pod.spec),
+        requests=amounts.requests(pod.spec),
         devices=device_annotations.format_assignments(
             device_annotations.assigned_devices(pod.metadata.annotations)
         ),

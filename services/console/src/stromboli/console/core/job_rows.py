@@ -250,6 +250,6 @@ def _rank(row: JobRow, sort: Sort) -> tuple[Any, ...]:
 def _of_task(task: batch.TaskSpec) -> units.Amounts:
     """The request of one pod; none for a template that admission would reject."""
     try:
-        return amounts.of_containers(decoding.from_json(task.template.spec, core.PodSpec))
+        return amounts.requests(decoding.from_json(task.template.spec, core.PodSpec))
     except msgspec.DecodeError:
         return {}
