@@ -10,10 +10,11 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from stromboli.client import AsyncClient, calls
+from stromboli.console.core.cluster_rows import NodeFacts
 from stromboli.console.live_rows import LiveLists
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.api.expected_start import ExpectedStart
@@ -36,6 +37,8 @@ class Session:
         self.ends_at = ends_at
         self.starts: dict[str, tuple[datetime, Mapping[str, ExpectedStart]]] = {}
         """Namespace -> when its pending jobs are expected to start, and when that was read."""
+        self.nodes: tuple[datetime, Sequence[NodeFacts]] | None = None
+        """All nodes, and when they were read."""
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form is one of this session's pages."""
