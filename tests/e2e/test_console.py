@@ -357,6 +357,21 @@ async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: Consol
     assert (await tenants.client.job("secret-of-robots", "robots")).metadata.name
 
 
+async def test_an_open_console_opens_nothing_of_a_server_with_accounts(
+    tenants: ConsoleSystem,
+) -> None:
+    """It sends no token then, so REST knows nobody."""
+    settings = ConsoleSettings(server=tenants.server, open_to_all=True)
+    async with (
+        console_system.serving(settings) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+    ):
+        assert 'name="token"' not in (await browser.get("/login")).text
+        answer = await browser.post("/login", data={"token": "root-token"})
+        assert answer.status_code == 403
+        assert not browser.cookies
+
+
 async def test_the_overview_of_a_tenant_shows_what_they_may_read(tenants: ConsoleSystem) -> None:
     async with tenants.login("otto-token", "robots") as otto:
         answer = await otto.get("/")

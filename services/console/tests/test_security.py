@@ -104,3 +104,9 @@ def test_beyond_loopback_https_and_a_name_are_required(settings: Settings, missi
 def test_on_loopback_and_behind_https_the_settings_suffice() -> None:
     process.check(Settings())
     process.check(Settings(host="0.0.0.0", behind_https=True, hosts=("console.example",)))
+
+
+def test_a_console_that_is_open_to_all_is_so_by_a_setting_alone() -> None:
+    """As REST: a container's port is published on loopback by who starts it."""
+    assert Settings().open_to_all is False
+    process.check(Settings(host="0.0.0.0", open_to_all=True))

@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import sys
 
-from stromboli.client import AsyncClient
 from stromboli.client.errors import ClientError
-from stromboli.console import service
+from stromboli.console import service, sessions
 from stromboli.console.settings import Settings
 from stromboli.shared import loopback_token, process
 from stromboli.shared.runtime import http, runtime, telemetry
@@ -37,7 +36,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 def check(settings: Settings) -> None:
     """Exits with the setting that is missing beyond loopback."""
-    if settings.host in loopback_token.HOSTS:
+    if settings.host in loopback_token.HOSTS or settings.open_to_all:
         return
     if not settings.certificate_file and not settings.behind_https:
         sys.exit(
@@ -54,7 +53,7 @@ def check(settings: Settings) -> None:
 async def watch_server(settings: Settings, health: runtime.Health) -> None:
     """Warn while REST does not answer. The console stays ready: its pages report that, too."""
     health.set("server", None)
-    async with AsyncClient(settings.server, token="") as client:
+    async with sessions.connect(settings) as client:
         while True:
             try:
                 await client.readiness()

@@ -24,6 +24,12 @@ MOST_OF_USER = 50
 """Sessions of one user: a token alone cannot log all others out."""
 
 
+def connect(settings: ConsoleSettings, token: str = "") -> AsyncClient:
+    """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for an
+    authority that cannot be read."""
+    return AsyncClient(settings.server, token=token, ca_file=settings.ca_file or None)
+
+
 class Session:
     """A logged-in browser. ``user`` is empty on a server without accounts. ``namespace``: the one
     that pages show if their URL names none; empty for all."""
@@ -60,8 +66,9 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def open(self, token: str, namespace: str) -> Session:
-        """A new session for a token. Raises ClientError if REST does not accept the token."""
-        client = AsyncClient(self._settings.server, token=token)
+        """A new session for a token; an empty one for a server that is open to all. Raises
+        ClientError if REST does not accept the token."""
+        client = connect(self._settings, token)
         try:
             user = (await client.send(calls.me())).name
         except BaseException:

@@ -45,6 +45,7 @@ class Console(msgspec.Struct, frozen=True):
             "now": self.clock(),
             "session": session,
             "read_only": self.settings.read_only,
+            "open_to_all": self.settings.open_to_all,
             "section": "",
             "live": "",
         }
