@@ -1,6 +1,9 @@
 """Requests of other sites and to other names are refused; settings beyond loopback are complete."""
 
+from pathlib import Path
+
 import pytest
+import trustme
 
 from stromboli.client import errors
 from stromboli.console import __main__ as process
@@ -110,3 +113,19 @@ def test_a_console_that_is_open_to_all_is_so_by_a_setting_alone() -> None:
     """As REST: a container's port is published on loopback by who starts it."""
     assert Settings().open_to_all is False
     process.check(Settings(host="0.0.0.0", open_to_all=True))
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
+    """And the earlier one while the file is not complete."""
+    file = tmp_path / "tls.pem"
+    settings = Settings(certificate_file=str(file))
+    with pytest.raises(SystemExit, match="STROM_CONSOLE_CERTIFICATE_FILE"):
+        process.certificate(settings)
+    authority = trustme.CA()
+    authority.issue_cert("console.example").private_key_and_cert_chain_pem.write_to_path(str(file))
+    tls = process.certificate(settings)
+    assert tls is not None
+    file.write_text("half of it")
+    assert "tls.pem" in (process.load_certificate(tls, settings) or "")
+    authority.issue_cert("console.example").private_key_and_cert_chain_pem.write_to_path(str(file))
+    assert process.load_certificate(tls, settings) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import sys
 
 from stromboli.client.errors import ClientError
@@ -11,6 +12,8 @@ from stromboli.shared import loopback_token, process
 from stromboli.shared.runtime import http, runtime, telemetry
 
 PROBE_EVERY_S = 10.0
+RENEW_EVERY_S = 60.0
+"""A certificate is renewed days before its end."""
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
@@ -23,15 +26,14 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
         running = service.running(settings, runtime.utc_now, settings.port, is_secure=is_secure)
         app = await stack.enter_async_context(running)
-        server = http.serving(
-            app,
-            http.listen(settings.host, settings.port),
-            certificate_file=settings.certificate_file,
-            key_file=settings.key_file,
-        )
+        tls = certificate(settings)
+        server = http.serving(app, http.listen(settings.host, settings.port), tls=tls)
         port = await stack.enter_async_context(server)
         telemetry.log.info("listening", console=port, server=settings.server)
-        await watch_server(settings, health)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch_server(settings, health))
+            if tls is not None:
+                group.create_task(renew(tls, settings, health))
 
 
 def check(settings: Settings) -> None:
@@ -48,6 +50,33 @@ def check(settings: Settings) -> None:
         sys.exit(
             f"STROM_CONSOLE_HOST={settings.host}: name the console's host in STROM_CONSOLE_HOSTS"
         )
+
+
+def certificate(settings: Settings) -> ssl.SSLContext | None:
+    """The certificate of the pages; None without one. Exits if it cannot be read."""
+    if not settings.certificate_file:
+        return None
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if (problem := load_certificate(tls, settings)) is not None:
+        sys.exit(f"STROM_CONSOLE_CERTIFICATE_FILE={problem}")
+    return tls
+
+
+def load_certificate(tls: ssl.SSLContext, settings: Settings) -> str | None:
+    """Load the certificate for new connections. Returns why it cannot: the earlier one is served
+    then."""
+    try:
+        tls.load_cert_chain(settings.certificate_file, settings.key_file or None)
+    except OSError as error:  # includes ssl.SSLError
+        return f"{settings.certificate_file}: {error}"
+    return None
+
+
+async def renew(tls: ssl.SSLContext, settings: Settings, health: runtime.Health) -> None:
+    """Load the certificate regularly: it is renewed in its file."""
+    while True:
+        await asyncio.sleep(RENEW_EVERY_S)
+        health.warn("certificate", load_certificate(tls, settings))
 
 
 async def watch_server(settings: Settings, health: runtime.Health) -> None:
