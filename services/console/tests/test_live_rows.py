@@ -170,7 +170,7 @@ async def test_a_list_that_a_page_follows_is_not_the_one_unused_for_longest() ->
     await lists.close_all()
 
 
-async def test_who_follows_a_list_that_is_closed_is_told_to_open_it_again() -> None:
+async def test_a_closed_list_ends_the_streams_of_its_followers() -> None:
     """Otherwise its page would be shown as live, and never change."""
     lists = LiveLists(1)
     client = client_of(Server(*(Stream([SYNCED]) for _ in range(2))))
