@@ -112,7 +112,13 @@ def test_on_loopback_and_behind_https_the_settings_suffice() -> None:
 def test_a_console_that_is_open_to_all_is_so_by_a_setting_alone() -> None:
     """As REST: a container's port is published on loopback by who starts it."""
     assert Settings().open_to_all is False
-    process.check(Settings(host="0.0.0.0", open_to_all=True))
+    process.check(Settings(host="0.0.0.0", open_to_all=True, server="http://admission:8480"))
+
+
+def test_the_token_of_a_local_server_is_not_open_to_the_network() -> None:
+    """The client finds that token in a file of its user."""
+    with pytest.raises(SystemExit, match="token of the user who runs the console"):
+        process.check(Settings(host="0.0.0.0", open_to_all=True))
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import sys
+from urllib.parse import urlsplit
 
 from stromboli.client.errors import ClientError
 from stromboli.console import service, sessions
@@ -37,8 +38,16 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Exits with the setting that is missing beyond loopback."""
-    if settings.host in loopback_token.HOSTS or settings.open_to_all:
+    """Exits with the setting that is missing or wrong beyond loopback."""
+    if settings.host in loopback_token.HOSTS:
+        return
+    if settings.open_to_all:
+        if urlsplit(settings.server).hostname in loopback_token.HOSTS:
+            sys.exit(
+                f"STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_SERVER={settings.server}: every client "
+                "on the network would act with the token of the user who runs the console; set "
+                "STROM_CONSOLE_HOST=127.0.0.1"
+            )
         return
     if not settings.certificate_file and not settings.behind_https:
         sys.exit(
