@@ -117,7 +117,7 @@ def test_a_console_that_is_open_to_all_is_so_by_a_setting_alone() -> None:
 
 def test_the_token_of_a_local_server_is_not_open_to_the_network() -> None:
     """The client finds that token in a file of its user."""
-    with pytest.raises(SystemExit, match="token of the user who runs the console"):
+    with pytest.raises(SystemExit, match="token of the user who runs"):
         process.check(Settings(host="0.0.0.0", open_to_all=True))
 
 

@@ -44,9 +44,9 @@ def check(settings: Settings) -> None:
     if settings.open_to_all:
         if urlsplit(settings.server).hostname in loopback_token.HOSTS:
             sys.exit(
-                f"STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_SERVER={settings.server}: every client "
-                "on the network would act with the token of the user who runs the console; set "
-                "STROM_CONSOLE_HOST=127.0.0.1"
+                f"STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_SERVER={settings.server}: every "
+                "client on the network would act with the token of the user who runs the "
+                "console; set STROM_CONSOLE_HOST=127.0.0.1"
             )
         return
     if not settings.certificate_file and not settings.behind_https:
