@@ -34,6 +34,8 @@ PAGES = {
     "job": RUNNING,
     "queues": "/queues",
     "nodes": "/nodes",
+    "history": "/history",
+    "usage": "/usage?by=user",
     "confirm": f"{RUNNING}/confirm/delete",
     "yaml": f"{RUNNING}/yaml",
     "logs": f"{RUNNING}/logs",

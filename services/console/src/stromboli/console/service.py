@@ -22,7 +22,7 @@ from litestar.params import FromPath
 from stromboli.client import errors
 from stromboli.console import security, templating
 from stromboli.console.live_rows import LiveLists
-from stromboli.console.pages import cluster, job, jobs, live, login
+from stromboli.console.pages import cluster, job, jobs, live, login, past
 from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
 from stromboli.console.sessions import Sessions
 from stromboli.console.settings import ConsoleSettings
@@ -116,6 +116,7 @@ def application(console: Console) -> Litestar:
             *jobs.routes(console),
             *job.routes(console),
             *cluster.routes(console),
+            *past.routes(console),
             *live.routes(console),
         ],
         guards=[guard],

@@ -56,6 +56,12 @@ class Console(msgspec.Struct, frozen=True):
             headers={"cache-control": "no-store"},
         )
 
+    def choose_namespace(self, session: Session, section: str, namespace: str) -> Page:
+        """The answer of a list that needs the right to all namespaces, or to this one."""
+        return self.page(
+            session, "choose_namespace.html", 403, section=section, namespace=namespace
+        )
+
 
 class LoginRequiredError(Exception):
     """The request has no session."""
@@ -70,6 +76,11 @@ def redirect(path: str, **query: str) -> Page:
 def query_of(request: Web) -> dict[str, str]:
     """The query of the URL; of a name that occurs repeatedly, the last value."""
     return {name: values[-1] for name, values in request.query_params.dict().items()}
+
+
+def scoped_query_of(request: Web, session: Session) -> dict[str, str]:
+    """The query of the URL, with the session's namespace if it names none."""
+    return {"namespace": session.namespace, **query_of(request)}
 
 
 async def form_of(request: Web) -> dict[str, str]:

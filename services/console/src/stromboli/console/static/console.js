@@ -213,7 +213,7 @@ function switchTheme() {
 
 // --- keyboard ---------------------------------------------------------------------------------------
 
-const GOALS = { o: "/", j: "/jobs", q: "/queues", n: "/nodes" };
+const GOALS = { o: "/", j: "/jobs", q: "/queues", n: "/nodes", h: "/history", u: "/usage" };
 let goTimer = 0;
 let isGoing = false;
 
