@@ -83,8 +83,8 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
     return [
         PastAttemptRow(
             attempt=it,
-            waited=output.duration(it.submitted_at, it.allocated_at or it.ended_at or now),
-            ran=output.duration(it.started_at, it.ended_at or now),
+            waited=_length(it.submitted_at, it.allocated_at or it.ended_at or now),
+            ran=_length(it.started_at, it.ended_at or now),
             cpu_hours=hours(it.cpu_seconds),
             gpu_hours=hours(it.gpu_seconds),
             devices=device_annotations.format_assignments(it.devices),
@@ -96,3 +96,7 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
 def hours(seconds: float) -> str:
     """Seconds as hours, empty for none."""
     return f"{seconds / HOUR_S:.2f}" if seconds else ""
+
+
+def _length(began: datetime | None, ended: datetime) -> str:
+    return "" if began is None else output.duration(began, ended)
