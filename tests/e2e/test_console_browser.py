@@ -40,7 +40,7 @@ PAGES = {
     "yaml": f"{RUNNING}/yaml",
     "logs": f"{RUNNING}/logs",
 }
-TEXT_OF_MAIN = "document.querySelector('main').innerText"
+TEXT_OF_MAIN = "(document.querySelector('main')?.innerText ?? '')"
 HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 
