@@ -21,7 +21,7 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.
 # files each of them compiles its imports.
 export PYTHONDONTWRITEBYTECODE =
 
-SERVICES := admission controller history monitor scheduler
+SERVICES := admission console controller history monitor scheduler
 NODES ?= 100
 KUBELETS ?= 0
 REPEAT ?= 1
@@ -107,7 +107,7 @@ docs: setup ## the documentation site in .site, every warning an error (`make ch
 	-d .site/doctrees docs .site/html
 	@echo "open .site/html/index.html"
 
-sbom: setup ## bills of materials of the five images in .sbom, from their locks (CycloneDX)
+sbom: setup ## bills of materials of the six images in .sbom, from their locks (CycloneDX)
 	@$(BIN)/python -m tools.sbom .sbom
 
 dist: setup ## a release in dist/: wheels, charts, images, bills of materials, checksums; runs the demo from it
@@ -126,7 +126,8 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) | tr -d '"') \
 	--output-file requirements.txt >/dev/null
 	@for service in $(SERVICES); do $(COMPILE) services/$$service/pyproject.toml \
-	--no-emit-package stromboli-shared --constraints requirements.txt \
+	--no-emit-package stromboli-shared --no-emit-package stromboli-client \
+	--no-emit-package stromboli-cli --constraints requirements.txt \
 	--output-file services/$$service/requirements.txt >/dev/null || exit 1; done
 	$(COMPILE) $(INTEGRATIONS) --all-extras --constraints requirements.txt \
 	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) $(INTEGRATIONS) | tr -d '"') \

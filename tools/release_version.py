@@ -21,7 +21,7 @@ _PROJECT = re.compile(rf'^(version = "){RELEASE}(")$', re.MULTILINE)
 _CHART = re.compile(rf"^( *version: ){RELEASE}()$", re.MULTILINE)
 _APPLICATION = re.compile(rf"^(appVersion: ){RELEASE}()$", re.MULTILINE)
 _FILE = re.compile(rf"(stromboli-(?:[a-z$]+[-:])?){RELEASE}(\.tgz)?\b")
-PAGES = ("docs/install.md", "docs/history.md")
+PAGES = ("docs/install.md", "docs/history.md", "docs/console.md")
 
 
 def current(root: Path = ROOT) -> str:

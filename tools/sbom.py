@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SERVICES = ("admission", "controller", "history", "monitor", "scheduler")
+SERVICES = ("admission", "console", "controller", "history", "monitor", "scheduler")
 _PACKAGE = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(?P<version>[^\s;\\]+)")
 _DIGEST = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 

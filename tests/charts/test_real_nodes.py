@@ -1,6 +1,6 @@
 """The charts on real kubelets: pods of images built here, Ready by their own probes.
 
-The tests run in their order: install, jobs, upgrade, rollback, history, uninstall.
+The tests run in their order: install, jobs, upgrade, rollback, history, console, uninstall.
 """
 
 import asyncio
@@ -187,6 +187,26 @@ for attempt in $(seq 50); do
   sleep 0.3
 done
 strom history gang
+"""
+
+
+def test_the_console_shows_jobs_with_the_rights_of_its_viewer(cluster: KubeletCluster) -> None:
+    """Installed by the guide's commands, over the REST of the test before, whose certificate and
+    account are still there; reached through a forwarded port."""
+    cluster.sh(install_guide.block("console", "console.md"))
+    cluster.rolled_out()
+    (port,) = ports.free_ports(1)
+    assert "/jobs/default/gang" in cluster.sh(BROWSE, PORT=str(port))
+
+
+BROWSE = """
+service=service/stromboli-console
+kubectl --namespace stromboli port-forward $service $PORT:8487 >console.log 2>&1 &
+trap "kill $!" EXIT
+until grep -q Forwarding console.log; do sleep 0.1; done
+curl --silent --fail --cookie-jar cookies http://127.0.0.1:$PORT/login \
+  --data-urlencode "token=$(kubectl create token trainer --audience stromboli)"
+curl --silent --fail --cookie cookies http://127.0.0.1:$PORT/jobs
 """
 
 

@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from stromboli.console import __main__ as console
+from stromboli.console.settings import Settings as ConsoleSettings
 from stromboli.history.settings import Settings as HistorySettings
 from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.shared.runtime import settings
@@ -22,7 +24,7 @@ def whole(real_tools: tools.Tools) -> list[helm.Object]:
 @pytest.mark.parametrize("chart", helm.CHARTS)
 def test_a_chart_passes_lint(chart: str, real_tools: tools.Tools) -> None:
     options = [] if chart in ("base", "kafka") else [*helm.BROKERS]
-    options += helm.DATABASE if chart == "history" else ()
+    options += {"history": helm.DATABASE, "console": helm.REST}.get(chart, ())
     path = str(helm.CHARTS[chart])
     said = helm.run("lint", "--strict", path, "--kube-version", helm.KUBERNETES, *options)
     assert "WARNING" not in said
@@ -372,3 +374,91 @@ def test_admission_reaches_a_history_that_is_named(real_tools: tools.Tools) -> N
     assert allowed["podSelector"]["matchLabels"].items() <= labels.items()
     with pytest.raises(helm.HelmError, match=r"history\.secret is empty"):
         helm.rendered("admission", *helm.BROKERS, *named[:2])
+
+
+HOSTS = ("--set", "pages.hosts={console.example.com}")
+HTTPS = (("--set", "pages.tlsSecret=pages"), ("--set", "pages.behindHttps=true"))
+
+
+def console_settings(objects: list[helm.Object]) -> ConsoleSettings:
+    """The settings that its process would read, which has to accept them."""
+    own = {
+        name: each["value"]
+        for name, each in environment_of(objects).items()
+        if name.startswith("STROM_CONSOLE_")
+    }
+    found = settings.load(ConsoleSettings, "console", own)
+    console.check(found)
+    return found
+
+
+def test_the_console_knows_neither_the_log_nor_the_api_server(real_tools: tools.Tools) -> None:
+    """Its only rights are the tokens of its users; so it installs without the brokers' values."""
+    objects = helm.rendered("console", *helm.REST)
+    assert not [name for name in environment_of(objects) if "KAFKA" in name or "LEASE" in name]
+    pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    policy = helm.the_only(objects, "NetworkPolicy")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert set(ports) == {53, 8480}
+    assert {"Role", "ClusterRole"}.isdisjoint(each["kind"] for each in objects)
+
+
+def test_the_pages_are_on_loopback_of_the_pod_unless_hosts_are_named(
+    real_tools: tools.Tools,
+) -> None:
+    """A port-forward reaches them there, and nothing else does."""
+    objects = helm.rendered("console", *helm.REST)
+    assert console_settings(objects).host == "127.0.0.1"
+    assert len(helm.the_only(objects, "NetworkPolicy")["spec"]["ingress"]) == 1
+
+
+@pytest.mark.parametrize("https", HTTPS)
+def test_pages_for_others_are_served_with_https(
+    https: tuple[str, ...], real_tools: tools.Tools
+) -> None:
+    objects = helm.rendered("console", *helm.REST, *HOSTS, *https)
+    found = console_settings(objects)
+    assert (found.host, found.hosts) == ("0.0.0.0", ("console.example.com",))
+    assert bool(found.certificate_file) is not found.behind_https
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    web = next(each for each in container["ports"] if each["name"] == "web")
+    assert web["containerPort"] == found.port
+    assert found.port in [
+        port["port"] for port in helm.the_only(objects, "Service")["spec"]["ports"]
+    ]
+    rules = helm.the_only(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert found.port in [port["port"] for rule in rules for port in rule["ports"]]
+
+
+def test_of_the_secret_with_the_authority_the_console_gets_one_key(
+    real_tools: tools.Tools,
+) -> None:
+    """That of cert-manager has admission's private key, too."""
+    options = ("--set", "server.caSecret=stromboli-admission-certificate")
+    objects = helm.rendered("console", *helm.REST, *options)
+    (secret,) = [
+        each["secret"]
+        for each in helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+        if "secret" in each
+    ]
+    assert secret["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    assert console_settings(objects).ca_file == "/etc/stromboli/server/ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "server.url is empty: name REST"),
+        ((*helm.REST, *HOSTS), "so they need https: set pages.tlsSecret, or pages.behindHttps"),
+        ((*helm.REST, *HTTPS[0]), "pages.hosts is empty: name the hosts"),
+        ((*helm.REST, *HOSTS, *HTTPS[0], *HTTPS[1]), "set one of them"),
+        (("--set", "server.url=http://stromboli-admission:8480"), "/server/url"),
+    ],
+)
+def test_a_console_that_would_not_start_is_refused_with_the_next_step(
+    options: tuple[str, ...], said: str, real_tools: tools.Tools
+) -> None:
+    with pytest.raises(helm.HelmError) as refused:
+        helm.rendered("console", *options)
+    assert said in str(refused.value)

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,16 +12,29 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+from litestar import Litestar, Response, get
+from litestar.params import FromPath
 
 from stromboli.client import calls, errors
 from stromboli.client.responses import Explanation
+from stromboli.console.sessions import MOST_OF_USER
 from stromboli.console.settings import ConsoleSettings
+from stromboli.shared.runtime import http
 from tests.e2e.support import console_system
 from tests.e2e.support.console_system import ConsoleSystem, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-PAGES = ("/", "/jobs", "/queues", "/nodes", "/jobs/default/kept", "/jobs/default/kept/yaml")
+PAGES = (
+    "/",
+    "/jobs",
+    "/queues",
+    "/nodes",
+    "/history",
+    "/usage",
+    "/jobs/default/kept",
+    "/jobs/default/kept/yaml",
+)
 LARGEST_FIRST_PAGE = 300_000
 WITHIN_S = 30.0
 
@@ -250,6 +264,60 @@ async def test_a_node_shows_who_holds_its_gpus(made: ConsoleSystem) -> None:
         assert "No node matches" in (await browser.get("/nodes?q=none")).text
 
 
+async def test_the_history_has_deleted_jobs_page_by_page(made: ConsoleSystem) -> None:
+    """Each page leads to the next by the token of REST."""
+    await made.client.submit(job("swept", 130, cpu="10m", minimum=1, run_s=0.1))
+    await made.client.wait("swept", timeout_s=60)
+    uid = (await made.client.job("swept")).metadata.uid
+    await made.client.delete("swept")
+    async with made.login() as browser:
+        await shows(browser, "/history?job=swept", "Older")
+        first = (await browser.get("/history?job=swept&state=Succeeded")).text
+        older = re.search(r'rel="next" href="([^"]+)"', first)
+        assert older is not None
+        second = (await browser.get(html.unescape(older[1]))).text
+        rows = [len(re.findall(r"<tr data-row", page)) for page in (first, second)]
+        assert rows == [100, 30]
+        assert "Newest" in second
+        assert "swept" in (await browser.get(f"/history?uid={uid}")).text
+        assert "No attempt matches" in (await browser.get("/history?job=swept&user=other")).text
+
+
+async def test_usage_is_shown_by_group_and_leads_to_its_attempts(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        await shows(browser, "/usage?by=job", "kept")
+        text = (await browser.get("/usage?by=job&then=queue")).text
+        assert re.search(r'href="/history\?[^"]*job=kept[^"]*">1</a>', text), text
+        assert "Total" in text
+
+
+async def test_a_server_without_a_history_is_a_notice_beside_the_filters() -> None:
+    """All other pages work without it."""
+
+    @get("/v1/me")
+    async def me() -> dict[str, str]:
+        return {"name": "vera"}
+
+    @get("/v1/history/{what:str}")
+    async def past(what: FromPath[str]) -> Response[bytes]:
+        detail = b'{"status": 503, "detail": "this server runs without a history service"}'
+        return Response(detail, status_code=503, media_type="application/problem+json")
+
+    bound = http.listen("127.0.0.1", 0)
+    async with http.serving(Litestar([me, past], openapi_config=None), bound) as port:
+        settings = ConsoleSettings(server=f"http://127.0.0.1:{port}")
+        async with (
+            console_system.serving(settings) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+        ):
+            await browser.post("/login", data={"token": "t"})
+            for path in ("/history?job=train", "/usage?by=user"):
+                answer = await browser.get(path)
+                assert answer.status_code == 200
+                assert "this server runs without a history service" in answer.text
+                assert 'role="search"' in answer.text
+
+
 async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
     async with made.login() as browser, browser.stream("GET", "/live/jobs") as stream:
         lines = stream.aiter_lines()
@@ -289,6 +357,32 @@ async def test_after_the_log_out_the_cookie_opens_nothing(made: ConsoleSystem) -
             assert (await again.get("/jobs")).status_code == 303
 
 
+async def test_a_new_log_in_ends_the_session_of_this_browser(made: ConsoleSystem) -> None:
+    """Nobody could end it any more: its cookie is replaced."""
+    async with made.login() as browser, made.browser() as earlier:
+        earlier.cookies.update(dict(browser.cookies))
+        assert (await earlier.get("/jobs")).status_code == 200
+        await browser.post("/login", data={"token": made.token})
+        assert (await earlier.get("/jobs")).status_code == 303
+
+
+async def test_one_user_logs_no_other_one_out(tenants: ConsoleSystem) -> None:
+    """Sessions are bounded: a new one may close the one unused for longest, but of its user."""
+    async with tenants.login("otto-token", "robots") as otto, tenants.login("vera-token") as first:
+        for _ in range(MOST_OF_USER):
+            async with tenants.login("vera-token"):
+                pass
+        assert (await otto.get("/")).status_code == 200
+        assert (await first.get("/")).status_code == 303
+
+
+async def test_a_page_repeats_only_actions_that_exist(made: ConsoleSystem) -> None:
+    """A link could make the page say anything."""
+    async with made.login() as browser:
+        assert "Requested: restart" in (await browser.get("/jobs/default/kept?done=restart")).text
+        assert "Requested" not in (await browser.get("/jobs/default/kept?done=call+me")).text
+
+
 async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleSystem) -> None:
     async with tenants.login("vera-token") as vera:
         answer = await vera.get("/jobs")
@@ -296,6 +390,8 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
         assert "Choose one" in answer.text
         assert "secret-of" not in answer.text
         assert "secret-of-vision" in (await vera.get("/jobs?namespace=vision")).text
+        await shows(vera, "/history?namespace=vision", "secret-of-vision")
+        await shows(vera, "/usage?namespace=vision&by=job", "secret-of-vision")
         for path in (
             "/jobs?namespace=robots",
             "/jobs/robots/secret-of-robots",
@@ -304,6 +400,10 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/jobs/robots/secret-of-robots/confirm/delete",
             "/nodes",
             "/queues",
+            "/history",
+            "/usage",
+            "/history?namespace=robots",
+            "/usage?namespace=robots",
         ):
             answer = await vera.get(path)
             assert answer.status_code == 403, path
@@ -328,6 +428,21 @@ async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: Consol
         answer = await vera.post("/jobs/robots/secret-of-robots/delete", data=form)
         assert answer.status_code == 403
     assert (await tenants.client.job("secret-of-robots", "robots")).metadata.name
+
+
+async def test_an_open_console_opens_nothing_of_a_server_with_accounts(
+    tenants: ConsoleSystem,
+) -> None:
+    """It sends no token then, so REST knows nobody."""
+    settings = ConsoleSettings(server=tenants.server, open_to_all=True)
+    async with (
+        console_system.serving(settings) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+    ):
+        assert 'name="token"' not in (await browser.get("/login")).text
+        answer = await browser.post("/login", data={"token": "root-token"})
+        assert answer.status_code == 403
+        assert not browser.cookies
 
 
 async def test_the_overview_of_a_tenant_shows_what_they_may_read(tenants: ConsoleSystem) -> None:

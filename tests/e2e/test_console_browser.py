@@ -34,11 +34,13 @@ PAGES = {
     "job": RUNNING,
     "queues": "/queues",
     "nodes": "/nodes",
+    "history": "/history",
+    "usage": "/usage?by=user",
     "confirm": f"{RUNNING}/confirm/delete",
     "yaml": f"{RUNNING}/yaml",
     "logs": f"{RUNNING}/logs",
 }
-TEXT_OF_MAIN = "document.querySelector('main').innerText"
+TEXT_OF_MAIN = "(document.querySelector('main')?.innerText ?? '')"
 HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import promql_parser
@@ -98,6 +99,15 @@ def test_rest_without_accounts_is_documented_at_its_published_port() -> None:
     assert admission["environment"]["STROM_ADMISSION_REST_OPEN_TO_ALL"] == "true"
     assert admission["ports"] == ["127.0.0.1:8480:8480"]
     assert AdmissionSettings(kafka=KafkaSettings()).rest_open_to_all is False
+
+
+def test_the_console_without_accounts_is_at_a_port_of_loopback_alone() -> None:
+    """As REST, which it calls by a name that REST accepts."""
+    console, admission = SERVICES["console"], SERVICES["admission"]["environment"]
+    assert console["environment"]["STROM_CONSOLE_OPEN_TO_ALL"] == "true"
+    assert console["ports"] == ["127.0.0.1:8487:8487"]
+    name = urlsplit(console["environment"]["STROM_CONSOLE_SERVER"]).hostname
+    assert name == admission["STROM_ADMISSION_REST_HOSTS"]
 
 
 def test_every_image_can_be_given_by_digest() -> None:

@@ -16,7 +16,7 @@ import trustme
 from stromboli.shared import loopback_token
 from tests.images.support import image_build
 
-SERVICES = ("admission", "controller", "history", "monitor", "scheduler")
+SERVICES = ("admission", "console", "controller", "history", "monitor", "scheduler")
 
 
 @pytest.mark.parametrize("service", SERVICES)

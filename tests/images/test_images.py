@@ -115,6 +115,16 @@ async def test_the_history_of_a_job_is_found(system: compose_services.ComposeSer
 
 
 @in_one_loop
+async def test_the_console_shows_a_job(system: compose_services.ComposeServices) -> None:
+    """Without a token, as REST of this system; its lists follow admission."""
+    async with httpx.AsyncClient(base_url=system.url("console", 8487)) as browser:
+        answer = await browser.post("/login", data={"namespace": ""})
+        assert answer.status_code == 303, answer.text
+        assert "gang" in (await browser.get("/jobs")).raise_for_status().text
+        assert "Completed" in (await browser.get("/jobs/default/gang")).raise_for_status().text
+
+
+@in_one_loop
 async def test_events_can_be_read_from_this_machine(
     system: compose_services.ComposeServices,
 ) -> None:

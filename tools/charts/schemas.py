@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stromboli.admission.settings import Settings as AdmissionSettings
+from stromboli.console.settings import Settings as ConsoleSettings
 from stromboli.controller.settings import Settings as ControllerSettings
 from stromboli.history.settings import Settings as HistorySettings
 from stromboli.monitor.agent.settings import AgentSettings
@@ -23,6 +24,7 @@ Schema = dict[str, Any]
 SETTINGS: Mapping[str, type[msgspec.Struct]] = types.MappingProxyType(
     {
         "admission": AdmissionSettings,
+        "console": ConsoleSettings,
         "controller": ControllerSettings,
         "history": HistorySettings,
         "monitor": MonitorSettings,
@@ -41,12 +43,13 @@ OWN = frozenset(
         "sysfs", "kubelet",
         "database", "database_password", "queries_host", "queries_port", "queries_token_file",
         "history_url", "history_token_file",
+        "server", "host", "port", "hosts", "behind_https", "open_to_all",
     }
 )  # fmt: skip
 """Settings that the chart derives from other values or from the pod."""
-SEPARATE = frozenset({"history"})
+SEPARATE = frozenset({"console", "history"})
 """Services that the umbrella chart leaves out, since they need components that it does not
-contain."""
+contain, or REST, which is off by default."""
 _SIMPLE: Mapping[Any, Schema] = types.MappingProxyType(
     {
         str: {"type": "string"},
@@ -204,6 +207,23 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
             "judgedBy": {"enum": ["webhooks", "policies"]},
             "rest": _object({"enabled": _FLAG, "impersonate": _FLAG, "from": _list(_ANY)}),
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
+        },
+        "console": {
+            "server": _object(
+                {
+                    "url": {"type": "string", "pattern": "^(https://[^/:]+:[0-9]+)?$"},
+                    "caSecret": _NAME,
+                    "caKey": _TEXT,
+                }
+            ),
+            "pages": _object(
+                {
+                    "hosts": _list({**_NAME, "minLength": 1}),
+                    "tlsSecret": _NAME,
+                    "behindHttps": _FLAG,
+                    "from": _list(_ANY),
+                }
+            ),
         },
         "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
         "history": {

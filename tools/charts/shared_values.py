@@ -6,6 +6,7 @@ SOURCE = "charts/common/global.yaml"
 CHARTS = (
     "charts/stromboli",
     "services/admission/chart",
+    "services/console/chart",
     "services/controller/chart",
     "services/history/chart",
     "services/monitor/chart",

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "../cli/README.md": "strom.md",
     **{
         f"../services/{name}/README.md": f"services/{name}.md"
-        for name in ("admission", "controller", "history", "monitor", "scheduler")
+        for name in ("admission", "console", "controller", "history", "monitor", "scheduler")
     },
 }
 """Files outside docs/ that have a page on the site."""

@@ -148,5 +148,6 @@ def test_a_new_version_is_written_to_packages_charts_and_image_tags(tmp_path: Pa
     assert kafka["version"] == "7.8.9"
     assert kafka["appVersion"] != "7.8.9"
     assert "stromboli-history:7.8.9" in written["docs/history.md"]
+    assert "stromboli-console:7.8.9" in written["docs/console.md"]
     assert "stromboli-monitor-7.8.9.tgz" in written["docs/install.md"]
     assert not any(f"stromboli-history:{old}" in text for text in written.values())

@@ -68,8 +68,8 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* In: health and metrics from inside the cluster, and what `ingress` names. Out: names, the log,
-     the API server where it talks to one, traces, and what `egress` of the values adds. */}}
+{{/* In: health and metrics from inside the cluster, and what `ingress` names. Out: names, the log
+     unless withoutLog, the API server where it talks to one, traces, and what `egress` of the values adds. */}}
 {{- define "common.networkPolicy" -}}
 {{- $network := .root.Values.networkPolicy -}}
 {{- if $network.enabled }}
@@ -91,6 +91,7 @@ spec:
     {{- end }}
   egress:
     - ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
+    {{- if not .withoutLog }}
     - ports:
         {{- range splitList "," (include "common.kafka.bootstrap" .) | uniq }}
         - {protocol: TCP, port: {{ splitList ":" . | last }}}
@@ -98,6 +99,7 @@ spec:
         {{- range .root.Values.global.kafka.brokerPorts }}
         - {protocol: TCP, port: {{ . }}}
         {{- end }}
+    {{- end }}
     {{- if .kubernetes }}
     # The API server is no pod, so only its ports can be said: that of the service and its own.
     - ports:

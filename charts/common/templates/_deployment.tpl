@@ -1,7 +1,7 @@
 {{/* A service's Deployment. Takes root, service, kubernetes (whether it talks to the API server),
      ports (name -> number, with health), and where it has more: environment, volumes, mounts and
-     annotations, each as text; and readyPath, if a pod serves although the whole service is not
-     ready. */}}
+     annotations, each as text; readyPath, if a pod serves although the whole service is not ready;
+     and withoutLog for a service that knows neither the log nor leases. */}}
 {{- define "common.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $prefix := printf "STROM_%s" (upper .service) -}}
@@ -58,6 +58,7 @@ spec:
           image: {{ include "common.image" . | quote }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
           env:
+            {{- if not .withoutLog }}
             - name: {{ $prefix }}_INSTANCE
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
             - name: STROM_LEASE_IDENTITY
@@ -65,6 +66,7 @@ spec:
             - name: STROM_LEASE_NAMESPACE
               value: {{ .root.Release.Namespace | quote }}
             {{- include "common.kafka.environment" . | nindent 12 }}
+            {{- end }}
             {{- with .environment }}
             {{- . | nindent 12 }}
             {{- end }}
@@ -106,8 +108,10 @@ spec:
             capabilities: {drop: [ALL]}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- if not .withoutLog }}
             {{- with include "common.kafka.mounts" . }}
             {{- . | nindent 12 }}
+            {{- end }}
             {{- end }}
             {{- with .mounts }}
             {{- . | nindent 12 }}
@@ -115,8 +119,10 @@ spec:
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 256Mi}
+        {{- if not .withoutLog }}
         {{- with include "common.kafka.volumes" . }}
         {{- . | nindent 8 }}
+        {{- end }}
         {{- end }}
         {{- with .volumes }}
         {{- . | nindent 8 }}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stromboli.console.core import amounts, cluster_rows
 from stromboli.console.core.cluster_rows import PodRow
 from stromboli.console.core.job_rows import GroupRow
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import kinds, scheduling
 
 GPU = "nvidia.com/gpu"
 
@@ -19,12 +19,12 @@ def queue(name: str, parent: str = "", **spec: Any) -> scheduling.Queue:
     return kinds.QUEUES.decode(msgspec.json.encode(document))
 
 
-def node(name: str, *, gpus: int = 4, is_ready: bool = True, **spec: Any) -> core.Node:
+def node(name: str, *, gpus: int = 4, is_ready: bool = True, **spec: Any) -> cluster_rows.NodeFacts:
     amounts_of_node = {"cpu": "16", "memory": "64Gi"} | ({GPU: str(gpus)} if gpus else {})
     condition = {"type": "Ready", "status": "True" if is_ready else "False"}
     status = {"allocatable": amounts_of_node, "conditions": [condition]}
     document = {"metadata": {"name": name}, "spec": spec, "status": status}
-    return kinds.NODES.decode(msgspec.json.encode(document))
+    return cluster_rows.node_facts(kinds.NODES.decode(msgspec.json.encode(document)))
 
 
 def pod(name: str, job: str = "", on: str = "", gpus: int = 0) -> PodRow:

@@ -66,6 +66,14 @@ def test_a_row_sums_the_requests_of_all_replicas() -> None:
     assert "team=vision" in made.search
 
 
+def test_a_limit_without_a_request_is_the_request() -> None:
+    """As for the API server: GPUs are mostly written as limits alone."""
+    containers = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    template = {"spec": {"containers": containers}}
+    made = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
+    assert made.gpus == 8000
+
+
 def test_a_template_that_cannot_be_read_requests_nothing() -> None:
     """A job may be stored without admission; the list shows it all the same."""
     template = {"spec": {"containers": "none"}}

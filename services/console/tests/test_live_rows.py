@@ -1,15 +1,18 @@
 """Lists that watches keep up to date: complete before they are shown, bounded, of one session."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 
 import httpx
+import msgspec
 import pytest
 
 from stromboli.client import AsyncClient, errors
-from stromboli.console.live_rows import LiveLists, LiveRows, ticks
+from stromboli.console.live_rows import MOST_OF_SESSION, LiveLists, LiveRows, ticks
 from stromboli.console.pages import watches
 from stromboli.console.pages.watches import QueueEntry
+from stromboli.shared.api import scheduling
 
 GOLD = b'event: added\ndata: {"metadata": {"name": "gold"}}\n\n'
 SILVER = b'event: added\ndata: {"metadata": {"name": "silver"}}\n\n'
@@ -149,4 +152,69 @@ async def test_changes_at_the_same_time_are_one_tick() -> None:
         stream.later.put_nowait(chunk)
     assert await waiting is True
     assert sorted(rows.rows) == ["gold", "silver"]
+    await lists.close_all()
+
+
+async def test_a_list_that_a_page_follows_is_not_the_one_unused_for_longest() -> None:
+    """A page that stays open reads its list once, and follows it for hours."""
+    server = Server(*(Stream([SYNCED]) for _ in range(3)))
+    lists, client = LiveLists(2), client_of(server)
+    followed = await lists.open("s", client, watches.jobs("followed"))
+    await lists.open("s", client, watches.jobs("left"))
+    waiting = asyncio.ensure_future(anext(ticks([followed])))
+    await asyncio.sleep(0)  # the follower has begun to wait
+    await lists.open("s", client, watches.jobs("new"))
+    assert await lists.open("s", client, watches.jobs("followed")) is followed
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await lists.close_all()
+
+
+async def test_a_closed_list_ends_the_streams_of_its_followers() -> None:
+    """Otherwise its page would be shown as live, and never change."""
+    lists = LiveLists(1)
+    client = client_of(Server(*(Stream([SYNCED]) for _ in range(2))))
+    followed = ticks([await lists.open("s", client, watches.jobs("first"))])
+    waiting = asyncio.ensure_future(anext(followed))
+    await asyncio.sleep(0)
+    await lists.open("s", client, watches.jobs("second"))
+    async with asyncio.timeout(5):
+        await waiting
+        assert [tick async for tick in followed] == []
+    await lists.close_all()
+
+
+async def test_a_list_may_be_closed_by_two_at_a_time() -> None:
+    """A session ends while its unused lists are closed: neither may fail."""
+    server = Server(*(Stream([SYNCED]) for _ in range(2)))
+    lists, client = LiveLists(5), client_of(server)
+    for name in ("one", "two"):
+        (await lists.open("s", client, watches.jobs(name))).used_at = -math.inf
+    await asyncio.gather(lists.close_unused(), lists.close("s"))
+    assert len(lists) == 0
+
+
+async def test_a_session_has_a_bounded_number_of_lists() -> None:
+    """One viewer closes the lists of no other one, and keeps connections for requests."""
+    count = MOST_OF_SESSION + 1
+    server = Server(*(Stream([SYNCED]) for _ in range(count + 1)))
+    lists, client = LiveLists(1000), client_of(server)
+    other = await lists.open("other", client, watches.queues())
+    for number in range(count):
+        await lists.open("s", client, watches.jobs(f"space-{number}"))
+    assert len(lists) == MOST_OF_SESSION + 1
+    assert await lists.open("other", client, watches.queues()) is other
+    await lists.close_all()
+
+
+async def test_an_object_without_a_row_by_a_defect_hides_no_other_one() -> None:
+    def row(queue: scheduling.Queue) -> QueueEntry:
+        if queue.metadata.name == "silver":
+            raise AssertionError("defect")
+        return QueueEntry(queue)
+
+    lists = LiveLists(5)
+    watched = msgspec.structs.replace(watches.queues(), row=row)
+    client = client_of(Server(Stream([GOLD, SILVER, SYNCED])))
+    assert list((await lists.open("s", client, watched)).rows) == ["gold"]
     await lists.close_all()

@@ -1,11 +1,19 @@
 """Requests of other sites and to other names are refused; settings beyond loopback are complete."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+import trustme
+
+from stromboli.client import errors
 from stromboli.console import __main__ as process
 from stromboli.console import security
+from stromboli.console.live_rows import LiveLists
 from stromboli.console.pages import login
-from stromboli.console.settings import Settings
+from stromboli.console.pages.requests import Console
+from stromboli.console.sessions import Sessions
+from stromboli.console.settings import ConsoleSettings, Settings
+from stromboli.shared.runtime import runtime
 
 OWN = {"host": "127.0.0.1:8487"}
 
@@ -63,6 +71,27 @@ def test_a_login_leads_back_to_the_page() -> None:
     assert login.own_path("/jobs?q=train&page=2") == "/jobs?q=train&page=2"
 
 
+@pytest.mark.parametrize("token", ["", "a b", "a\nb", "\u00e4", "x" * 20_000])
+def test_a_token_that_no_header_can_carry_is_refused(token: str) -> None:
+    with pytest.raises(errors.ClientError, match="token: it"):
+        login.check_token(token)
+
+
+@pytest.mark.parametrize("max_age_s", [3600, 0])
+def test_a_cookie_over_https_is_set_and_deleted_for_https_alone(max_age_s: int) -> None:
+    """Browsers ignore the deletion of a ``__Host-`` cookie without these attributes."""
+    settings = ConsoleSettings()
+    lists = LiveLists(1)
+    console = Console(
+        settings, Sessions(settings, lists), lists, runtime.utc_now, "__Host-it", is_secure=True
+    )
+    cookie = login.session_cookie(console, "", max_age_s).to_header().lower()
+    assert f"max-age={max_age_s}" in cookie
+    assert "secure" in cookie
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
 @pytest.mark.parametrize(
     ("settings", "missing"),
     [
@@ -78,3 +107,31 @@ def test_beyond_loopback_https_and_a_name_are_required(settings: Settings, missi
 def test_on_loopback_and_behind_https_the_settings_suffice() -> None:
     process.check(Settings())
     process.check(Settings(host="0.0.0.0", behind_https=True, hosts=("console.example",)))
+
+
+def test_a_console_that_is_open_to_all_is_so_by_a_setting_alone() -> None:
+    """As REST: a container's port is published on loopback by who starts it."""
+    assert Settings().open_to_all is False
+    process.check(Settings(host="0.0.0.0", open_to_all=True, server="http://admission:8480"))
+
+
+def test_the_token_of_a_local_server_is_not_open_to_the_network() -> None:
+    """The client finds that token in a file of its user."""
+    with pytest.raises(SystemExit, match="token of the user who runs"):
+        process.check(Settings(host="0.0.0.0", open_to_all=True))
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
+    """And the earlier one while the file is not complete."""
+    file = tmp_path / "tls.pem"
+    settings = Settings(certificate_file=str(file))
+    with pytest.raises(SystemExit, match="STROM_CONSOLE_CERTIFICATE_FILE"):
+        process.certificate(settings)
+    authority = trustme.CA()
+    authority.issue_cert("console.example").private_key_and_cert_chain_pem.write_to_path(str(file))
+    tls = process.certificate(settings)
+    assert tls is not None
+    file.write_text("half of it")
+    assert "tls.pem" in (process.load_certificate(tls, settings) or "")
+    authority.issue_cert("console.example").private_key_and_cert_chain_pem.write_to_path(str(file))
+    assert process.load_certificate(tls, settings) is None

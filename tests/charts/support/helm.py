@@ -13,7 +13,7 @@ from stromboli.testkit.parts import tools
 ROOT = Path(__file__).parents[3]
 SERVICES = ("admission", "controller", "monitor", "scheduler")
 """Those of the chart of everything."""
-SEPARATE = ("history",)
+SEPARATE = ("console", "history")
 CHARTS = {
     "base": ROOT / "charts/base",
     "kafka": ROOT / "charts/kafka",
@@ -27,6 +27,8 @@ DATABASE = (
     *("--set", "database.secret=db", "--set", "queries.secret=shared"),
 )
 """What the chart of the history needs."""
+REST = ("--set", "server.url=https://stromboli-admission.batch:8480")
+"""What the chart of the console needs."""
 Object = dict[str, Any]
 
 

@@ -25,6 +25,14 @@ PORT_FILE = "DevToolsActivePort"
 LOOK_EVERY_S = 0.1
 
 
+NAVIGATED = "Inspected target navigated or closed"
+"""Chromium's error for an expression whose page was left."""
+
+
+class NavigatedError(Exception):
+    """The page was left while an expression was evaluated."""
+
+
 class Page:
     """An open page."""
 
@@ -40,12 +48,15 @@ class Page:
         return result["result"].get("value")
 
     async def call(self, method: str, **parameters: Any) -> Any:
-        """The result of a command of the debugging protocol. Raises AssertionError."""
+        """The result of a command of the debugging protocol. Raises AssertionError, and
+        NavigatedError if the page was left meanwhile."""
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
             answer = await self._socket.receive_json()
             if answer.get("id") == number:
+                if answer.get("error", {}).get("message") == NAVIGATED:
+                    raise NavigatedError
                 assert "error" not in answer, answer
                 return answer.get("result", {})
 
@@ -97,12 +108,14 @@ class Page:
     async def until(self, script: str, within_s: float) -> Any:
         """The first true value of an expression; fails with the text of the page."""
         deadline = asyncio.get_running_loop().time() + within_s
-        while not (value := await self.run(script)):
+        while True:
+            with contextlib.suppress(NavigatedError):  # the next page is asked again
+                if value := await self.run(script):
+                    return value
             if asyncio.get_running_loop().time() > deadline:
                 text = await self.run("document.body.innerText")
                 raise AssertionError(f"not true after {within_s:.0f} s: {script}; page: {text}")
             await asyncio.sleep(LOOK_EVERY_S)
-        return value
 
 
 @contextlib.asynccontextmanager

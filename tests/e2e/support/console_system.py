@@ -72,9 +72,10 @@ TENANTS = {"vera": "vision", "otto": "robots"}
 
 
 class ConsoleSystem(msgspec.Struct, frozen=True):
-    """A console over a system. ``token`` has all rights."""
+    """A console at ``url`` over a system at ``server``. ``token`` has all rights."""
 
     url: str
+    server: str
     token: str
     client: AsyncClient
 
@@ -111,13 +112,20 @@ async def running(
         await made.ready()
         token = made.token or "root-token"
         client = await stack.enter_async_context(AsyncClient(made.url, token=token))
-        bound = http.listen("127.0.0.1", 0)
         chosen = msgspec.structs.replace(settings or ConsoleSettings(), server=made.url)
-        app = await stack.enter_async_context(
-            service.running(chosen, runtime.utc_now, bound.getsockname()[1])
-        )
-        port = await stack.enter_async_context(http.serving(app, bound))
-        yield ConsoleSystem(f"http://127.0.0.1:{port}", token, client)
+        url = await stack.enter_async_context(serving(chosen))
+        yield ConsoleSystem(url, made.url, token, client)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: ConsoleSettings) -> AsyncIterator[str]:
+    """A console while inside; yields its address."""
+    bound = http.listen("127.0.0.1", 0)
+    async with (
+        service.running(settings, runtime.utc_now, bound.getsockname()[1]) as app,
+        http.serving(app, bound) as port,
+    ):
+        yield f"http://127.0.0.1:{port}"
 
 
 def accounts(folder: Path) -> Accounts:

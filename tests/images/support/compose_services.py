@@ -31,6 +31,7 @@ import msgspec
 import yaml
 
 from stromboli.admission.settings import Settings as AdmissionSettings
+from stromboli.console.settings import Settings as ConsoleSettings
 from stromboli.controller.settings import Settings as ControllerSettings
 from stromboli.history.settings import Settings as HistorySettings
 from stromboli.monitor.settings import Settings as MonitorSettings
@@ -43,6 +44,7 @@ FOLDER = image_build.ROOT / "compose"
 FILE = FOLDER / "compose.yaml"
 SETTINGS: Mapping[str, type[msgspec.Struct]] = {
     "admission": AdmissionSettings,
+    "console": ConsoleSettings,
     "controller": ControllerSettings,
     "history": HistorySettings,
     "monitor": MonitorSettings,

@@ -30,16 +30,6 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-STATES = (
-    "Pending",
-    "Bound",
-    "Running",
-    "Unknown",
-    "Terminating",
-    "Succeeded",
-    "Failed",
-    "Gone",
-)
 DEFAULT = (
     "job",
     "user",
@@ -262,11 +252,12 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def _states(text: str) -> tuple[str, ...]:
-    known = {state.lower(): state for state in STATES}
+    known = {state.lower(): state for state in accounting.STATES}
     wanted = [word.strip() for word in text.split(",") if word.strip()]
     unknown = next((word for word in wanted if word.lower() not in known), None)
     if unknown is not None:
         raise typer.BadParameter(
-            f"{unknown!r} is not a state; use one of {', '.join(STATES)}", param_hint="--state"
+            f"{unknown!r} is not a state; use one of {', '.join(accounting.STATES)}",
+            param_hint="--state",
         )
     return tuple(known[word.lower()] for word in wanted)

@@ -14,6 +14,7 @@ from stromboli.cli.render import explanation_view, output, usage
 from stromboli.shared import network_topology
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
+from stromboli.shared.jobspec import quota
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -127,7 +128,7 @@ def _allocated(seen: usage.ClusterObjects) -> dict[str, Amounts]:
     for pod in usage.active_pods(seen):
         node = pod.spec.node_name
         if node:
-            held[node] = units.add(held.get(node, {}), usage.request(pod))
+            held[node] = units.add(held.get(node, {}), quota.requests(pod.spec))
     return held
 
 

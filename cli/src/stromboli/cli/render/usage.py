@@ -10,6 +10,7 @@ from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds, scheduling, topology
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
+from stromboli.shared.jobspec import quota
 
 GPU = "nvidia.com/gpu"
 RESOURCES = ("cpu", "memory", GPU)
@@ -43,7 +44,7 @@ class PodUsage(msgspec.Struct):
             self.waiting += 1
             return
         self.running += 1
-        self.held = units.add(self.held, request(pod))
+        self.held = units.add(self.held, quota.requests(pod.spec))
 
 
 class _Named(msgspec.Struct, rename="camel"):
@@ -62,20 +63,6 @@ def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
         pods=tuple(map(kinds.PODS.decode, found.get("Pod", ()))),
         hyper_nodes=tuple(map(kinds.HYPER_NODES.decode, found.get("HyperNode", ()))),
     )
-
-
-def request(pod: core.Pod) -> Amounts:
-    """The effective request of a pod: the larger of its containers' sum and its init phase."""
-    together: Amounts = {}
-    for container in pod.spec.containers:
-        together = units.add(together, units.amounts(container.resources.requests or {}))
-    for container in pod.spec.init_containers:
-        own = units.amounts(container.resources.requests or {})
-        if container.restart_policy == "Always":
-            together = units.add(together, own)
-        else:
-            together = units.highest(together, own)
-    return units.add(together, units.amounts(pod.spec.overhead or {}))
 
 
 def headline(seen: ClusterObjects) -> list[str]:

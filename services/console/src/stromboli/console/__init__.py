@@ -1,4 +1,4 @@
-"""The web console: pages of jobs, queues and nodes for people, over REST with their own rights.
+"""The web console: pages of jobs, queues, nodes and history, over REST with the rights of viewers.
 
 It reads nothing but REST: with the viewer's token, so that the rules for tenants are those of
 admission. It owns the sessions of browsers, and per session a live cache of the rows that its pages

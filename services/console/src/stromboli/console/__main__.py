@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+import ssl
 import sys
+from urllib.parse import urlsplit
 
-from stromboli.client import AsyncClient
 from stromboli.client.errors import ClientError
-from stromboli.console import service
+from stromboli.console import service, sessions
 from stromboli.console.settings import Settings
 from stromboli.shared import loopback_token, process
 from stromboli.shared.runtime import http, runtime, telemetry
 
 PROBE_EVERY_S = 10.0
+RENEW_EVERY_S = 60.0
+"""A certificate is renewed days before its end."""
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
@@ -24,20 +27,27 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
         running = service.running(settings, runtime.utc_now, settings.port, is_secure=is_secure)
         app = await stack.enter_async_context(running)
-        server = http.serving(
-            app,
-            http.listen(settings.host, settings.port),
-            certificate_file=settings.certificate_file,
-            key_file=settings.key_file,
-        )
+        tls = certificate(settings)
+        server = http.serving(app, http.listen(settings.host, settings.port), tls=tls)
         port = await stack.enter_async_context(server)
         telemetry.log.info("listening", console=port, server=settings.server)
-        await watch_server(settings, health)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch_server(settings, health))
+            if tls is not None:
+                group.create_task(renew(tls, settings, health))
 
 
 def check(settings: Settings) -> None:
-    """Exits with the setting that is missing beyond loopback."""
+    """Exits with the setting that is missing or wrong beyond loopback."""
     if settings.host in loopback_token.HOSTS:
+        return
+    if settings.open_to_all:
+        if urlsplit(settings.server).hostname in loopback_token.HOSTS:
+            sys.exit(
+                f"STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_SERVER={settings.server}: every "
+                "client on the network would act with the token of the user who runs the "
+                "console; set STROM_CONSOLE_HOST=127.0.0.1"
+            )
         return
     if not settings.certificate_file and not settings.behind_https:
         sys.exit(
@@ -51,10 +61,37 @@ def check(settings: Settings) -> None:
         )
 
 
+def certificate(settings: Settings) -> ssl.SSLContext | None:
+    """The certificate of the pages; None without one. Exits if it cannot be read."""
+    if not settings.certificate_file:
+        return None
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if (problem := load_certificate(tls, settings)) is not None:
+        sys.exit(f"STROM_CONSOLE_CERTIFICATE_FILE={problem}")
+    return tls
+
+
+def load_certificate(tls: ssl.SSLContext, settings: Settings) -> str | None:
+    """Load the certificate for new connections. Returns why it cannot: the earlier one is served
+    then."""
+    try:
+        tls.load_cert_chain(settings.certificate_file, settings.key_file or None)
+    except OSError as error:  # includes ssl.SSLError
+        return f"{settings.certificate_file}: {error}"
+    return None
+
+
+async def renew(tls: ssl.SSLContext, settings: Settings, health: runtime.Health) -> None:
+    """Load the certificate regularly: it is renewed in its file."""
+    while True:
+        await asyncio.sleep(RENEW_EVERY_S)
+        health.warn("certificate", load_certificate(tls, settings))
+
+
 async def watch_server(settings: Settings, health: runtime.Health) -> None:
     """Warn while REST does not answer. The console stays ready: its pages report that, too."""
     health.set("server", None)
-    async with AsyncClient(settings.server, token="") as client:
+    async with sessions.connect(settings) as client:
         while True:
             try:
                 await client.readiness()

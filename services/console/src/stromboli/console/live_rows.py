@@ -8,13 +8,13 @@
 Admission ends a stream when the rights of its token have to be checked again, and refuses the next
 one if they are gone: then the list ends with that error, and pages show it. Rows of one session are
 never used for another one, even with the same rights. A list that no page used for ``UNUSED_S`` is
-closed. Memory: the rows of ``most`` lists.
+closed, and so is the one unused for longest when there are too many: of its session, or of all.
+Memory: the rows of ``most`` lists.
 """
 
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,6 +25,8 @@ from stromboli.client import AsyncClient, calls
 from stromboli.client.errors import ClientError, UnreachableError
 from stromboli.shared.runtime import telemetry
 
+MOST_OF_SESSION = 30
+"""Lists of one session: each takes a connection, and requests need some of a client's 100, too."""
 SYNCED_WITHIN_S = 10.0
 """How long a page waits for the first complete list, before it reports an error."""
 UNUSED_S = 90.0
@@ -50,6 +52,8 @@ class Keyed(Protocol):
 
 
 R = TypeVar("R", bound=Keyed)
+ListKey = tuple[str, Hashable]
+"""The id of a session, and the name of a list."""
 
 
 class Watched(msgspec.Struct, Generic[R], frozen=True):
@@ -96,9 +100,10 @@ class LiveRows(Generic[R]):
             await self._changed.wait()
 
     async def close(self) -> None:
-        """End the watch."""
+        """End the watch, and with it the streams of pages that follow it: they open it again."""
         self._task.cancel()
         await asyncio.wait([self._task])
+        self._end(UnreachableError(self._watched.call.what, "its list was closed"))
 
     async def _follow(self, client: AsyncClient) -> None:
         call = msgspec.structs.replace(self._watched.call, read=self._read)
@@ -125,19 +130,23 @@ class LiveRows(Generic[R]):
                     if incoming is None:
                         self._notify()
         except ClientError as error:
-            self.error = error
-            self._synced.set()
-            self._notify()
+            self._end(error)
+
+    def _end(self, error: ClientError) -> None:
+        self.error = self.error or error
+        self._synced.set()
+        self._notify()
 
     def _read(self, raw: bytes) -> tuple[str, R | None] | None:
-        """The key and row of an object; None for one that cannot be decoded: the others count."""
+        """The key and row of an object; None if it cannot be decoded or has no row by a defect:
+        the others are shown."""
         try:
             found = self._watched.call.read(raw)
-        except msgspec.DecodeError as error:
+            return self._watched.identify(found), self._watched.row(found)
+        except Exception as error:
             _unread.add(1)
-            _log.warning("object is not shown", what=self._watched.call.what, error=str(error))
+            _log.warning("object is not shown", what=self._watched.call.what, error=repr(error))
             return None
-        return self._watched.identify(found), self._watched.row(found)
 
     def _broke(self, error: ClientError) -> None:
         self.is_broken = True
@@ -150,21 +159,22 @@ class LiveRows(Generic[R]):
 
 
 class LiveLists:
-    """The lists of all sessions, at most ``most``: the one unused for longest is closed first."""
+    """The lists of all sessions, at most ``most``, and ``MOST_OF_SESSION`` of each session: the one
+    unused for longest is closed for a new one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lists: OrderedDict[tuple[str, Hashable], LiveRows[Any]] = OrderedDict()
+        self._lists: dict[ListKey, LiveRows[Any]] = {}
 
     async def open(self, owner: str, client: AsyncClient, watched: Watched[R]) -> LiveRows[R]:
         """The list of a session, complete. Raises ClientError."""
         key = (owner, watched.name)
-        await self._make_room(key)
+        while (surplus := self._surplus(key)) is not None:
+            await self._close(surplus)
         # No pause between this look and the new list: two requests would open it twice.
         found = self._lists.get(key)
         if found is None or found.error is not None:
             found = self._lists[key] = LiveRows(client, watched)
-        self._lists.move_to_end(key)
         try:
             await found.synced()
         except ClientError:
@@ -175,26 +185,41 @@ class LiveLists:
 
     async def close(self, owner: str) -> None:
         """Close the lists of a session."""
-        for key in [key for key in self._lists if key[0] == owner]:
-            await self._lists.pop(key).close()
+        for key in self._keys(owner):
+            await self._close(key)
 
     async def close_unused(self) -> None:
         """Close the lists that no page used lately."""
         limit = time.monotonic() - UNUSED_S
         for key in [key for key, found in self._lists.items() if found.used_at < limit]:
-            await self._lists.pop(key).close()
+            await self._close(key)
 
     async def close_all(self) -> None:
         """Close everything."""
-        while self._lists:
-            await self._lists.popitem()[1].close()
+        for key in list(self._lists):
+            await self._close(key)
 
     def __len__(self) -> int:
         return len(self._lists)
 
-    async def _make_room(self, key: tuple[str, Hashable]) -> None:
-        while key not in self._lists and len(self._lists) >= self._most:
-            await self._lists.popitem(last=False)[1].close()
+    def _surplus(self, key: ListKey) -> ListKey | None:
+        """The list to close before this one is opened; None if there is room."""
+        if key in self._lists:
+            return None
+        candidates = self._keys(key[0])
+        if len(candidates) < MOST_OF_SESSION:
+            candidates = list(self._lists)
+            if len(candidates) < self._most:
+                return None
+        return min(candidates, key=lambda each: self._lists[each].used_at)
+
+    def _keys(self, owner: str) -> list[ListKey]:
+        return [key for key in self._lists if key[0] == owner]
+
+    async def _close(self, key: ListKey) -> None:
+        found = self._lists.pop(key, None)  # another task may have closed it meanwhile
+        if found is not None:
+            await found.close()
 
 
 async def ticks(lists: Sequence[LiveRows[Any]]) -> AsyncIterator[bool]:

@@ -22,8 +22,8 @@ from litestar.params import FromPath
 from stromboli.client import errors
 from stromboli.console import security, templating
 from stromboli.console.live_rows import LiveLists
-from stromboli.console.pages import cluster, job, jobs, live, login
-from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain, html
+from stromboli.console.pages import cluster, job, jobs, live, login, past
+from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
 from stromboli.console.sessions import Sessions
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import runtime
@@ -75,7 +75,7 @@ def application(console: Console) -> Litestar:
     def without_session(request: Web, _: LoginRequiredError) -> Page:
         if request.url.path.startswith("/live/"):
             return _with_headers(Response(b"", status_code=401, media_type="text/plain"))
-        return _with_headers(login.come_back_or_login(console, request))
+        return _with_headers(login.come_back_or_login(request))
 
     def refused(request: Web, error: errors.ClientError) -> Page:
         if isinstance(error, errors.UnauthenticatedError):  # the token has expired
@@ -116,6 +116,7 @@ def application(console: Console) -> Litestar:
             *jobs.routes(console),
             *job.routes(console),
             *cluster.routes(console),
+            *past.routes(console),
             *live.routes(console),
         ],
         guards=[guard],
@@ -138,23 +139,17 @@ def _error_page(
     violations: Any = (),
 ) -> Page:
     session = console.sessions.get(request.cookies.get(console.cookie, ""))
-    answer = html(
+    page = console.page(
+        session,
         "error.html",
-        {
-            "now": console.clock(),
-            "session": session,
-            "read_only": console.settings.read_only,
-            "section": "",
-            "live": "",
-            "headline": headline,
-            "detail": detail,
-            "next_step": next_step,
-            "violations": violations,
-            "retry": status == 503,
-        },
         status,
+        headline=headline,
+        detail=detail,
+        next_step=next_step,
+        violations=violations,
+        retry=status == 503,
     )
-    return _with_headers(answer)
+    return _with_headers(page)
 
 
 def _with_headers(response: Response[Any]) -> Response[Any]:

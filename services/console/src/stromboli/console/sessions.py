@@ -10,17 +10,24 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from stromboli.client import AsyncClient, calls
+from stromboli.console.core.cluster_rows import NodeFacts
 from stromboli.console.live_rows import LiveLists
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.api.expected_start import ExpectedStart
 
 ID_BYTES = 32
-MOST_TOKEN_CHARACTERS = 16 * 1024
-"""Tokens of service accounts have about 1 KB."""
+MOST_OF_USER = 50
+"""Sessions of one user: a token alone cannot log all others out."""
+
+
+def connect(settings: ConsoleSettings, token: str = "") -> AsyncClient:
+    """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for an
+    authority that cannot be read."""
+    return AsyncClient(settings.server, token=token, ca_file=settings.ca_file or None)
 
 
 class Session:
@@ -36,6 +43,8 @@ class Session:
         self.ends_at = ends_at
         self.starts: dict[str, tuple[datetime, Mapping[str, ExpectedStart]]] = {}
         """Namespace -> when its pending jobs are expected to start, and when that was read."""
+        self.nodes: tuple[datetime, Sequence[NodeFacts]] | None = None
+        """All nodes, and when they were read."""
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form is one of this session's pages."""
@@ -57,15 +66,16 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def open(self, token: str, namespace: str) -> Session:
-        """A new session for a token. Raises ClientError if REST does not accept the token."""
-        client = AsyncClient(self._settings.server, token=token[:MOST_TOKEN_CHARACTERS])
+        """A new session for a token; an empty one for a server that is open to all. Raises
+        ClientError if REST does not accept the token."""
+        client = connect(self._settings, token)
         try:
             user = (await client.send(calls.me())).name
         except BaseException:
             await client.__aexit__(None, None, None)
             raise
-        while len(self._sessions) >= self._settings.most_sessions:
-            await self.close(next(iter(self._sessions)))
+        while (surplus := self._surplus(user)) is not None:
+            await self.close(surplus)
         ends_at = self._now() + self._settings.session_hours * 3600
         session = Session(client, user, namespace, ends_at)
         self._sessions[session.id] = session
@@ -105,3 +115,13 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def _surplus(self, user: str) -> str | None:
+        """The session to close before this user opens one: the one unused for longest, of the user
+        or of all; None if there is room."""
+        candidates = [cookie for cookie, found in self._sessions.items() if found.user == user]
+        if len(candidates) < MOST_OF_USER:
+            candidates = list(self._sessions)
+            if len(candidates) < self._settings.most_sessions:
+                return None
+        return candidates[0]

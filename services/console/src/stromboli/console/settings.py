@@ -8,6 +8,13 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str = "http://127.0.0.1:8480"
     """Address of REST (admission). Tokens of viewers are sent there: https beyond loopback."""
+    ca_file: str = ""
+    """Certificate of the authority that signed REST's, as PEM; empty: those of the system. It is
+    read at each login."""
+    open_to_all: bool = False
+    """Pages of a server without accounts: a login needs no token, and pages may be served beyond
+    loopback as http. Only for a container whose port is published on the loopback of its machine;
+    the console then accepts the host names of loopback, and ``hosts``."""
     hosts: tuple[str, ...] = ()
     """Names under which browsers reach the console, besides loopback; requests to other names are
     refused, which prevents DNS rebinding. Required beyond loopback."""

@@ -15,6 +15,8 @@ import jinja2
 import msgspec
 
 from stromboli.console.core import amounts, cluster_rows, job_details, job_rows
+from stromboli.console.core.url_filters import UrlFilters
+from stromboli.shared.api import accounting
 
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 """Ending of a static file -> its content type."""
@@ -46,7 +48,7 @@ def page(template: str, values: Mapping[str, Any]) -> bytes:
     return environment().get_template(template).render(values).encode()
 
 
-def query(filters: job_rows.Filters, **changes: Any) -> str:
+def query(filters: UrlFilters, **changes: Any) -> str:
     """The filters with these changes as the query of a URL; see ``Filters.fields``."""
     return "?" + urlencode(filters.fields(**changes))
 
@@ -75,6 +77,8 @@ def environment() -> jinja2.Environment:
         "CONSEQUENCES": job_details.CONSEQUENCES,
         "PHASE_GROUPS": tuple(job_rows.GROUPS),
         "MOST_HOLDERS": cluster_rows.MOST_HOLDERS,
+        "STATES": accounting.STATES,
+        "GROUPS": accounting.GROUPS,
     }
     made.tests["over"] = lambda phase: phase in ("Completed", "Failed", "Terminated", "Aborted")
     return made

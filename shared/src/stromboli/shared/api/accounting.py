@@ -17,6 +17,17 @@ MOST_PHASES = 1000
 """Maximum number of phases of one job in a result; of a job with more phases, the newest are
 kept."""
 MOST_EVICTIONS = 10_000
+STATES = (
+    "Pending",
+    "Bound",
+    "Running",
+    "Unknown",
+    "Terminating",
+    "Succeeded",
+    "Failed",
+    "Gone",
+)
+"""The states of attempts, in the order of a life; ``Gone``: the pod was deleted."""
 LABEL = "label:"
 """Prefix of a label's key among the keys by which usage is grouped."""
 GROUPS = ("queue", "user", "namespace", "job", "node", "day")

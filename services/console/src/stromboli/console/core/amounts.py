@@ -8,6 +8,7 @@ from stromboli.cli.render import explanation_view
 from stromboli.shared.api import core
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
+from stromboli.shared.jobspec import quota
 
 GPU_NAMES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Resources that count whole GPUs."""
@@ -76,18 +77,12 @@ def read(quantities: Mapping[str, core.Quantity] | None) -> Amounts:
     return found
 
 
-def of_containers(spec: core.PodSpec) -> Amounts:
-    """The effective request of a pod: the larger of its containers' sum and its init phase."""
-    together: Amounts = {}
-    for container in spec.containers:
-        together = units.add(together, read(container.resources.requests))
-    for container in spec.init_containers:
-        own = read(container.resources.requests)
-        if container.restart_policy == "Always":
-            together = units.add(together, own)
-        else:
-            together = units.highest(together, own)
-    return units.add(together, read(spec.overhead))
+def requests(spec: core.PodSpec) -> Amounts:
+    """The request of a pod; none where a quantity is invalid."""
+    try:
+        return quota.requests(spec)
+    except ValueError:  # stored without admission
+        return {}
 
 
 def gauge(resource: str, used: int, limit: int | None, deserved: int | None = None) -> Gauge:

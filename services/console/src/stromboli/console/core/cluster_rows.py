@@ -56,8 +56,18 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
 
 
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What pages show of a node's object. ``state`` is Ready, NotReady or Cordoned; ``problems``:
+    conditions and taints."""
+
+    name: str
+    state: str
+    problems: tuple[str, ...]
+    allocatable: Amounts
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A node. ``state`` is Ready, NotReady or Cordoned; ``problems``: conditions and taints."""
+    """A node with its use and its holders; ``state`` and ``problems`` as in ``NodeFacts``."""
 
     name: str
     state: str
@@ -104,10 +114,25 @@ def pod_row(pod: core.Pod) -> PodRow | None:
         queue=note(keys.QUEUE_NAME) or "",
         node=pod.spec.node_name,
         phase=pod.status.phase or "Pending",
-        requests=amounts.of_containers(pod.spec),
+        requests=amounts.requests(pod.spec),
         devices=device_annotations.format_assignments(
             device_annotations.assigned_devices(pod.metadata.annotations)
         ),
+    )
+
+
+def node_facts(node: core.Node) -> NodeFacts:
+    """What pages show of a node's object."""
+    pressures = [
+        it.reason or it.type
+        for it in node.status.conditions
+        if it.type != "Ready" and it.status == "True"
+    ]
+    return NodeFacts(
+        name=node.metadata.name,
+        state=_state(node),
+        problems=(*pressures, *(f"{it.key}:{it.effect}" for it in node.spec.taints)),
+        allocatable=amounts.read(node.status.allocatable),
     )
 
 
@@ -134,27 +159,26 @@ def holders(pods: Iterable[PodRow]) -> list[Holder]:
     return sorted(made, key=lambda it: (-it.gpus, -it.pods, it.namespace, it.name))
 
 
-def node_rows(nodes: Iterable[core.Node], pods: Iterable[PodRow]) -> list[NodeRow]:
+def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRow]:
     """The nodes by name, each with what is free and the holders of the rest."""
     on: dict[str, list[PodRow]] = {}
     for pod in pods:
         if pod.node:
             on.setdefault(pod.node, []).append(pod)
     return [
-        _node_row(node, on.get(node.metadata.name, []))
-        for node in sorted(nodes, key=lambda each: each.metadata.name)
+        _node_row(node, on.get(node.name, [])) for node in sorted(nodes, key=lambda each: each.name)
     ]
 
 
-def totals(nodes: Iterable[core.Node], pods: Iterable[PodRow]) -> Totals:
+def totals(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> Totals:
     """The use of the whole cluster. Nodes that are not ready count as well: their pods do."""
     whole: Amounts = {}
     used: Amounts = {}
     count = ready = running = pending = 0
     for node in nodes:
-        whole = units.add(whole, amounts.read(node.status.allocatable))
+        whole = units.add(whole, node.allocatable)
         count += 1
-        ready += _state(node) == "Ready"
+        ready += node.state == "Ready"
     for pod in pods:
         if pod.node:
             running += 1
@@ -218,21 +242,15 @@ def _reason(group: GroupRow) -> str:
     return REASONS.get(group.reason, group.reason)
 
 
-def _node_row(node: core.Node, pods: list[PodRow]) -> NodeRow:
-    whole = amounts.read(node.status.allocatable)
+def _node_row(node: NodeFacts, pods: list[PodRow]) -> NodeRow:
+    whole = node.allocatable
     used: Amounts = {}
     for pod in pods:
         used = units.add(used, pod.requests)
-    taints = [f"{it.key}:{it.effect}" for it in node.spec.taints]
-    pressures = [
-        it.reason or it.type
-        for it in node.status.conditions
-        if it.type != "Ready" and it.status == "True"
-    ]
     return NodeRow(
-        name=node.metadata.name,
-        state=_state(node),
-        problems=(*pressures, *taints),
+        name=node.name,
+        state=node.state,
+        problems=node.problems,
         pods=len(pods),
         gauges=_gauges(used, whole),
         has_gpus=amounts.gpus(whole) > 0,

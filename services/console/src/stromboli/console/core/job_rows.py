@@ -7,19 +7,18 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from stromboli.client import phases
 from stromboli.console.core import amounts
+from stromboli.console.core.url_filters import UrlFilters, word
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import batch, core, scheduling
 from stromboli.shared.formats import units
 
 PAGE_ROWS = 100
-MOST_CHARACTERS = 200
-"""Characters of a filter that are read: names are shorter."""
 GROUPS: Mapping[str, frozenset[str]] = {
     "pending": frozenset({"Pending"}),
     "running": frozenset({"Running"}),
@@ -39,7 +38,6 @@ SORTS: Mapping[Sort, str] = {
     "-gpus": "most GPUs",
     "-cpu": "most CPUs",
 }
-ALL = "*"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -84,34 +82,16 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """The filters of the list, as the URL has them. Empty ones select all; ``page`` counts from
-    1. ``namespace`` ``*`` selects all where the session has one of its own."""
+class Filters(UrlFilters, frozen=True, kw_only=True):
+    """The filters of the list. ``page`` counts from 1."""
 
+    place: ClassVar[str] = "page"
     q: str = ""
     phase: str = ""
     queue: str = ""
     user: str = ""
-    namespace: str = ""
     sort: Sort = "-created"
     page: int = 1
-
-    @property
-    def scope(self) -> str:
-        """The namespace to read; empty for all."""
-        return "" if self.namespace == ALL else self.namespace
-
-    def fields(self, **changes: Any) -> dict[str, Any]:
-        """The filters with these changes as fields of a URL, without defaults. Any change but the
-        page leads to the first page."""
-        changed = {"page": 1, **changes}
-        wanted = msgspec.structs.replace(self, **changed)
-        default = Filters()
-        return {
-            name: value
-            for name in self.__struct_fields__
-            if (value := getattr(wanted, name)) != getattr(default, name)
-        }
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,18 +160,13 @@ def group_row(group: scheduling.PodGroup) -> GroupRow:
 
 def read_filters(query: Mapping[str, str]) -> Filters:
     """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
-
-    def word(name: str) -> str:
-        return query.get(name, "").strip()[:MOST_CHARACTERS]
-
-    page = word("page")
-    sort = word("sort")
+    page, sort, phase = word(query, "page"), word(query, "sort"), word(query, "phase")
     return Filters(
-        q=word("q"),
-        phase=word("phase") if word("phase") in GROUPS else "",
-        queue=word("queue"),
-        user=word("user"),
-        namespace=word("namespace"),
+        q=word(query, "q"),
+        phase=phase if phase in GROUPS else "",
+        queue=word(query, "queue"),
+        user=word(query, "user"),
+        namespace=word(query, "namespace"),
         sort=sort if sort in SORTS else "-created",  # type: ignore[arg-type]  # one of them
         page=int(page) if page.isdecimal() and 0 < len(page) < 7 and int(page) else 1,
     )
@@ -250,6 +225,6 @@ def _rank(row: JobRow, sort: Sort) -> tuple[Any, ...]:
 def _of_task(task: batch.TaskSpec) -> units.Amounts:
     """The request of one pod; none for a template that admission would reject."""
     try:
-        return amounts.of_containers(decoding.from_json(task.template.spec, core.PodSpec))
+        return amounts.requests(decoding.from_json(task.template.spec, core.PodSpec))
     except msgspec.DecodeError:
         return {}

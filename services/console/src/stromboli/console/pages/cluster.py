@@ -1,5 +1,7 @@
 """Overview, queues and nodes."""
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from litestar import get
@@ -10,9 +12,14 @@ from stromboli.console.core import cluster_rows, job_rows
 from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of
 from stromboli.console.sessions import Session
-from stromboli.shared.api import core, kinds
+from stromboli.shared.api import kinds
 
 MOST_REASONS = 8
+MOST_NODES = 200
+"""Nodes on one page; the search finds the others."""
+NODES_KEPT = timedelta(seconds=5)
+"""How long the list of nodes is used again: an update of a page follows each change of a pod, and
+REST has no watch of nodes."""
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
@@ -25,17 +32,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def overview(request: Web) -> Page:
         session = console.session(request)
         scope = session.namespace
-        jobs, groups, queues, pods, nodes = await gather(
-            *(
-                allowed(watches.opened(console, session, it))
-                for it in (
-                    watches.jobs(scope),
-                    watches.groups(scope),
-                    watches.queues(),
-                    watches.pods(scope),
-                )
-            ),
-            allowed(_nodes(session)),
+        (jobs, groups, queues, pods), nodes = await gather(
+            lists(session, *watches.of_overview(scope)), allowed(_nodes(session, console.clock()))
         )
         counts = None
         if (found := _rows(jobs)) is not None:
@@ -80,7 +78,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @get("/nodes")
     async def nodes(request: Web) -> Page:
         session, query = console.session(request), query_of(request)
-        found, (pods,) = await gather(_nodes(session), lists(session, watches.pods("")))
+        found, (pods,) = await gather(
+            _nodes(session, console.clock()), lists(session, watches.pods(""))
+        )
         if isinstance(pods, errors.ForbiddenError):
             raise pods
         rows = cluster_rows.node_rows(found, pods.rows.values())
@@ -110,19 +110,18 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     return [overview, queues, nodes]
 
 
-MOST_NODES = 200
-"""Nodes on one page; the search finds the others."""
-
-
-async def _nodes(session: Session) -> list[core.Node]:
+async def _nodes(session: Session, now: datetime) -> Sequence[cluster_rows.NodeFacts]:
     """All nodes. Raises ClientError."""
-    found: list[core.Node] = []
+    if session.nodes is not None and now - session.nodes[0] < NODES_KEPT:
+        return session.nodes[1]
+    found: list[cluster_rows.NodeFacts] = []
     token = ""
     while True:
         page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
-        found += [kinds.NODES.decode(item) for item in page.items]
+        found += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
         token = page.continue_
         if not token:
+            session.nodes = (now, found)
             return found
 
 

@@ -53,7 +53,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         more = 0
         if not isinstance(history, errors.ForbiddenError) and history.uid == found.metadata.uid:
             rows, more = job_details.attempts(history, now)
-        phase = phases.phase_of(found)
+        phase, done = phases.phase_of(found), query_of(request).get("done", "")
         return console.page(
             session,
             "job.html",
@@ -71,7 +71,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             events=_events(events),
             phases=job_details.phase_changes(found),
             actions=() if console.settings.read_only else job_details.actions(phase),
-            done=query_of(request).get("done", ""),
+            done=done if done in job_details.ACTIONS else "",
         )
 
     @get("/jobs/{namespace:str}/{name:str}/yaml")

@@ -11,7 +11,7 @@ from stromboli.client import errors, job_calls
 from stromboli.console import templating
 from stromboli.console.core import job_rows
 from stromboli.console.pages import watches
-from stromboli.console.pages.requests import Console, Page, Web, allowed, query_of
+from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
 from stromboli.console.sessions import Session
 from stromboli.shared.api.expected_start import ExpectedStart
 
@@ -27,20 +27,10 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @get("/jobs")
     async def jobs(request: Web) -> Page:
         session = console.session(request)
-        query = query_of(request)
-        if "namespace" not in query and session.namespace:
-            query["namespace"] = session.namespace
-        filters = job_rows.read_filters(query)
+        filters = job_rows.read_filters(scoped_query_of(request, session))
         rows = await allowed(watches.opened(console, session, watches.jobs(filters.scope)))
         if isinstance(rows, errors.ForbiddenError):
-            return console.page(
-                session,
-                "choose_namespace.html",
-                403,
-                section="jobs",
-                error=rows,
-                namespace=filters.scope,
-            )
+            return console.choose_namespace(session, "jobs", filters.scope)
         selected = job_rows.select(rows.rows.values(), filters)
         groups = await allowed(watches.opened(console, session, watches.groups(filters.scope)))
         reasons = (

@@ -55,9 +55,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @get("/live/overview")
     async def overview(request: Web) -> Stream:
         session = console.session(request)
-        scope = session.namespace
-        wanted = (watches.jobs(scope), watches.groups(scope), watches.queues(), watches.pods(scope))
-        return await stream(session, *wanted)
+        return await stream(session, *watches.of_overview(session.namespace))
 
     @get("/live/queues")
     async def queues(request: Web) -> Stream:

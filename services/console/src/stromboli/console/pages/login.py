@@ -1,6 +1,7 @@
 """Log in with a token, log out."""
 
 from litestar import get, post
+from litestar.datastructures import Cookie
 from litestar.response import Response
 from litestar.types import ControllerRouterHandler
 
@@ -15,9 +16,11 @@ COME_BACK = (
 """A link of another site led here, so the browser left the cookie out: it sends it when this page
 loads the same address again."""
 MOST_PATH_CHARACTERS = 1000
+MOST_TOKEN_CHARACTERS = 16 * 1024
+"""Tokens of service accounts have about 1 KB; servers refuse larger headers."""
 
 
-def come_back_or_login(console: Console, request: Web) -> Page:
+def come_back_or_login(request: Web) -> Page:
     """The answer to a request without a session."""
     if request.method == "GET" and is_foreign_navigation(request.headers):
         return Response(
@@ -36,6 +39,28 @@ def own_path(path: str) -> str:
     return path if is_safe and not path.startswith("/log") else "/"
 
 
+def check_token(token: str) -> None:
+    """Raises ClientError for a text that no header can carry."""
+    if not (token and token.isascii() and token.isprintable() and " " not in token):
+        raise errors.ClientError("token", "it is empty, or contains other characters")
+    if len(token) > MOST_TOKEN_CHARACTERS:
+        raise errors.ClientError("token", f"it has more than {MOST_TOKEN_CHARACTERS} characters")
+
+
+def session_cookie(console: Console, value: str, max_age_s: int) -> Cookie:
+    """The cookie that names a session. One with no time deletes it: browsers accept that of a
+    ``__Host-`` cookie only with the attributes that it was set with."""
+    return Cookie(
+        console.cookie,
+        value=value,
+        httponly=True,
+        samesite="strict",
+        secure=console.is_secure,
+        path="/",
+        max_age=max_age_s,
+    )
+
+
 def routes(console: Console) -> list[ControllerRouterHandler]:
     """Log in and out."""
 
@@ -50,23 +75,18 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def login(request: Web) -> Page:
         form = await form_of(request)
         to, namespace = own_path(form.get("to", "/")), form.get("namespace", "").strip()
-        token = form.get("token", "").strip()
+        token = "" if console.settings.open_to_all else form.get("token", "").strip()
         try:
-            if not (token and token.isascii() and token.isprintable() and " " not in token):
-                raise errors.ClientError("token", "it is empty, or contains other characters")
+            if not console.settings.open_to_all:
+                check_token(token)
             session = await console.sessions.open(token, namespace)
         except errors.ClientError as error:
             status, why = _failure(error)
             return console.page(None, "login.html", status, to=to, error=why, namespace=namespace)
+        await console.sessions.close(request.cookies.get(console.cookie, ""))
         answer = redirect(to)
         answer.set_cookie(
-            console.cookie,
-            session.id,
-            httponly=True,
-            samesite="strict",
-            secure=console.is_secure,
-            path="/",
-            max_age=int(console.settings.session_hours * 3600),
+            session_cookie(console, session.id, int(console.settings.session_hours * 3600))
         )
         return answer
 
@@ -76,7 +96,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         if session.accepts((await form_of(request)).get("csrf", "")):
             await console.sessions.close(session.id)
         answer = redirect("/login")
-        answer.delete_cookie(console.cookie, path="/")
+        answer.set_cookie(session_cookie(console, "", 0))
         return answer
 
     return [login_page, login, logout]

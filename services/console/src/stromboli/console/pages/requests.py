@@ -1,7 +1,6 @@
 """What all routes share: the session of a request, pages as responses, errors as pages."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -41,27 +40,31 @@ class Console(msgspec.Struct, frozen=True):
     def page(
         self, session: Session | None, template: str, status: int = 200, /, **values: Any
     ) -> Page:
-        """A page for a session, with what the layout needs."""
+        """A page for a session, with what the layout needs. No cache keeps it."""
         base = {
             "now": self.clock(),
             "session": session,
             "read_only": self.settings.read_only,
+            "open_to_all": self.settings.open_to_all,
             "section": "",
             "live": "",
         }
-        return html(template, {**base, **values}, status)
+        return Response(
+            templating.page(template, {**base, **values}),
+            media_type=HTML,
+            status_code=status,
+            headers={"cache-control": "no-store"},
+        )
+
+    def choose_namespace(self, session: Session, section: str, namespace: str) -> Page:
+        """The answer of a list that needs the right to all namespaces, or to this one."""
+        return self.page(
+            session, "choose_namespace.html", 403, section=section, namespace=namespace
+        )
 
 
 class LoginRequiredError(Exception):
     """The request has no session."""
-
-
-def html(template: str, values: Mapping[str, Any], status: int = 200) -> Page:
-    """A page as a response that no cache keeps."""
-    content = templating.page(template, values)
-    return Response(
-        content, media_type=HTML, status_code=status, headers={"cache-control": "no-store"}
-    )
 
 
 def redirect(path: str, **query: str) -> Page:
@@ -73,6 +76,11 @@ def redirect(path: str, **query: str) -> Page:
 def query_of(request: Web) -> dict[str, str]:
     """The query of the URL; of a name that occurs repeatedly, the last value."""
     return {name: values[-1] for name, values in request.query_params.dict().items()}
+
+
+def scoped_query_of(request: Web, session: Session) -> dict[str, str]:
+    """The query of the URL, with the session's namespace if it names none."""
+    return {"namespace": session.namespace, **query_of(request)}
 
 
 async def form_of(request: Web) -> dict[str, str]:

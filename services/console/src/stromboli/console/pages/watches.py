@@ -52,6 +52,11 @@ def queues() -> Watched[QueueEntry]:
     return Watched("queues", calls.watch_queues(), QueueEntry, _key)
 
 
+def of_overview(namespace: str) -> tuple[Watched[Any], ...]:
+    """Jobs, PodGroups, queues and pods, of a namespace or all."""
+    return jobs(namespace), groups(namespace), queues(), pods(namespace)
+
+
 def of_job(namespace: str, name: str) -> tuple[Watched[Version], ...]:
     """A job, its pods and its explanation."""
 

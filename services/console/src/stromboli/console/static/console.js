@@ -213,7 +213,7 @@ function switchTheme() {
 
 // --- keyboard ---------------------------------------------------------------------------------------
 
-const GOALS = { o: "/", j: "/jobs", q: "/queues", n: "/nodes" };
+const GOALS = { o: "/", j: "/jobs", q: "/queues", n: "/nodes", h: "/history", u: "/usage" };
 let goTimer = 0;
 let isGoing = false;
 
@@ -257,7 +257,7 @@ document.addEventListener("keydown", event => {
 
 // A link of `strom up` has the token behind `#`: browsers do not send that part to any server.
 const login = document.getElementById("login");
-if (login && location.hash.startsWith("#token=")) {
+if (login?.elements.token && location.hash.startsWith("#token=")) {
   login.elements.token.value = decodeURIComponent(location.hash.slice("#token=".length));
   history.replaceState(null, "", location.pathname + location.search);
   login.submit();

@@ -1,0 +1,66 @@
+"""What ran and what it used, from the history."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from litestar import get
+from litestar.types import ControllerRouterHandler
+
+from stromboli.client import accounting_calls, errors
+from stromboli.console.core import past_attempts, usage_rows
+from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
+
+
+def routes(console: Console) -> list[ControllerRouterHandler]:
+    """The pages of the history. They need its service, which not every server has."""
+
+    @get("/history")
+    async def history(request: Web) -> Page:
+        session = console.session(request)
+        filters = past_attempts.read_filters(scoped_query_of(request, session))
+        call = accounting_calls.attempts(filters.query())
+        found, problem = await _read(session.client.send(call))
+        if isinstance(found, errors.ForbiddenError):
+            return console.choose_namespace(session, "history", filters.scope)
+        return console.page(
+            session,
+            "history.html",
+            section="history",
+            filters=filters,
+            problem=problem,
+            rows=past_attempts.rows(found.attempts, console.clock()) if found else [],
+            after=found.continue_ if found else "",
+            is_complete=found is None or found.complete,
+        )
+
+    @get("/usage")
+    async def usage(request: Web) -> Page:
+        session = console.session(request)
+        filters = usage_rows.read_filters(scoped_query_of(request, session), console.clock())
+        call = accounting_calls.usage(filters.query())
+        found, problem = await _read(session.client.send(call))
+        if isinstance(found, errors.ForbiddenError):
+            return console.choose_namespace(session, "usage", filters.scope)
+        return console.page(
+            session,
+            "usage.html",
+            section="usage",
+            filters=filters,
+            problem=problem,
+            keys=call.query["by"].split(","),
+            rows=usage_rows.rows(found.usage, filters) if found else [],
+            total=usage_rows.total(found.usage) if found else None,
+            groups=len(found.usage) if found else 0,
+            is_complete=found is None or found.complete,
+        )
+
+    return [history, usage]
+
+
+async def _read(read: Awaitable[Any]) -> tuple[Any, str]:
+    """The answer of the history, or why there is none. The filters are shown all the same: the
+    history may be away, or refuse one of them."""
+    try:
+        return await allowed(read), ""
+    except (errors.UnavailableError, errors.UnreachableError, errors.RejectedError) as error:
+        return None, error.reason
