@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 
 from stromboli.scheduler.core.forecast import present, range_calibration
 from stromboli.scheduler.forecasting import what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import what_if as messages
@@ -21,8 +23,13 @@ GANG = messages.Gang(queue="q", min_member=1)
 MINUTE = timedelta(minutes=1)
 
 
-def make_question(key: str, until: datetime = builders.NOON + MINUTE) -> envelope.Record:
-    message = messages.WhatIfAsked(pod_group="ns/job", present=GANG, nodes=1, until=until)
+def make_question(
+    key: str,
+    until: datetime = builders.NOON + MINUTE,
+    pod_group: str = "default/unknown",
+    present: messages.Gang = GANG,
+) -> envelope.Record:
+    message = messages.WhatIfAsked(pod_group=pod_group, present=present, nodes=1, until=until)
     draft = envelope.Draft(topic=topics.QUESTIONS, key=key, message=message, time=builders.NOON)
     return builders.make_record(draft)
 
@@ -35,6 +42,7 @@ class Leader:
         self,
         *before: envelope.Record,
         while_it_starts: Callable[["Leader"], None] = lambda _: None,
+        objects: Mapping[str, Sequence[meta.Object]] | None = None,
     ) -> None:
         self.now = builders.NOON
         self.published: list[envelope.Draft] = []
@@ -43,6 +51,7 @@ class Leader:
         self._topic = list(before)
         self._new: asyncio.Queue[envelope.Record | None] = asyncio.Queue()
         self._while_it_starts = while_it_starts
+        self._objects = objects or {}
 
     @contextlib.asynccontextmanager
     async def running(self, what_if_cpu: float) -> AsyncIterator[None]:
@@ -80,7 +89,7 @@ class Leader:
         )
 
     async def _present(self) -> present.Present:
-        return present.Present(self.now, {})
+        return present.Present(self.now, self._objects)
 
     async def _publish(self, drafts: Sequence[envelope.Draft]) -> None:
         self.published += drafts
@@ -117,6 +126,27 @@ async def test_an_unreadable_question_is_a_dead_letter_and_stops_no_other() -> N
     letter = leader.published[0].message
     assert isinstance(letter, log.DeadLetter)
     assert (letter.topic, letter.key) == (topics.QUESTIONS.name, "a")
+
+
+async def test_the_reason_of_a_failure_is_for_operators(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may name objects of other users."""
+    objects: dict[str, Sequence[meta.Object]] = {
+        "pod_groups": [builders.make_pod_group("me", 1)],
+        "nodes": [builders.make_node("n1", cpu="1")],
+    }
+    unreadable = core.ResourceRequirements(requests={"cpu": "none"})
+    spec = core.PodSpec(containers=(core.Container(name="c", resources=unreadable),))
+    task = messages.GangTask(name="t", replicas=1, spec=spec)
+    gang = msgspec.structs.replace(GANG, tasks=(task,))
+    leader = Leader(make_question("a", pod_group="default/me", present=gang), objects=objects)
+    async with leader.running(1.0):
+        await leader.has_published("a")
+    answer = leader.published[0].message
+    assert isinstance(answer, messages.WhatIfAnswered)
+    assert answer.cannot_tell == what_ifs.FAILED
+    assert "ValueError" in capsys.readouterr().out
 
 
 async def test_a_new_question_past_its_deadline_gets_the_reason() -> None:

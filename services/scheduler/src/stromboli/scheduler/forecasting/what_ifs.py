@@ -34,6 +34,7 @@ ANSWER_MARGIN_S = 3.0
 """Time before a question's deadline that is reserved for the transport of the answer."""
 OFF = "what-if is turned off: STROM_SCHEDULER_WHAT_IF_CPU is 0"
 BUSY = f"{MOST_WAITING} other questions wait; ask again in a minute"
+FAILED = "the simulation failed; the scheduler's log has the reason"
 LATE = (
     "the question reached the scheduler after its deadline: the clocks of admission and the "
     "scheduler differ by about a minute, or the log is slow"
@@ -144,8 +145,7 @@ class WhatIfs:
         except Exception as error:
             if question is not None:
                 reason = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                why = f"the forecast process failed: {type(reason).__name__}: {reason}"
-                await self._publish(question, cannot_tell=why)
+                await self._publish_failure(question, f"{type(reason).__name__}: {reason}")
             raise
 
     async def _next(self) -> _Question | None:
@@ -173,7 +173,7 @@ class WhatIfs:
     async def _reply(self, question: _Question, at: datetime, answer: frames.Answer) -> None:
         if not isinstance(answer, frames.Answered):
             why = answer.reason if isinstance(answer, frames.Failed) else "a wrong answer"
-            await self._publish(question, cannot_tell=f"the simulation failed: {why}")
+            await self._publish_failure(question, why)
         elif answer.present is None or answer.changed is None:
             await self._publish(question, cannot_tell=answer.cannot_tell)
         else:
@@ -190,6 +190,13 @@ class WhatIfs:
 
     def _left_s(self, deadline: datetime) -> float:
         return (deadline - self._source.clock()).total_seconds() - ANSWER_MARGIN_S
+
+    async def _publish_failure(self, question: _Question, why: str) -> None:
+        """Answer that the simulation failed. Why is for operators: it may name other users'
+        objects."""
+        forecaster.failures.add(1, {"scope": "what-if"})
+        telemetry.log.error("what-if failed", pod_group=question.asked.pod_group, reason=why)
+        await self._publish(question, cannot_tell=FAILED)
 
     async def _publish(self, question: _Question, cannot_tell: str) -> None:
         at, pod_group = self._source.clock(), question.asked.pod_group
