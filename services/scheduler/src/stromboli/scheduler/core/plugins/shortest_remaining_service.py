@@ -76,17 +76,13 @@ class Plugin:
         needed = [0] * len(self._total)
         for task in job.tasks.values():
             if task.status not in entities.COMPLETED:
-                shares.add(needed, self._demands.of(task), self._remaining_s(task))
+                left = self._run_times.remaining(task, self._default)
+                shares.add(needed, self._demands.of(task), _seconds(left))
         if not job.tasks and job.min_request is not None:
-            run_time = self._run_times.of_job(job) or self._default
-            demand = shares.pairs(job.min_request.tolist())
-            shares.add(needed, demand, _seconds(run_time))
+            run_time = self._run_times.of_job(job)
+            seconds = _seconds(self._default if run_time is None else run_time)
+            shares.add(needed, shares.pairs(job.min_request.tolist()), seconds)
         return shares.dominant_share(needed, self._total)
-
-    def _remaining_s(self, task: entities.Task) -> int:
-        run_time = self._run_times.of(task) or self._default
-        began = task.pod.status.start_time or self._session.now
-        return _seconds(abs(run_time - max(self._session.now - began, timedelta())))
 
 
 def _seconds(span: timedelta) -> int:
