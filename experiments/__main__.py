@@ -13,13 +13,23 @@ from experiments import (
     gpu_packing,
     hierarchy,
     large_jobs,
+    shortest_first,
     support,
 )
 from stromboli.embedded.simulation import svg
 
 EXPERIMENTS = {
     each.EXPERIMENT.name: each.EXPERIMENT
-    for each in (gang, fair_share, hierarchy, large_jobs, elastic, drf, gpu_packing)
+    for each in (
+        gang,
+        fair_share,
+        hierarchy,
+        large_jobs,
+        shortest_first,
+        elastic,
+        drf,
+        gpu_packing,
+    )
 }
 DOCS = Path("docs")
 PAGE = DOCS / "experiments.md"

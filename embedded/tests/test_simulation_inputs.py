@@ -42,6 +42,14 @@ def test_columns_that_are_absent_have_defaults(tmp_path: Path) -> None:
     assert group.labels == {"pool": "a", "rack": "1"}
 
 
+def test_a_stated_run_time_is_beside_the_real_one(tmp_path: Path) -> None:
+    found = read(tmp_path, jobs="submit_s,duration_s,estimate_s\n0,4,2.5\n0,4,\n")
+    assert [(job.duration_us, job.estimate_us) for job in found.jobs] == [
+        (4 * 10**6, 2_500_000),
+        (4 * 10**6, 0),
+    ]
+
+
 def test_jobs_are_sorted_by_submission_and_keep_their_order_at_equal_times(tmp_path: Path) -> None:
     found = read(tmp_path, jobs="job,submit_s,duration_s\nlate,9,1\nb,3,1\na,3,1\n")
     assert [job.name for job in found.jobs] == ["b", "a", "late"]

@@ -1,5 +1,7 @@
 """A simulated job has the objects and phases that the controller's core gives to the same job."""
 
+from datetime import timedelta
+
 import msgspec
 
 from services.controller.tests.support import scenarios
@@ -7,6 +9,7 @@ from stromboli.embedded.simulation.core import job_runs, objects, workload
 from stromboli.scheduler.core.model import job_builder, requirements
 from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.formats import durations
 from stromboli.testkit import builders
 
 EVICTED = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob")
@@ -53,6 +56,16 @@ def test_the_pod_group_is_that_of_the_controller() -> None:
     assert simulated.status.phase == real.status.phase
     assert simulated.metadata.annotation(keys.PREEMPTABLE) == "true"
     assert real.metadata.annotation(keys.PREEMPTABLE) == "true"
+
+
+def test_the_run_time_that_a_job_states_is_on_its_pod_group() -> None:
+    job = real_job()
+    spec = msgspec.structs.replace(job.spec, running_estimate="90s")
+    real = scenarios.submitted(msgspec.structs.replace(job, spec=spec)).group()
+    stated = msgspec.structs.replace(SIMULATED, estimate_us=90 * 10**6)
+    simulated = objects.pod_group(stated, "u", builders.NOON, 2, "Pending")
+    texts = [each.metadata.annotation(keys.RUNNING_ESTIMATE) or "" for each in (real, simulated)]
+    assert [durations.duration(text) for text in texts] == [timedelta(seconds=90)] * 2
 
 
 def test_pods_are_those_of_the_controller() -> None:

@@ -1,5 +1,6 @@
 """What-if over REST: its rights, the question to the scheduler, and answers that need none."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import envelope, keys, topics
+from stromboli.admission.review import what_ifs
+from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import what_if as messages
 from stromboli.testkit import builders
@@ -122,6 +124,41 @@ async def test_a_job_that_is_not_pending_needs_no_scheduler(server: AuthorizedAd
     status, found = await ask(server, "ann", path, nodes=1)
     assert status == 200
     assert "not pending" in found["cannotTell"]
+
+
+class SilentLog:
+    """A writer whose reader answers no question."""
+
+    async def append(self, draft: envelope.Draft) -> tuple[()]:
+        return ()
+
+
+async def test_one_user_cannot_use_up_the_questions_of_all() -> None:
+    """A question may wait for a minute, so a few scripts would stop all others."""
+    asking = what_ifs.WhatIfs(lambda: builders.NOON)
+    asking.open(SilentLog())  # type: ignore[arg-type]  # it appends
+    gang = messages.Gang(queue="q", min_member=1)
+
+    async def ask_as(user: str) -> messages.WhatIfAnswered:
+        sizes: dict[str, Any] = {"is_new": False, "sizes_change": False, "nodes": 1}
+        return await asking.ask("ns/job", gang, None, **sizes, principal=user)
+
+    async with asyncio.TaskGroup() as tasks:
+        first = [tasks.create_task(ask_as("ann")) for _ in range(what_ifs.MOST_OF_ONE)]
+        await asyncio.sleep(0)
+        with pytest.raises(errors.RateLimitedError, match="questions of yours"):
+            await ask_as("ann")
+        first += [tasks.create_task(ask_as("ben")) for _ in range(what_ifs.MOST_OF_ONE)]
+        await asyncio.sleep(0)
+        with pytest.raises(errors.RateLimitedError, match="8 questions wait"):
+            await ask_as("eve")
+        for task in first:
+            task.cancel()
+        await asyncio.wait(first)
+        again = tasks.create_task(ask_as("ann"))
+        await asyncio.sleep(0)
+        assert not again.done()
+        again.cancel()
 
 
 async def test_without_the_log_a_question_fails_at_once(server: AuthorizedAdmission) -> None:

@@ -115,6 +115,18 @@ def strict() -> tuple[meta.Object, ...]:
     )
 
 
+def overtaken() -> tuple[meta.Object, ...]:
+    """A job that waits since noon, and one that came later and needs less, with room for one."""
+    estimate = {keys.RUNNING_ESTIMATE: "1m"}
+    late = builders.NOON + timedelta(seconds=1)
+    return (
+        ONE,
+        *sessions.gang("old", "default", 1, cpu="1", memory=None),
+        builders.make_pod_group("small", annotations=estimate, created=late),
+        builders.make_pod("small-0", "small", cpu="1", memory=None),
+    )
+
+
 def locked() -> tuple[meta.Object, ...]:
     lock = {"hamivgpu": builders.NOON.isoformat()}
     node = test_deviceshare.vgpu_node("n1", "A,8000", annotations=lock)
@@ -154,6 +166,16 @@ RULES = [
         (ONE, large(**{"volcano.sh/sla-waiting-time": "3s"})),
         [SLA, FULL],
         "enqueue",
+    ),
+    Rule(
+        "shortest-remaining-service: a job has waited for the limit",
+        timedelta(hours=1),
+        overtaken(),
+        [
+            [sessions.plugin("shortest-remaining-service", {"waits-at-most": "1h"})],
+            default_sessions.TIER,
+        ],
+        "allocate",
     ),
     Rule(
         "cdp: a pod has cooled down",
@@ -413,7 +435,7 @@ KNOWN = {
     "plugins/reservation/reservation.py": "asks for the starts of plans; longer work only waits",
     "plugins/tdm/tdm.py": "asks for the next change of its zones",
     "plugins/usage.py": "estimates for young pods are scores: they forbid nothing",
-    "framework/run_times.py": "ends of tasks; plans made of them ask for their starts",
+    "framework/run_times.py": "ends of tasks; plans ask for their starts, orders need room",
     "framework/session.py": "reached itself",
 }
 

@@ -1,6 +1,5 @@
 """``strom explain JOB --at TIME``: why a job was pending, from the log."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,11 +7,10 @@ from pathlib import Path
 
 from stromboli.cli.commands.explain_at import PastAnswer
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import log_reading, replay_sessions, scheduler_file, state_folder
+from stromboli.embedded import log_reading, scheduler_file, state_folder
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.replay import explain_past
-from stromboli.shared import errors
 
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _BROKER = re.compile(r"(?P<address>[^/]+:[0-9]+)(/(?P<cluster>[a-z0-9.-]+))?")
@@ -34,13 +32,8 @@ def explain(
         else log_reading.Place(Path(log) if log else state_folder.STATE)
     )
     what = f"job {namespace}/{name} at {at.isoformat()}"
-    with log_reading.opened(place) as bus:
-        assert bus is not None, "a place is named"
-        try:
-            records = asyncio.run(replay_sessions.read_records(bus))
-        except (errors.ExternalError, OSError) as error:
-            next_step = "name the folder of strom up or HOST:PORT of a broker with --log"
-            raise CommandError(what, f"the log cannot be read: {error}", next_step) from None
+    records = log_reading.records(place)
+    assert records is not None, "a place is named"
     keys = [
         key
         for key in explain_past.pod_groups_of(records, f"{namespace}/{name}-", at)

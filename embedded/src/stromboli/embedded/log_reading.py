@@ -1,5 +1,6 @@
-"""Opens a log to read it: that of a broker, or a copy of that of ``strom up``, which may run."""
+"""Reads a log: that of a broker, or a copy of that of ``strom up``, which may run."""
 
+import asyncio
 import contextlib
 import sqlite3
 import tempfile
@@ -9,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import state_folder
+from stromboli.embedded import replay_sessions, state_folder
 from stromboli.embedded.bus import EmbeddedBus
+from stromboli.shared import envelope, errors
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
@@ -23,17 +25,29 @@ class Place(msgspec.Struct, frozen=True):
     cluster_name: str = "default"
 
 
+NEXT_STEP = "name the folder of strom up, or a broker as HOST:PORT"
+
+
+def records(place: Place) -> list[envelope.Record] | None:
+    """All records of the log that sessions read; None if no place is named. Raises CommandError."""
+    if not place.kafka and place.state is None:
+        return None
+    try:
+        with _opened(place) as bus:
+            return asyncio.run(replay_sessions.read_records(bus))
+    except (errors.ExternalError, OSError) as error:
+        what = place.kafka or str(place.state)
+        raise CommandError(what, f"the log cannot be read: {error}", NEXT_STEP) from None
+
+
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[port.Bus | None]:
-    """The log; None if no place is named. Only one process can open that of ``strom up``, so it is
-    copied. Raises CommandError."""
+def _opened(place: Place) -> Iterator[port.Bus]:
+    """The log. Only one process can open that of ``strom up``, so it is copied."""
     if place.kafka:
         settings = KafkaSettings(bootstrap=(place.kafka,), cluster_name=place.cluster_name)
         yield KafkaBus(settings)
         return
-    if place.state is None:
-        yield None
-        return
+    assert place.state is not None, "a place is named"
     file = state_folder.embedded(place.state) / state_folder.LOG
     with tempfile.TemporaryDirectory(prefix="strom-log-") as folder:
         copy = Path(folder) / state_folder.LOG
@@ -50,5 +64,4 @@ def _copy(file: Path, to: Path) -> None:
         ):
             source.backup(target)
     except sqlite3.Error as error:
-        next_step = "name the folder of strom up, or a broker as HOST:PORT"
-        raise CommandError(str(file), f"the log cannot be read: {error}", next_step) from None
+        raise CommandError(str(file), f"the log cannot be read: {error}", NEXT_STEP) from None

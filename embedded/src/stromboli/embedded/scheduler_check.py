@@ -3,7 +3,6 @@
 It reads the cluster and, if one is named, the log. It changes nothing and needs no right to.
 """
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,15 +17,14 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.errors import MISUSED, CommandError, UnreachableError, UsageError
 from stromboli.cli.render import output
-from stromboli.embedded import log_reading, replay_sessions, scheduler_file
+from stromboli.embedded import log_reading, scheduler_file
 from stromboli.embedded.simulation import manifest_objects
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import canary, expected_starts
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
-from stromboli.shared import envelope, errors, topics
-from stromboli.shared.bus import port
+from stromboli.shared import envelope, topics
 
 app = typer.Typer(no_args_is_help=True, help="Work with the scheduler's configuration.")
 DIFFERS = 1
@@ -134,8 +132,10 @@ def check(
         wanted = scheduler_file.read(str(new))
         present = scheduler_file.read(None if current is None else str(current))
         cluster = _cluster(objects, server)
-        with log_reading.opened(log_reading.Place(state, kafka, cluster_name)) as bus:
-            found = _check(wanted, present, cluster, bus, last)
+        records = log_reading.records(log_reading.Place(state, kafka, cluster_name))
+        found = _check(wanted, present, cluster)
+        if records is not None:
+            found = _with_sessions(found, _replayed(records, wanted, last))
     if shown is Format.JSON:
         output.show_lines([msgspec.json.encode(found).decode()])
     else:
@@ -172,8 +172,6 @@ def _check(
     wanted: configuration_file.LoadedConfiguration,
     present: configuration_file.LoadedConfiguration,
     cluster: cluster_objects.Cluster,
-    bus: port.Bus | None,
-    last: int,
 ) -> Check:
     find = discovery.discover_plugins().find
 
@@ -181,7 +179,7 @@ def _check(
         how = expected_starts.Options(configured=loaded.configuration, find=find)
         return canary.present_decisions(cluster, how)
 
-    found = Check(
+    return Check(
         configuration=wanted.origin,
         warnings=wanted.warnings,
         at=cluster.now,
@@ -189,14 +187,6 @@ def _check(
         pod_groups=len(cluster.pod_groups),
         gangs=canary.differences(decided(present), decided(wanted)),
     )
-    if bus is None:
-        return found
-    try:
-        records = asyncio.run(replay_sessions.read_records(bus))
-    except (errors.ExternalError, OSError) as error:
-        next_step = "name a broker that answers, or leave the recorded sessions out"
-        raise CommandError("the log", f"it cannot be read: {error}", next_step) from None
-    return _with_sessions(found, _replayed(records, wanted, last))
 
 
 def _replayed(

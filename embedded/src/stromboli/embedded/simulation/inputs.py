@@ -33,6 +33,7 @@ JOB_COLUMNS = (
     "preemptable",
     "node_selector",
     "synchronous",
+    "estimate_s",
 )
 FAILURE_COLUMNS = ("node", "down_s", "up_s")
 PHILLY_JOBS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
@@ -199,6 +200,7 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
                 row.flag("preemptable"),
                 ";".join(f"{name}={value}" for name, value in labels.items()),
                 row.flag("synchronous") or False,
+                _us(row.number("estimate_s", 0.0)),
             ),
         )
 

@@ -81,7 +81,7 @@ def pod_group(
             namespace=NAMESPACE,
             uid=uid,
             creation_timestamp=created,
-            annotations=_preemptable(job.preemptable),
+            annotations=_preemptable(job.preemptable) | _estimate(job.estimate_us) or None,
         ),
         spec=scheduling.PodGroupSpec(
             min_member=min_member,
@@ -100,7 +100,7 @@ def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
         keys.GROUP_NAME: job.name,
         keys.TASK_SPEC: TASK,
         keys.TASK_INDEX: str(index),
-        **(_preemptable(job.preemptable) or {}),
+        **_preemptable(job.preemptable),
     }
     return core.Pod(
         metadata=meta.ObjectMeta(
@@ -167,5 +167,9 @@ def _quantities(resources: workload.Resources) -> dict[str, core.Quantity]:
     return found
 
 
-def _preemptable(value: bool | None) -> dict[str, str] | None:
-    return None if value is None else {keys.PREEMPTABLE: str(value).lower()}
+def _preemptable(value: bool | None) -> dict[str, str]:
+    return {} if value is None else {keys.PREEMPTABLE: str(value).lower()}
+
+
+def _estimate(run_time_us: int) -> dict[str, str]:
+    return {keys.RUNNING_ESTIMATE: f"{run_time_us}us"} if run_time_us else {}

@@ -61,7 +61,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
     ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
-    with parameter servers or all-reduce.
+    with parameter servers or all-reduce. ``estimate_us``: the run time that the job states; 0:
+    none.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     preemptable: bool | None = None
     node_selector: str = ""
     is_synchronous: bool = False
+    estimate_us: int = 0
 
 
 class NodeFailure(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ def routes(
         cannot_tell = _not_simulated(known, job, data)
         if cannot_tell:
             return WhatIf(job=known.job, at=admission.now(), cannot_tell=cannot_tell)
-        return await _answer(admission, known, job, changed, data)
+        return await _answer(admission, known, job, changed, data, request.user.name)
 
     return [what_if_route]
 
@@ -79,6 +79,7 @@ async def _answer(
     job: batch.Job,
     changed: Document,
     change: JobIf,
+    principal: str,
 ) -> WhatIf:
     priorities = admission.priorities()
     other = kinds.JOBS.decode(msgspec.json.encode(changed))
@@ -95,6 +96,7 @@ async def _answer(
         is_new=change.is_new,
         sizes_change=change.sizes_change,
         nodes=change.nodes,
+        principal=principal,
     )
 
     def start(each: messages.ExpectedStart | None) -> ExpectedStart | None:

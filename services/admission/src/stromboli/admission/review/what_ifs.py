@@ -6,6 +6,7 @@ has its key. Every replica reads all answers and ignores those to other replicas
 
 import asyncio
 import uuid
+from collections import Counter
 from datetime import timedelta
 
 from stromboli.shared import envelope, errors, topics
@@ -17,6 +18,8 @@ WITHIN_S = 60.0
 """Deadline of an answer: a first question also waits for the start of a process, seconds."""
 MOST_AT_ONCE = 8
 """Limit of unanswered questions of this replica: each costs the scheduler seconds of CPU."""
+MOST_OF_ONE = 4
+"""Limit of those of one principal, so that others can ask, too."""
 _WHAT = "what-if"
 
 
@@ -27,16 +30,19 @@ class WhatIfs:
         self._clock = clock
         self._writer: bus_port.Writer | None = None
         self._waiting: dict[str, asyncio.Future[messages.WhatIfAnswered]] = {}
+        self._of_principals: Counter[str] = Counter()
 
     def open(self, writer: bus_port.Writer) -> None:
         """Questions can be asked from now on."""
         self._writer = writer
 
     def fold(self, record: envelope.Record) -> None:
-        """Apply an answer. Raises UndecodableError."""
-        message = envelope.decode(record)
+        """Apply an answer to one of these questions. Raises UndecodableError."""
         waiting = self._waiting.get(record.key)
-        if isinstance(message, messages.WhatIfAnswered) and waiting and not waiting.done():
+        if waiting is None or waiting.done():
+            return
+        message = envelope.decode(record)
+        if isinstance(message, messages.WhatIfAnswered):
             waiting.set_result(message)
 
     async def ask(
@@ -48,13 +54,17 @@ class WhatIfs:
         is_new: bool,
         sizes_change: bool,
         nodes: int,
+        principal: str,
     ) -> messages.WhatIfAnswered:
-        """The scheduler's answer. Raises TransientError without one, RateLimitedError if too many
-        questions wait."""
+        """The scheduler's answer. ``principal``: the name of the user who asks. Raises
+        TransientError without an answer, RateLimitedError if too many questions wait."""
         if self._writer is None:
             raise errors.TransientError(_WHAT, "the log is not open yet; ask again", 5.0)
         if len(self._waiting) >= MOST_AT_ONCE:
             why = f"{MOST_AT_ONCE} questions wait for the scheduler already; ask again"
+            raise errors.RateLimitedError(_WHAT, why, 10.0)
+        if self._of_principals[principal] >= MOST_OF_ONE:
+            why = f"{MOST_OF_ONE} questions of yours wait for the scheduler already; ask again"
             raise errors.RateLimitedError(_WHAT, why, 10.0)
         key, now = uuid.uuid4().hex, self._clock()
         message = messages.WhatIfAsked(
@@ -67,6 +77,7 @@ class WhatIfs:
             until=now + timedelta(seconds=WITHIN_S),
         )
         self._waiting[key] = asyncio.get_running_loop().create_future()
+        self._of_principals[principal] += 1
         try:
             async with asyncio.timeout(WITHIN_S):
                 draft = envelope.Draft(topic=topics.QUESTIONS, key=key, message=message, time=now)
@@ -77,3 +88,4 @@ class WhatIfs:
             raise errors.TransientError(_WHAT, why) from None
         finally:
             del self._waiting[key]
+            self._of_principals -= Counter((principal,))  # keeps no zeros

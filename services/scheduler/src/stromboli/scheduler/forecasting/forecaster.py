@@ -50,7 +50,7 @@ STARTS_PER_RECORD = 500
 _seconds = telemetry.meter.create_histogram(
     "stromboli.scheduler.forecast.cpu", unit="s", description="CPU time of one forecast, by scope"
 )
-_failures = telemetry.meter.create_counter(
+failures = telemetry.meter.create_counter(
     "stromboli.scheduler.forecast.failures", description="Forecasts that failed, by scope"
 )
 
@@ -117,7 +117,7 @@ class Forecaster:
 
     def _warn(self, problem: str | None) -> None:
         if problem is not None:
-            _failures.add(1, {"scope": self._scope.name})
+            failures.add(1, {"scope": self._scope.name})
             problem = f"expected starts are not up to date: {problem}"
         self._health.warn(f"forecast of {self._scope.name}", problem)
 

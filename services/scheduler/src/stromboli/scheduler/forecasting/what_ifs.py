@@ -6,14 +6,14 @@
 
 Questions are answered one after another by a separate forecast process, which starts with the first
 question and ends after a while without one. A question is dropped after its deadline, when its
-client no longer waits. A failure becomes an answer (*cannot tell*) or a warning of the service, and
-stops nothing else.
+client no longer waits, and after ``MOST_S`` in any case, as its deadline is by another clock. A
+failure becomes an answer (*cannot tell*) or a warning of the service, and stops nothing else.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -23,15 +23,22 @@ from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import what_if as messages
-from stromboli.shared.runtime import runtime
+from stromboli.shared.runtime import runtime, telemetry
 
 MOST_WAITING = 32
 """Limit of the queue of questions; a question beyond it gets the answer ``BUSY``."""
+MOST_S = 60.0
+"""Limit of the time from the reading of a question to its deadline."""
 DRAWS = 20
 ANSWER_MARGIN_S = 3.0
 """Time before a question's deadline that is reserved for the transport of the answer."""
 OFF = "what-if is turned off: STROM_SCHEDULER_WHAT_IF_CPU is 0"
 BUSY = f"{MOST_WAITING} other questions wait; ask again in a minute"
+FAILED = "the simulation failed; the scheduler's log has the reason"
+LATE = (
+    "the question reached the scheduler after its deadline: the clocks of admission and the "
+    "scheduler differ by about a minute, or the log is slow"
+)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -50,6 +57,7 @@ class Source(msgspec.Struct, frozen=True):
 class _Question(msgspec.Struct, frozen=True):
     key: str
     asked: messages.WhatIfAsked
+    deadline: datetime
 
 
 class WhatIfs:
@@ -60,6 +68,8 @@ class WhatIfs:
         self._source = source
         self._health = health
         self._waiting: asyncio.Queue[_Question] = asyncio.Queue(MOST_WAITING)
+        self._deadlines: dict[str, datetime] = {}
+        """By question, of those that were read and are not over: each may be read again."""
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -82,26 +92,38 @@ class WhatIfs:
         while not self._source.leads():  # noqa: ASYNC110 - leading has no event
             await asyncio.sleep(forecaster.LOOK_S)
         async with contextlib.aclosing(self._source.questions()) as batches:  # type: ignore[type-var]
+            is_new = False
             async for batch in batches:
                 self._health.warn("what-if read", None)
                 for record in batch.records:
-                    await self._take(record)
+                    await self._take(record, is_new=is_new)
+                is_new = is_new or batch.caught_up
 
-    async def _take(self, record: envelope.Record) -> None:
-        """Queue the question of a record, or answer it at once if it cannot be queued."""
-        with contextlib.suppress(errors.UndecodableError):  # its client gets no answer
+    async def _take(self, record: envelope.Record, *, is_new: bool) -> None:
+        """Queue the question of a record, or answer it immediately if it cannot be queued.
+        ``is_new``: it was published after the reading began, so its client waits."""
+        now = self._source.clock()
+        try:
             message = envelope.decode(record)
-            if not isinstance(message, messages.WhatIfAsked):
-                return
-            question = _Question(record.key, message)
-            if message.until <= self._source.clock():
-                return
-            if self._settings.what_if_cpu <= 0:
-                await self._publish(question, cannot_tell=OFF)
-            elif self._waiting.full():
-                await self._publish(question, cannot_tell=BUSY)
-            else:
-                self._waiting.put_nowait(question)
+        except errors.UndecodableError as error:  # its client gets no answer
+            telemetry.log.error("unreadable record", error=str(error))
+            await self._source.publish([runtime.dead_letter(record, "scheduler", str(error), now)])
+            return
+        self._deadlines = {key: at for key, at in self._deadlines.items() if at > now}
+        if not isinstance(message, messages.WhatIfAsked) or record.key in self._deadlines:
+            return
+        deadline = min(message.until, now + timedelta(seconds=MOST_S))
+        self._deadlines[record.key] = deadline
+        question = _Question(record.key, message, deadline)
+        if deadline <= now:
+            if is_new:
+                await self._publish(question, cannot_tell=LATE)
+        elif self._settings.what_if_cpu <= 0:
+            await self._publish(question, cannot_tell=OFF)
+        elif self._waiting.full():
+            await self._publish(question, cannot_tell=BUSY)
+        else:
+            self._waiting.put_nowait(question)
 
     async def _answer_all(self) -> None:
         """Start a process for the next question, and stop it after ``IDLE_S`` without one."""
@@ -118,12 +140,12 @@ class WhatIfs:
                 while question is not None:
                     await self._answer(channel, question)
                     self._health.warn("what-if answer", None)
+                    question = None  # a failure while the process is idle concerns no question
                     question = await self._next()
         except Exception as error:
             if question is not None:
                 reason = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                why = f"the forecast process failed: {type(reason).__name__}: {reason}"
-                await self._publish(question, cannot_tell=why)
+                await self._publish_failure(question, f"{type(reason).__name__}: {reason}")
             raise
 
     async def _next(self) -> _Question | None:
@@ -133,13 +155,13 @@ class WhatIfs:
         return None
 
     async def _answer(self, channel: process.Channel, question: _Question) -> None:
-        within_s = self._left_s(question.asked.until)
+        within_s = self._left_s(question.deadline)
         if within_s <= 0:
             return
         found = await self._source.present()
         at = self._source.clock()
         spent_s = await channel.send_objects(found.objects)
-        left_s = max(1.0, self._left_s(question.asked.until))
+        left_s = max(1.0, self._left_s(question.deadline))
         now = found.now.isoformat()
         widening = self._source.widening()
         asked = frames.Ask(question.asked, now, DRAWS, left_s, spent_s, widening)
@@ -151,7 +173,7 @@ class WhatIfs:
     async def _reply(self, question: _Question, at: datetime, answer: frames.Answer) -> None:
         if not isinstance(answer, frames.Answered):
             why = answer.reason if isinstance(answer, frames.Failed) else "a wrong answer"
-            await self._publish(question, cannot_tell=f"the simulation failed: {why}")
+            await self._publish_failure(question, why)
         elif answer.present is None or answer.changed is None:
             await self._publish(question, cannot_tell=answer.cannot_tell)
         else:
@@ -166,8 +188,15 @@ class WhatIfs:
             )
             await self._send(question, message)
 
-    def _left_s(self, until: datetime) -> float:
-        return (until - self._source.clock()).total_seconds() - ANSWER_MARGIN_S
+    def _left_s(self, deadline: datetime) -> float:
+        return (deadline - self._source.clock()).total_seconds() - ANSWER_MARGIN_S
+
+    async def _publish_failure(self, question: _Question, why: str) -> None:
+        """Answer that the simulation failed. Why is for operators: it may name other users'
+        objects."""
+        forecaster.failures.add(1, {"scope": "what-if"})
+        telemetry.log.error("what-if failed", pod_group=question.asked.pod_group, reason=why)
+        await self._publish(question, cannot_tell=FAILED)
 
     async def _publish(self, question: _Question, cannot_tell: str) -> None:
         at, pod_group = self._source.clock(), question.asked.pod_group

@@ -76,17 +76,12 @@ class ForecastWorker:
                 decode = decoding.msgpack_decoder_of(present.FIELDS[request.field].struct).decode
                 self._objects.setdefault(request.field, []).extend(map(decode, request.encoded))
                 self._pace()
-            case frames.Compute():
+            case frames.Compute() | frames.Ask():
                 try:
-                    return self._compute(request)
-                except Exception as error:  # one forecast failed; the next one may not
-                    return frames.Failed(f"{type(error).__name__}: {error}")
-                finally:
-                    self._objects = {}
-            case frames.Ask():
-                try:
+                    if isinstance(request, frames.Compute):
+                        return self._compute(request)
                     return self._answer(request)
-                except Exception as error:  # one answer failed; the next one may not
+                except Exception as error:  # one request failed; the next one may not
                     return frames.Failed(f"{type(error).__name__}: {error}")
                 finally:
                     self._objects = {}

@@ -64,8 +64,16 @@ class RunTimes:
         expected to run for another t, so that the expected end does not move in every session.
         """
         run_time = self.of(task)
-        if run_time is None:
-            return None
+        return None if run_time is None else self._end(task, run_time)
+
+    def remaining(self, task: entities.Task, default: timedelta) -> timedelta:
+        """How long the task still runs, by ``end``. ``default``: the run time of tasks without
+        one."""
+        run_time = self.of(task)
+        end = self._end(task, default if run_time is None else run_time)
+        return end - self._session.now
+
+    def _end(self, task: entities.Task, run_time: timedelta) -> datetime:
         now = self._session.now
         end = durations.after(task.pod.status.start_time or now, run_time)
         return end if end >= now else now + (now - end)

@@ -30,6 +30,7 @@ NAMES = frozenset(
         "random-order",
         "queue-policy",
         "sharding",
+        "shortest-remaining-service",
         "maintenance",
         "reservation",
         "eviction-limits",
