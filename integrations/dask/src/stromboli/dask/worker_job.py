@@ -74,9 +74,8 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
         requests={"cpu": str(options.threads), "memory": memory, **options.requests},
         gpus=options.gpus,
         env=options.env,
-        working_dir=""
-        if options.image
-        else os.getcwd(),  # so that modules beside the program can be imported
+        # So that modules beside the program can be imported.
+        working_dir="" if options.image else os.getcwd(),
         time_limit=options.time_limit,
         queue=options.queue,
         priority_class=options.priority_class,
