@@ -38,7 +38,7 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	topology_constraint_properties.py liveness.py)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
 
 setup: ## build .venv from the lock (every other target does it when it is needed)
 	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11 \
