@@ -45,7 +45,7 @@ setup: ## build .venv from the lock (every other target does it when it is neede
 	or later and there is no $$python: install python3.11 (Debian, Ubuntu: apt install \
 	python3.11-venv)" >&2; exit 1; }; exec "$$python" tools/bootstrap.py
 
-demo: setup ## gangs against single pods, live, in under a minute: needs nothing but this machine
+demo: setup ## gangs against single pods, live, in about a minute: needs nothing but this machine
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
