@@ -38,14 +38,14 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	topology_constraint_properties.py liveness.py)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
 
 setup: ## build .venv from the lock (every other target does it when it is needed)
 	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11 \
 	or later and there is no $$python: install python3.11 (Debian, Ubuntu: apt install \
 	python3.11-venv)" >&2; exit 1; }; exec "$$python" tools/bootstrap.py
 
-demo: setup ## gangs against single pods, live, in under a minute: needs nothing but this machine
+demo: setup ## gangs against single pods, live, in about a minute: needs nothing but this machine
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from bench import group_patches
 from stromboli.controller.core import commands, reconcilers
 from stromboli.controller.core.store import controller_cache, event_history
-from stromboli.shared import decoding
-from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.testkit import builders
 
 JOB = controller_cache.ReconcileKey("job", "default/j1")
@@ -89,7 +89,8 @@ class Cluster:
                 assert job is not None
                 self.observe(kinds.JOBS, msgspec.structs.replace(job, status=command.status))
             case commands.Patch() if command.kind is kinds.POD_GROUPS:
-                self._patch_group(command)
+                group = group_patches.patched(self.cache.pod_group(command.key), command)
+                self.observe(kinds.POD_GROUPS, group)
             case commands.Delete():
                 self.cache.mark_deleting(command.kind, command.key, command.uid)
                 pod = self.pods.pop(command.key, None)
@@ -101,15 +102,6 @@ class Cluster:
                 self.cache.mark_recorded(command)
             case _:
                 pass
-
-    def _patch_group(self, command: commands.Patch) -> None:
-        group = self.cache.pod_group(command.key)
-        assert group is not None
-        for operation in msgspec.json.decode(command.patch):
-            if operation["path"] == "/status":
-                status = decoding.convert(operation["value"], scheduling.PodGroupStatus)
-                group = msgspec.structs.replace(group, status=status)
-        self.observe(kinds.POD_GROUPS, group)
 
     def enqueue(self) -> None:
         """Enqueue the PodGroup, as the scheduler does."""

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from bench import group_patches
 from stromboli.controller.core import commands, reconcilers
 from stromboli.controller.core.decisions import decisions
 from stromboli.controller.core.pods import pods as job_pods
@@ -32,8 +33,8 @@ from stromboli.controller.core.store import batch_state, controller_cache, event
 from stromboli.controller.core.tasks import tasks
 from stromboli.monitor.core import projection
 from stromboli.scheduler.core.cache import cluster_cache
-from stromboli.shared import decoding, envelope, keys, process, topics
-from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared import envelope, keys, process, topics
+from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, served_pods
 
@@ -210,7 +211,8 @@ class ControllerLoad:
                 assert job is not None
                 self._answer(kinds.JOBS, msgspec.structs.replace(job, status=command.status))
             case commands.Patch() if command.kind is kinds.POD_GROUPS:
-                self._patch_group(command)
+                group = group_patches.patched(self.cache.pod_group(command.key), command)
+                self._answer(kinds.POD_GROUPS, group)
             case commands.Publish():
                 self._offset += 1
                 self.cache.published.observe(command.message)
@@ -219,15 +221,6 @@ class ControllerLoad:
                 self.cache.mark_recorded(command)
             case _:
                 raise AssertionError(f"unexpected: {command}")
-
-    def _patch_group(self, command: commands.Patch) -> None:
-        group = self.cache.pod_group(command.key)
-        assert group is not None
-        for operation in msgspec.json.decode(command.patch):
-            if operation["path"] == "/status":
-                status = decoding.convert(operation["value"], scheduling.PodGroupStatus)
-                group = msgspec.structs.replace(group, status=status)
-        self._answer(kinds.POD_GROUPS, group)
 
     def _answer(self, kind: kinds.Kind[Any], written: meta.Object) -> None:
         self.topics.version += 1

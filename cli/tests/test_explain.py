@@ -192,6 +192,12 @@ def test_errors_of_nodes_for_pods_are_shown_once() -> None:
     ]
 
 
+def test_only_a_job_with_bound_pods_is_about_to_start() -> None:
+    assert explanation_view.render(undecided(), explanation_view.WaitingPods(bound=1)) == [
+        "default/train is pending: its pods are bound and about to start."
+    ]
+
+
 @pytest.mark.parametrize("reason", ["", "ContainerCreating", "PodInitializing"])
 def test_a_starting_pod_is_no_obstacle(reason: str) -> None:
     assert pod_status.start_error(on_a_node(reason)) is None

@@ -237,10 +237,13 @@ def test_explain_shows_why_a_job_is_pending_and_the_jobs_ahead(api_server: Any, 
     assert "tier: enqueue" in strom("explain", "a", "-o", "yaml").stdout
 
 
-def test_explain_of_an_unknown_job_shows_its_phase(strom: Any) -> None:
+def test_explain_of_a_job_that_was_just_submitted_does_not_say_that_its_pods_are_bound(
+    strom: Any,
+) -> None:
     strom("job", "run", "a")
     assert strom("explain", "a").stdout == (
-        "default/a is Pending: its pods are bound and about to start.\n"
+        "default/a is pending: the scheduler has not explained it yet; "
+        "ask again in a few seconds.\n"
     )
     assert strom("explain", "absent").exit_code == 1
 

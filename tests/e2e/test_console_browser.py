@@ -41,6 +41,7 @@ PAGES = {
     "logs": f"{RUNNING}/logs",
 }
 TEXT_OF_MAIN = "(document.querySelector('main')?.innerText ?? '')"
+"""Empty while a page loads."""
 HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 

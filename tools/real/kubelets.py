@@ -11,7 +11,6 @@ minutes of CPU; 150 MB). Images are made from Debian's packages (base_images.py)
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -23,10 +22,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import base_images, binaries, cache, debian, toolchains  # noqa: E402 - path above
+from tools.real import base_images, binaries, cache, command_line, debian, toolchains  # noqa: E402 - path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
-NOT_INSTALLED = 3
 BUILD_REVISION = "1"  # raise it when the same sources are built differently
 MODULE = Path("tools") / "go" / "kubelet"
 PROGRAMS = {
@@ -138,30 +136,20 @@ def where() -> str:
     return describe(place, {name: path for name, path in found.items() if path is not None})
 
 
+def install() -> None:
+    """Install missing parts. Raises InstallError."""
+    programs = ensure_programs()
+    place = directory()
+    if not cache.is_installed(place):
+        build(place)
+    for name in base_images.missing(os.environ, base_images.OF_KUBELETS):
+        base_images.build(programs["mmdebstrap"], name, os.environ)
+    print(f"the kubelet is installed: {describe(place, programs)}")
+
+
 def main() -> int:
     """The command-line tool. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--where",
-        action="store_true",
-        help="print the paths as JSON; exit with 3 if a part is missing",
-    )
-    only_where = parser.parse_args().where
-    try:
-        if only_where:
-            print(where())
-            return 0
-        programs = ensure_programs()
-        place = directory()
-        if not cache.is_installed(place):
-            build(place)
-        for name in base_images.missing(os.environ, base_images.OF_KUBELETS):
-            base_images.build(programs["mmdebstrap"], name, os.environ)
-        print(f"the kubelet is installed: {describe(place, programs)}")
-    except InstallError as error:
-        print(f"kubelet-tools: {error}", file=sys.stderr)
-        return NOT_INSTALLED if only_where else 1
-    return 0
+    return command_line.run("kubelet-tools", __doc__, where, install)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ CPU the first time, seconds if Go's build cache is warm, and 53 MB.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,10 +24,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, cache, toolchains  # noqa: E402 - needs the path above
+from tools.real import binaries, cache, command_line, toolchains  # noqa: E402 - needs the path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
-NOT_INSTALLED = 3
 BUILD_REVISION = "1"  # raise it when the same sources are built or stored differently
 
 
@@ -135,27 +133,17 @@ def where() -> str:
     )
 
 
+def install() -> None:
+    """Build missing operators. Raises InstallError."""
+    for operator in OPERATORS:
+        if not cache.is_installed(directory(operator)):
+            build(operator)
+    print(f"the operators are installed: {where()}")
+
+
 def main() -> int:
     """The command-line tool. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--where",
-        action="store_true",
-        help="print the paths as JSON; exit with 3 if an operator is missing",
-    )
-    only_where = parser.parse_args().where
-    try:
-        if only_where:
-            print(where())
-            return 0
-        for operator in OPERATORS:
-            if not cache.is_installed(directory(operator)):
-                build(operator)
-        print(f"the operators are installed: {where()}")
-    except InstallError as error:
-        print(f"operator-tools: {error}", file=sys.stderr)
-        return NOT_INSTALLED if only_where else 1
-    return 0
+    return command_line.run("operator-tools", __doc__, where, install)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ PHASES = (
 )
 ENDS = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 """Phases that a job leaves only by a command."""
+FINAL = ENDS - {"Aborted"}
+"""``ENDS`` without the phase of a suspended job, which can be resumed."""
 
 
 def phase_of(job: batch.Job) -> str:

@@ -75,6 +75,11 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     held: str = ""
     expected: ExpectedStart | None = None
 
+    @property
+    def reason(self) -> str:
+        """``held``, else the scheduler's reason; empty if nothing blocks the job."""
+        return self.held or (self.explained.message if self.explained else "")
+
 
 class Me(msgspec.Struct, frozen=True):
     """The user of a client, as it is recorded on submitted objects. ``name`` is empty on a server

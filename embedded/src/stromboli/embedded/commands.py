@@ -220,7 +220,7 @@ async def _ready(running: system.System) -> None:
 def demo() -> None:
     """Compare gang scheduling with scheduling by pod.
 
-    It shows why gangs need a gang scheduler, in less than a minute and in this process.
+    It shows why gangs need a gang scheduler, in about a minute and in this process.
     """
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
@@ -233,6 +233,7 @@ def demo() -> None:
         for line in failures:
             console.print(f"[red]check failed:[/red] {line}")
         raise typer.Exit(1)
+    console.print("\nNext: strom up starts this system for your own jobs.", highlight=False)
 
 
 async def _demo(console: Console, state: Path) -> list[str]:

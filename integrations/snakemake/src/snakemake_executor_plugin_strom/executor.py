@@ -29,8 +29,6 @@ from stromboli.shared.api import batch
 LOGS = Path(".snakemake/strom_logs")
 REPLACED_WITHIN_S = 60.0
 RETRY_S = 0.2
-_ENDED = phases.ENDS - {"Aborted"}
-"""A suspended job can be resumed."""
 _TRANSIENT = (errors.UnreachableError, errors.UnavailableError)
 
 
@@ -94,7 +92,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
             phase = phases.phase_of(self._client.job(name, self._settings.namespace))
         except errors.NotFoundError:
             return False  # it is being deleted
-        return phase not in _ENDED
+        return phase not in phases.FINAL
 
     # --- the end
 
@@ -121,7 +119,7 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
             self.report_job_error(each, msg=f"job {name} was deleted. ")
             return False
         phase = phases.phase_of(found)
-        if phase not in _ENDED:
+        if phase not in phases.FINAL:
             return True
         if phase == "Completed":
             self._forget(name)

@@ -144,5 +144,8 @@ def waiting_pods(
     stuck = node_health.stuck_pods(pods, leases, now)
     failing = tuple(pod for pod in pods if pod_status.start_error(pod) is not None)
     return explanation_view.WaitingPods(
-        failing, tuple(node_health.lines(stuck, now)), sum(it.untaken for it in stuck)
+        failing,
+        tuple(node_health.lines(stuck, now)),
+        sum(it.untaken for it in stuck),
+        sum(bool(pod.spec.node_name) for pod in pods),
     )

@@ -45,12 +45,13 @@ class WaitingPods(msgspec.Struct, frozen=True):
 
     ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
     has not acknowledged its pods or does not respond. ``untaken``: how many pods no kubelet has
-    acknowledged.
+    acknowledged. ``bound``: how many of all pods have a node.
     """
 
     failing: tuple[pod_status.Pod, ...] = ()
     nodes: tuple[str, ...] = ()
     untaken: int = 0
+    bound: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.failing or self.nodes)
@@ -68,7 +69,7 @@ def render(
     ``now`` adds the expected start of the job. ``verbose`` adds the message of the PodGroup's
     condition, which is Volcano's text.
     """
-    waiting = waiting or WaitingPods()
+    waiting = WaitingPods() if waiting is None else waiting
     explained = explanation.explained
     said = _unscheduled(explanation.held) + _kubelet_messages(waiting)
     if explained is None:
@@ -109,8 +110,10 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
         return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
     if waiting.untaken and explanation.phase == "Pending":
         return "is pending: its pods are bound, and kubelets have not acknowledged all of them"
+    if explanation.phase == "Pending" and waiting.bound:
+        return "is pending: its pods are bound and about to start"
     if explanation.phase == "Pending":
-        return "is Pending: its pods are bound and about to start"
+        return "is pending: the scheduler has not explained it yet; ask again in a few seconds"
     return f"is not pending: it is {explanation.phase}"
 
 

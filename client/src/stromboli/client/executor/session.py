@@ -187,8 +187,7 @@ class Session:
             _log.warning("%s: the server is unavailable: %s", self.what, error.reason)
 
     def _report_wait(self) -> None:
-        found = self._client.explanation(self._job, self._namespace)
-        reason = found.held or (found.explained.message if found.explained else "")
+        reason = self._client.explanation(self._job, self._namespace).reason
         if reason and reason != self._reason:
             self._reason = reason
             _log.warning("%s waits for its first worker: %s", self.what, reason)

@@ -1,1 +1,1 @@
-"""``strom demo``: why gangs need a gang scheduler, shown on this machine in less than a minute."""
+"""``strom demo``: why gangs need a gang scheduler, shown on this machine in about a minute."""

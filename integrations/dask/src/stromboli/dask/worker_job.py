@@ -24,8 +24,8 @@ MAX_RETRY = 10_000
 (``distributed.scheduler.allowed-failures``)."""
 RESTARTS_WITHOUT_WORKER = 3
 """Restarts of a pod that never became a worker, after which its job counts as failed."""
-_WAITING = frozenset(phases.PHASES) - phases.ENDS | {"Aborted"}
-"""Phases of a job whose pod may still become a worker; a suspended job can be resumed."""
+_WAITING = frozenset(phases.PHASES) - phases.FINAL
+"""Phases of a job whose pod may still become a worker."""
 
 _log = logging.getLogger("stromboli.dask")
 
@@ -74,9 +74,8 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
         requests={"cpu": str(options.threads), "memory": memory, **options.requests},
         gpus=options.gpus,
         env=options.env,
-        working_dir=""
-        if options.image
-        else os.getcwd(),  # so that modules beside the program can be imported
+        # So that modules beside the program can be imported.
+        working_dir="" if options.image else os.getcwd(),
         time_limit=options.time_limit,
         queue=options.queue,
         priority_class=options.priority_class,
@@ -162,5 +161,4 @@ class WorkerJob(ProcessInterface):  # type: ignore[misc]  # Dask is not in this 
 
     async def waiting_reason(self) -> str:
         """Why the job is pending, empty if it is not. Raises ClientError."""
-        found = await self._client.explanation(self._name, self._namespace)
-        return found.held or (found.explained.message if found.explained else "")
+        return (await self._client.explanation(self._name, self._namespace)).reason

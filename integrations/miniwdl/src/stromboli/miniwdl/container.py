@@ -35,8 +35,6 @@ TICK_S = 0.25
 PENDING_S = 20.0
 """Seconds between two reports why a job is pending."""
 SHOWN_LINES = 20
-_ENDED = phases.ENDS - {"Aborted"}
-"""A suspended job can be resumed."""
 _TRANSIENT = (errors.UnreachableError, errors.UnavailableError)
 _INTEGERS = {"gpuCount": "gpus", "time_minutes": "time_minutes"}
 _TEXTS = ("strom_queue", "strom_priority_class")
@@ -204,7 +202,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
                     asked_at = now + self._settings.poll_s
                     found = self._job(logger, name)
                     phase = phases.phase_of(found) if found else ""
-                    if found and phase in _ENDED:
+                    if found and phase in phases.FINAL:
                         return found
                     if phase == "Running" and not is_running:
                         is_running = True
@@ -227,10 +225,9 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
     def _report_pending(self, logger: logging.Logger, name: str, reported: str) -> str:
         """Log a new reason; returns the last one."""
         try:
-            found = self._client.explanation(name, self._settings.namespace)
+            reason = self._client.explanation(name, self._settings.namespace).reason
         except errors.ClientError:
             return reported
-        reason = found.held or (found.explained.message if found.explained else "")
         if reason and reason != reported:
             logger.log(NOTICE_LEVEL, _("job is pending", job=name, reason=reason))
         return reason

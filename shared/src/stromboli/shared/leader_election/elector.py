@@ -70,8 +70,7 @@ class Leadership(Protocol):
 
 Term = Callable[[Leadership], Awaitable[None]]
 """A service from standby to the end of its term: it materializes its state, awaits ``acquired``,
-opens
-the log and acts.
+opens the log and acts.
 
 If it is cancelled while it ``acts``, it may finish work in progress; if it no longer ``acts``, it
 must stop immediately. Raises ReplacedError if the log has a later writer.
@@ -154,16 +153,15 @@ class LeaderElector:
     async def serve(self, term: Term) -> None:
         """See ``Lease``."""
         self._acquired.clear()
-        # even if this replica still holds the lease, since every term begins by taking it
+        # Even if this replica still holds the lease: every term begins by taking it.
         self._candidate.yields()
         keeping = asyncio.create_task(self._keep())
         serving = asyncio.ensure_future(term(self))
         try:
             await asyncio.wait([keeping, serving], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _ended(
-                serving
-            )  # the lease is renewed meanwhile, so that no other term begins before this one ends
+            # The lease is renewed until the term has ended, so that no other one begins before.
+            await _ended(serving)
             await _ended(keeping)
         for task in (serving, keeping):
             if not task.cancelled():

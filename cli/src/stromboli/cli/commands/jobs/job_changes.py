@@ -10,7 +10,7 @@ from stromboli.cli import options
 from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.client.phases import ENDS, phase_of
+from stromboli.client.phases import FINAL, phase_of
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _raise_if_ignored(client: "Client", namespace: str, name: str, action: str) 
 def ignored_actions(phase: str) -> frozenset[str]:
     """The actions that have no effect on a job in this phase: it has ended, is suspended already,
     or is not suspended. Pure."""
-    if phase in ENDS - {"Aborted"}:
+    if phase in FINAL:
         return frozenset(_IDLE)
     if phase in ("Aborting", "Aborted"):
         return frozenset({"AbortJob"})

@@ -134,7 +134,9 @@ def pending(explanation: Explanation, now: datetime) -> Pending | None:
     if explained is None:
         if not explanation.held and explanation.phase != "Pending":
             return None
-        headline = "Not all of its pods are created" if explanation.held else "It is about to start"
+        headline = "The scheduler has not explained it yet, or it is about to start"
+        if explanation.held:
+            headline = "Not all of its pods are created"
         return Pending(headline=headline, messages=(explanation.held,) if explanation.held else ())
     front = [explanation_view.job_name(name) for name in explanation.in_front or ()]
     least, members = explained.min_member, explained.members

@@ -7,6 +7,8 @@ import msgspec
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+SECOND = 1e6
+"""Microseconds of a second."""
 
 
 def micros(at: datetime) -> int:

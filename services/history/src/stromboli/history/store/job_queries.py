@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from stromboli.history.core.rows import micros, optional_instant
-from stromboli.history.store import database, pages, tables
+from stromboli.history.store import database, filters, pages, tables
 from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
@@ -14,14 +14,13 @@ _JOBS, _PHASES = tables.JOBS.c, tables.PHASES.c
 _ATTEMPTS, _EVICTIONS = tables.ATTEMPTS.c, tables.EVICTIONS.c
 _LABELS = decoding.decoder_of(dict[str, str])
 _SPEC = decoding.decoder_of(dict[str, Any])
-Conditions = list["sa.ColumnElement[bool]"]
 
 
 async def jobs(opened: database.Database, query: accounting.JobQuery) -> accounting.JobPage:
     """A page of jobs with their phases, the last submitted first. Raises InvalidError,
     UnavailableError."""
     at = sa.func.coalesce(_JOBS.submitted_at, 0)
-    wanted = _equal(
+    wanted = filters.equal(
         (_JOBS.namespace, query.namespace), (_JOBS.name, query.name), (_JOBS.uid, query.uid)
     )
     if query.after:
@@ -50,7 +49,7 @@ async def evictions(
     """A page of evictions, the last one first. Raises InvalidError, UnavailableError."""
     at = sa.func.coalesce(_EVICTIONS.at, 0)
     identity = _EVICTIONS.decision + "/" + _EVICTIONS.pod_uid
-    wanted: Conditions = []
+    wanted: filters.Conditions = []
     if query.namespace or query.job or query.uid:
         wanted.append(sa.or_(_is_evicted(query), _is_for(query)))
     if query.since is not None:
@@ -86,10 +85,6 @@ async def evictions(
     return accounting.EvictionPage(evictions=found, continue_=more)
 
 
-def _equal(*pairs: "tuple[sa.ColumnElement[str], str]") -> Conditions:
-    return [column == value for column, value in pairs if value]
-
-
 def _newest_phases(uids: list[str]) -> "sa.Select[Any]":
     """The newest phases of each job in the order of time."""
     order = sa.func.row_number().over(
@@ -107,19 +102,19 @@ def _newest_phases(uids: list[str]) -> "sa.Select[Any]":
 
 def _is_evicted(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
     """Whether the pod is in the namespace and of the job."""
-    wanted = _equal((_EVICTIONS.namespace, query.namespace))
-    of_job = _equal((_ATTEMPTS.job, query.job), (_ATTEMPTS.job_uid, query.uid))
+    wanted = filters.equal((_EVICTIONS.namespace, query.namespace))
+    of_job = filters.equal((_ATTEMPTS.job, query.job), (_ATTEMPTS.job_uid, query.uid))
     return sa.and_(sa.true(), *wanted, *of_job)
 
 
 def _is_for(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
     """Whether the PodGroup is in the namespace and of the job."""
-    wanted = _equal((_EVICTIONS.by_job_uid, query.uid))
+    wanted = filters.equal((_EVICTIONS.by_job_uid, query.uid))
     if query.namespace:
         wanted.append(_EVICTIONS.by_pod_group.startswith(f"{query.namespace}/", autoescape=True))
     if query.job:
         named = sa.select(_JOBS.uid).where(
-            *_equal((_JOBS.namespace, query.namespace), (_JOBS.name, query.job))
+            *filters.equal((_JOBS.namespace, query.namespace), (_JOBS.name, query.job))
         )
         wanted.append(_EVICTIONS.by_job_uid.in_(named))
     return sa.and_(sa.true(), *wanted)

@@ -6,19 +6,17 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import micros, optional_instant
-from stromboli.history.store import database, pages, tables
+from stromboli.history.core.rows import SECOND, micros, optional_instant
+from stromboli.history.store import database, filters, pages, tables
 from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
-SECOND = 1e6
 _ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
 _JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
 _REQUESTS = decoding.decoder_of(dict[str, int])
 _DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
 _LABELS = decoding.decoder_of(dict[str, str])
-Conditions = list["sa.ColumnElement[bool]"]
 
 
 async def attempts(
@@ -26,16 +24,10 @@ async def attempts(
 ) -> accounting.AttemptPage:
     """A page of attempts, the last submitted first. Running ones count until ``now``. Raises
     InvalidError, UnavailableError."""
-    wanted = of_jobs(query.namespace, query.user, query.queue, query.labels)
-    wanted += [
-        column == value
-        for column, value in (
-            (_ATTEMPTS.job, query.job),
-            (_ATTEMPTS.job_uid, query.uid),
-            (_ATTEMPTS.node, query.node),
-        )
-        if value
-    ]
+    wanted = filters.of_jobs(query.namespace, query.user, query.queue, query.labels)
+    wanted += filters.equal(
+        (_ATTEMPTS.job, query.job), (_ATTEMPTS.job_uid, query.uid), (_ATTEMPTS.node, query.node)
+    )
     if query.states:
         wanted.append(_ATTEMPTS.state.in_(query.states))
     if query.since is not None:
@@ -61,24 +53,6 @@ async def attempts(
     return accounting.AttemptPage(
         attempts=tuple(_attempt(row, now_us) for row in shown), continue_=more
     )
-
-
-def of_jobs(namespace: str, user: str, queue: str, labels: dict[str, str]) -> Conditions:
-    """Conditions on attempts joined with their jobs; an empty field selects all."""
-    wanted: Conditions = [
-        column == value
-        for column, value in (
-            (_ATTEMPTS.namespace, namespace),
-            (_JOBS.user_name, user),
-            (_JOBS.queue, queue),
-        )
-        if value
-    ]
-    for key, value in labels.items():
-        # Labels are JSON in a fixed form, and neither keys nor values contain quotes.
-        pair = f"{msgspec.json.encode(key).decode()}:{msgspec.json.encode(value).decode()}"
-        wanted.append(_JOBS.labels.contains(pair, autoescape=True))
-    return wanted
 
 
 def _is_open_or_after(since: int) -> "sa.ColumnElement[bool]":

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from stromboli.history.core.rows import instant, micros
-from stromboli.history.store import daily_usage, database, queries, tables, usage_sums
+from stromboli.history.store import daily_usage, database, filters, queries, tables, usage_sums
 from stromboli.shared import errors
 from stromboli.shared.api import accounting
 
@@ -29,7 +29,6 @@ _OF_DAYS: dict[str, "sa.Column[str]"] = {
     "queue": _DAILY.queue,
     "user": _DAILY.user_name,
 }
-Group = tuple[int, ...]
 
 
 async def report(
@@ -114,10 +113,8 @@ class _Parts:
         """The sums in each interval of all attempts that had a node then."""
         query = self.query
         columns = [_OF_ATTEMPTS[key] for key in self._keys if key in _OF_ATTEMPTS]
-        conditions = list(wanted)
-        if query.namespace:
-            conditions.append(_ATTEMPTS.namespace == query.namespace)
-        if of_jobs := queries.of_jobs("", query.user, query.queue, query.labels):
+        conditions = [*wanted, *filters.equal((_ATTEMPTS.namespace, query.namespace))]
+        if of_jobs := filters.of_jobs("", query.user, query.queue, query.labels):
             conditions.append(_ATTEMPTS.job_uid.in_(sa.select(_JOBS.uid).where(*of_jobs)))
         per_job = usage_sums.by_job(
             intervals, self._now_us, columns, conditions, is_sqlite=self._is_sqlite
@@ -139,15 +136,11 @@ class _Parts:
             is_first = sa.true() if "day" in query.by else _DAILY.day == first
             count = sa.case((is_first, _DAILY.attempts), else_=_DAILY.begun)
         groups = [_OF_DAYS[key] for key in self._keys]
-        wanted = [
-            column == value
-            for column, value in (
-                (_DAILY.namespace, query.namespace),
-                (_DAILY.user_name, query.user),
-                (_DAILY.queue, query.queue),
-            )
-            if value
-        ]
+        wanted = filters.equal(
+            (_DAILY.namespace, query.namespace),
+            (_DAILY.user_name, query.user),
+            (_DAILY.queue, query.queue),
+        )
         sums = (sa.func.sum(_DAILY[name]) for name in usage_sums.SUMS[2:])
         return (
             sa.select(_DAILY.day, *groups, sa.func.sum(count), *sums)

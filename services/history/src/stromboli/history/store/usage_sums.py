@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import micros
+from stromboli.history.core.rows import SECOND, micros
 from stromboli.history.store import tables
 
 SUMS = (
@@ -26,7 +26,6 @@ SUMS = (
 )
 """The columns with sums, see ``tables.DAILY_USAGE``."""
 PREEMPTED = "Preempted"
-SECOND = 1e6
 _ATTEMPTS = tables.ATTEMPTS.c
 Interval = tuple[datetime, datetime]
 """Begin and end; the end is outside."""
