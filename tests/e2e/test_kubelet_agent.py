@@ -37,7 +37,10 @@ NODE = "kubelet-0"
 NAMESPACE = "batch"
 SINGLE_NUMA_NODE = "single-numa-node"
 API = "the kubelet's PodResources API"
-OFTEN = ("--set", "agent.settings.read_every_s=1", "--set", "agent.settings.alive_every_s=1")
+VALUES = (
+    *("--set", "agent.settings.read_every_s=1", "--set", "agent.settings.alive_every_s=1"),
+    *("--set", "global.image.registry=registry.example.com/stromboli"),
+)
 BESIDE_AGENT_MILLICPU = 100
 """A node has this much beside the CPU that jobs get exclusively."""
 CONFIGURATION = """
@@ -95,7 +98,7 @@ class AgentNodes:
 @pytest.fixture(scope="module")
 def chart(real_tools: Tools) -> list[Document]:
     """The objects of the monitor's chart."""
-    return helm.rendered("monitor", *helm.BROKERS, *OFTEN)
+    return helm.rendered("monitor", *helm.BROKERS, *VALUES)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,10 @@ RAY_CLUSTERS = f"/apis/ray.io/v1/namespaces/{SPACE}/rayclusters"
 WORKERS = 2
 MEMBERS = WORKERS + 1
 """With the head."""
+BIG = ("500m", "2500m")
+"""CPUs of head and worker: a node has room for one worker, and the queue for all, beside a job of 2
+CPUs on one of them."""
+SMALL = ("1", "1")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -44,15 +48,16 @@ async def operator(
     await part.stop()
 
 
-def example(tool: OperatorTool, name: str, *, cpu: str) -> Document:
+def example(tool: OperatorTool, name: str, cpus: tuple[str, str]) -> Document:
     """The operator's own example for Volcano with a group of workers, and requests."""
     file = tool.directory / "config/samples/ray-cluster.volcano-scheduler.yaml"
     (cluster,) = operator_processes.documents(file)
     cluster["metadata"]["name"] = name
     head = cluster["spec"]["headGroupSpec"]
     (container,) = head["template"]["spec"]["containers"]
-    container["resources"] = {"requests": {"cpu": cpu}}
-    worker = {**container, "name": "ray-worker"}
+    container["resources"] = {"requests": {"cpu": cpus[0]}}
+    resources = {"requests": {"cpu": cpus[1]}}
+    worker = {**container, "name": "ray-worker", "resources": resources}
     cluster["spec"]["workerGroupSpecs"] = [
         {
             "groupName": "cpu",
@@ -75,15 +80,15 @@ def group_of(name: str) -> str:
 async def test_a_raycluster_waits_while_its_gang_does_not_fit_and_then_starts_as_a_whole(
     system: OperatorSystem, operator: OperatorTool
 ) -> None:
-    """One node has room for two of its three pods, of which none gets a node."""
+    """There is room for two of its three pods, of which none gets a node."""
     path, group = f"{RAY_CLUSTERS}/gang-ray", group_of("gang-ray")
-    async with system.occupied("before-ray", pods=1, cpu="3"):
-        await system.api.create(RAY_CLUSTERS, example(operator, "gang-ray", cpu="2"))
+    async with system.occupied("before-ray", pods=1, cpu="2"):
+        await system.api.create(RAY_CLUSTERS, example(operator, "gang-ray", BIG))
         waiting = await system.pods_until(group, lambda pods: len(unscheduled(pods)) == MEMBERS)
         assert bound(waiting) == []
         found = await system.get(f"{POD_GROUPS}/{group}")
         assert found["spec"]["minMember"] == MEMBERS
-        assert found["spec"]["minResources"]["cpu"] == "6"
+        assert found["spec"]["minResources"]["cpu"] == "5500m"
         assert found["status"]["phase"] == "Inqueue"
     await system.until(path, lambda it: it.get("status", {}).get("state") == "ready")
     await system.delete(path)
@@ -96,11 +101,13 @@ async def test_a_suspended_raycluster_gives_its_room_back_and_resumes_as_a_gang(
 ) -> None:
     """The operator deletes the pods and keeps the PodGroup, which is scheduled a second time."""
     path, group = f"{RAY_CLUSTERS}/paused-ray", group_of("paused-ray")
-    await system.api.create(RAY_CLUSTERS, example(operator, "paused-ray", cpu="2"))
+    await system.api.create(RAY_CLUSTERS, example(operator, "paused-ray", BIG))
     await system.pods_until(group, lambda pods: len(bound(pods)) == MEMBERS)
     await system.api.patch(path, {"spec": {"suspend": True}})
     await system.pods_until(group, lambda pods: not pods)
-    async with system.occupied("meanwhile-ray", pods=1, cpu="3"):
+    left = await system.group_until(group, lambda it: not it["status"].get("running"))
+    assert left["status"]["phase"] == "Pending"
+    async with system.occupied("meanwhile-ray", pods=1, cpu="2"):
         await system.api.patch(path, {"spec": {"suspend": False}})
         waiting = await system.pods_until(group, lambda pods: len(unscheduled(pods)) == MEMBERS)
         assert bound(waiting) == []
@@ -114,7 +121,7 @@ async def test_a_worker_added_to_a_running_raycluster_is_scheduled(
 ) -> None:
     """The operator raises the minimum of a PodGroup that runs."""
     path, group = f"{RAY_CLUSTERS}/grows-ray", group_of("grows-ray")
-    cluster = example(operator, "grows-ray", cpu="1")
+    cluster = example(operator, "grows-ray", SMALL)
     await system.api.create(RAY_CLUSTERS, cluster)
     await system.pods_until(group, lambda pods: len(bound(pods)) == MEMBERS)
     await system.group_until(group, lambda it: it["status"].get("phase") == "Running")

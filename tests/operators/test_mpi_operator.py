@@ -31,6 +31,9 @@ MPI_JOBS = f"/apis/kubeflow.org/v2beta1/namespaces/{SPACE}/mpijobs"
 WORKERS = 2
 MEMBERS = WORKERS + 1
 """With the launcher."""
+BIG = {"Launcher": "500m", "Worker": "2500m"}
+"""A node has room for one worker, and the queue for all, beside a job of 2 CPUs on one of them."""
+SMALL = {"Launcher": "1", "Worker": "1"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -47,9 +50,11 @@ async def operator(
     await part.stop()
 
 
-def example(tool: OperatorTool, name: str, *, run_s: str | None, cpu: str, **spec: Any) -> Document:
-    """The operator's own example with a duration of its launcher for simulated nodes, requests, and
-    further fields of its spec."""
+def example(
+    tool: OperatorTool, name: str, cpus: dict[str, str], *, run_s: str | None, **spec: Any
+) -> Document:
+    """The operator's own example with requests of each role, a duration of its launcher for
+    simulated nodes, and further fields of its spec."""
     (job,) = operator_processes.documents(tool.directory / "examples/v2beta1/pi/pi.yaml")
     job["metadata"] = {"name": name}
     job["spec"] |= spec
@@ -58,7 +63,7 @@ def example(tool: OperatorTool, name: str, *, run_s: str | None, cpu: str, **spe
         if run_s is not None and role == "Launcher":
             template["metadata"] = {"annotations": {keys.RUN_SECONDS: run_s}}
         (container,) = template["spec"]["containers"]
-        container["resources"] = {"requests": {"cpu": cpu}}
+        container["resources"] = {"requests": {"cpu": cpus[role]}}
     found: Document = job
     return found
 
@@ -71,10 +76,10 @@ def roles(pods: list[Document]) -> list[str]:
 async def test_an_mpijob_waits_while_its_gang_does_not_fit_and_then_starts_as_a_whole(
     system: OperatorSystem, operator: OperatorTool
 ) -> None:
-    """One node has room for two of its three pods, of which none gets a node. When the launcher has
+    """There is room for two of its three pods, of which none gets a node. When the launcher has
     ended, the operator deletes the workers and the PodGroup."""
-    async with system.occupied("before-mpi", pods=1, cpu="3"):
-        await system.api.create(MPI_JOBS, example(operator, "gang-mpi", run_s="1", cpu="2"))
+    async with system.occupied("before-mpi", pods=1, cpu="2"):
+        await system.api.create(MPI_JOBS, example(operator, "gang-mpi", BIG, run_s="1"))
         waiting = await system.pods_until(
             "gang-mpi", lambda pods: len(unscheduled(pods)) == MEMBERS
         )
@@ -83,7 +88,7 @@ async def test_an_mpijob_waits_while_its_gang_does_not_fit_and_then_starts_as_a_
         assert all("cpu" in message for message in unscheduled(waiting))
         group = await system.get(f"{POD_GROUPS}/gang-mpi")
         assert group["spec"]["minMember"] == MEMBERS
-        assert group["spec"]["minResources"]["cpu"] == "6"
+        assert group["spec"]["minResources"]["cpu"] == "5500m"
         assert group["status"]["phase"] == "Inqueue"
     await system.until(f"{MPI_JOBS}/gang-mpi", lambda it: condition(it, "Succeeded"))
     left = await system.pods_until("gang-mpi", lambda pods: len(pods) == 1)
@@ -92,18 +97,36 @@ async def test_an_mpijob_waits_while_its_gang_does_not_fit_and_then_starts_as_a_
     await system.delete(f"{MPI_JOBS}/gang-mpi")
 
 
+async def test_pods_of_an_mpijob_whose_queue_has_no_room_have_the_reason(
+    system: OperatorSystem, operator: OperatorTool
+) -> None:
+    """Unlike other operators, this one creates the pods before the PodGroup is in its queue."""
+    async with system.occupied("before-queued", pods=1, cpu="3"):
+        await system.api.create(MPI_JOBS, example(operator, "queued-mpi", BIG, run_s="1"))
+        waiting = await system.pods_until(
+            "queued-mpi", lambda pods: len(unscheduled(pods)) == MEMBERS
+        )
+        assert bound(waiting) == []
+        group = await system.get(f"{POD_GROUPS}/queued-mpi")
+        assert group["status"]["phase"] == "Pending"
+        assert condition(group, "Unschedulable")
+    path = f"{MPI_JOBS}/queued-mpi"
+    await system.until(path, lambda it: condition(it, "Succeeded"))
+    await system.delete(path)
+
+
 async def test_a_suspended_mpijob_gives_its_room_back_and_resumes_as_a_gang(
     system: OperatorSystem, operator: OperatorTool
 ) -> None:
     """The operator deletes the PodGroup, and creates a new one when the MPIJob is resumed."""
     path = f"{MPI_JOBS}/paused-mpi"
-    job = example(operator, "paused-mpi", run_s=None, cpu="2")
+    job = example(operator, "paused-mpi", BIG, run_s=None)
     await system.api.create(MPI_JOBS, job)
     await system.pods_until("paused-mpi", lambda pods: len(bound(pods)) == MEMBERS)
     await system.api.patch(path, {"spec": {"runPolicy": {"suspend": True}}})
     await system.pods_until("paused-mpi", lambda pods: not pods)
     await system.group_until("paused-mpi", lambda it: not it)
-    async with system.occupied("meanwhile-mpi", pods=1, cpu="3"):
+    async with system.occupied("meanwhile-mpi", pods=1, cpu="2"):
         await system.api.patch(path, {"spec": {"runPolicy": {"suspend": False}}})
         waiting = await system.pods_until(
             "paused-mpi", lambda pods: len(unscheduled(pods)) == MEMBERS
@@ -119,7 +142,7 @@ async def test_a_worker_added_to_a_running_mpijob_is_scheduled(
 ) -> None:
     """The operator raises the minimum of a PodGroup that runs."""
     path = f"{MPI_JOBS}/grows-mpi"
-    await system.api.create(MPI_JOBS, example(operator, "grows-mpi", run_s=None, cpu="1"))
+    await system.api.create(MPI_JOBS, example(operator, "grows-mpi", SMALL, run_s=None))
     await system.pods_until("grows-mpi", lambda pods: len(bound(pods)) == MEMBERS)
     await system.group_until("grows-mpi", lambda it: it["status"].get("phase") == "Running")
     more = {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": WORKERS + 1}}}}
@@ -140,7 +163,7 @@ async def test_workers_start_before_a_launcher_that_waits_for_them(
     it."""
     path = f"{MPI_JOBS}/late-launcher"
     job = example(
-        operator, "late-launcher", run_s="1", cpu="1", launcherCreationPolicy="WaitForWorkersReady"
+        operator, "late-launcher", SMALL, run_s="1", launcherCreationPolicy="WaitForWorkersReady"
     )
     job["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": WORKERS}
     await system.api.create(MPI_JOBS, job)
@@ -166,7 +189,7 @@ async def test_the_podgroup_of_an_mpijob_stays_in_the_queue_of_its_namespace(
         lambda it: it["spec"]["queue"] == "simulation",
     )
     jobs = "/apis/kubeflow.org/v2beta1/namespaces/mpi-team/mpijobs"
-    await system.api.create(jobs, example(operator, "solve", run_s=None, cpu="1"))
+    await system.api.create(jobs, example(operator, "solve", SMALL, run_s=None))
     running = await system.until(
         f"{groups}/solve", lambda it: it.get("status", {}).get("phase") == "Running"
     )

@@ -52,7 +52,9 @@ spec:
             - python3
             - -c
             - |
+              import time
               from mpi4py import MPI
+              time.sleep(3)
               world = MPI.COMM_WORLD
               total = world.allreduce(world.rank + 1)
               print("rank", world.rank, "of", world.size, "sum", total, MPI.Get_processor_name())
@@ -154,21 +156,29 @@ def guide() -> list[Document]:
     return [document for block in blocks for document in yaml.safe_load_all(block) if document]
 
 
-def of_guide(name: str, command: str) -> Document:
-    """A workflow of the guide, with an image that is on the nodes and requests that fit."""
+def of_guide(name: str, script: str) -> Document:
+    """A workflow of the guide whose containers run a script in an image that is on the nodes, with
+    requests that fit."""
     (found,) = (
         it
         for it in guide()
         if name in (it["metadata"].get("name"), it["metadata"].get("generateName"))
     )
-    text = yaml.safe_dump(found, width=1000)
-    text = text.replace("my/training", BUSYBOX).replace('cpu: "4"', "cpu: 100m")
-    text = text.replace("cpu: '4'", "cpu: 100m").replace("[train]", '[sh, -c, "true"]')
-    document: Document = yaml.safe_load(text)
-    for template in document["spec"]["templates"]:
+    for template in found["spec"]["templates"]:
         if "container" in template:
-            template["container"]["command"] = ["sh", "-c", command]
-    return document
+            template["container"] |= small(script)
+        if "resource" in template:
+            job = yaml.safe_load(template["resource"]["manifest"])
+            (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
+            container |= small(script)
+            template["resource"]["manifest"] = yaml.safe_dump(job)
+    return found
+
+
+def small(script: str) -> Document:
+    """Fields of a container that runs a script."""
+    requests = {"requests": {"cpu": "100m"}}
+    return {"image": BUSYBOX, "command": ["sh", "-c", script], "resources": requests}
 
 
 def get(system: KubeletSystem, *words: str) -> Document:
@@ -202,8 +212,8 @@ def test_mpirun_of_an_mpijob_reaches_its_workers_on_two_nodes(
         lambda: get(system, "podgroups.scheduling.volcano.sh", "ring"),
         lambda found: found.get("status", {}).get("phase") == "Running",
     )
-    assert group["spec"]["minMember"] == 3
     workers = get(system, "pods", "--selector=training.kubeflow.org/job-role=worker")["items"]
+    assert group["spec"]["minMember"] == 3
     assert {pod["spec"]["nodeName"] for pod in workers} == NODES
     system.user.until(
         lambda: get(system, "mpijobs.kubeflow.org", "ring"),
@@ -269,13 +279,11 @@ def test_a_step_that_creates_a_job_ends_as_the_job_does(
     system: KubeletSystem, argo: None, tmp_path: Path, script: str, phase: str
 ) -> None:
     """The guide's workflow: the job is a gang of four, and the workflow owns it."""
-    workflow = of_guide("train-", "true")
+    workflow = of_guide("train-", script)
     name = f"train-{phase.lower()}"
-    workflow["metadata"] = {"name": name, "namespace": "default"}
+    workflow["metadata"] = {"name": name}
     resource = workflow["spec"]["templates"][0]["resource"]
     job = yaml.safe_load(resource["manifest"])
-    (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
-    container["command"] = ["sh", "-c", script]
     job["metadata"] = {"name": name}
     job["spec"]["policies"] = [{"event": "PodFailed", "action": "TerminateJob"}]
     resource["manifest"] = yaml.safe_dump(job)
