@@ -66,8 +66,8 @@ fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECO
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
 
-test-kubelets: setup real-tools kubelet-tools ## the tests on real kubelets and containers (needs root)
-	STROM_REAL=1 STROM_KUBELETS=1 $(BIN)/pytest -m kubelet
+test-kubelets: setup real-tools kubelet-tools operator-tools ## the tests on real kubelets and containers (needs root)
+	STROM_REAL=1 STROM_KUBELETS=1 STROM_OPERATORS=1 $(BIN)/pytest -m kubelet
 
 test-engine: setup real-tools kubelet-tools engine-tools ## our images: Compose under Docker, the charts on kubelets (root)
 	STROM_REAL=1 STROM_KUBELETS=1 STROM_ENGINE=1 $(BIN)/pytest -m engine
@@ -76,8 +76,8 @@ test-integrations: setup ## workflow engines, installed apart, run their example
 	@$(BIN)/python -m tools.integrations
 	.venv-integrations/bin/pytest integrations
 
-test-operators: setup real-tools operator-tools ## Kubeflow's released operator over our services
-	STROM_REAL=1 STROM_OPERATORS=1 $(BIN)/pytest -m operators
+test-operators: setup real-tools operator-tools ## released operators of others over our services
+	STROM_REAL=1 STROM_OPERATORS=1 $(BIN)/pytest -m "operators and not kubelet"
 
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \

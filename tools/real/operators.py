@@ -5,8 +5,8 @@
 
 Each is built as released, from a separate Go module in tools/go, because each pins other versions
 of Kubernetes' libraries. Its definitions and examples are copied from its module and stored with
-the program, so this repository contains none of its files. Kubeflow's controller takes 2 minutes of
-CPU the first time, seconds if Go's build cache is warm, and 53 MB.
+the programs, so this repository contains none of its files. A build takes minutes of CPU the first
+time (the cost is printed before it starts), and seconds if Go's build cache is warm.
 """
 
 from __future__ import annotations
@@ -32,21 +32,55 @@ BUILD_REVISION = "1"  # raise it when the same sources are built or stored diffe
 
 @dataclass(frozen=True)
 class Operator:
-    """A controller of another project. ``name``: its folder in tools/go; ``files``: folders and
-    files of its module that are stored with the program, with their paths."""
+    """A controller of another project. ``name``: its folder in tools/go; ``packages``: the packages
+    of its module that are built, the controller first ("": the module itself); ``files``: folders
+    and files of its module that are stored with the programs, with their paths; ``cost``: CPU time
+    and disk of a build without any cache."""
 
     name: str
     module: str
-    program: str
+    packages: tuple[str, ...]
     files: tuple[str, ...]
+    cost: str
+
+    @property
+    def program(self) -> str:
+        """The name of the controller: Go names a program after its package."""
+        return self.paths()[0].rpartition("/")[2]
+
+    def paths(self) -> tuple[str, ...]:
+        """What is built, as Go names it."""
+        return tuple(f"{self.module}/{it}" if it else self.module for it in self.packages)
 
 
 OPERATORS = (
     Operator(
         "training-operator",
         "github.com/kubeflow/training-operator",
-        "training-operator.v1",
+        ("cmd/training-operator.v1",),
         ("manifests/base", "examples/pytorch/simple.yaml", "examples/tensorflow/simple.yaml"),
+        "2 minutes, 50 MB",
+    ),
+    Operator(
+        "mpi-operator",
+        "github.com/kubeflow/mpi-operator",
+        ("cmd/mpi-operator",),
+        ("manifests/base", "examples/v2beta1/pi/pi.yaml"),
+        "2 minutes, 50 MB",
+    ),
+    Operator(
+        "kuberay",
+        "github.com/ray-project/kuberay/ray-operator",
+        ("",),
+        ("config/crd/bases", "config/samples/ray-cluster.volcano-scheduler.yaml"),
+        "2 minutes, 60 MB",
+    ),
+    Operator(
+        "argo-workflows",
+        "github.com/argoproj/argo-workflows/v3",
+        ("cmd/workflow-controller", "cmd/argoexec"),
+        ("manifests/base/crds/minimal", "manifests/quick-start/base/executor"),
+        "5 minutes, 200 MB",
     ),
 )
 
@@ -83,7 +117,7 @@ def build(operator: Operator) -> None:
         if cache.is_installed(place):  # another clone has built it
             return
         release = version(operator)
-        print(f"building {operator.name} {release}: 2 to 5 minutes the first time", flush=True)
+        print(f"building {operator.name} {release} ({operator.cost})", flush=True)
         with cache.staged(place, {operator.name: release, "go": go}) as stage:
             binaries.go_build(go, module_of(operator), stage, "-s -w", os.environ)
             source = _source(go, operator)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from stromboli.client import blocking, calls
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.testkit.parts.container_images import BUSYBOX
-from stromboli.testkit.parts.kubelets import KubeletNode, KubeletOptions
+from stromboli.testkit.parts.kubelets import KubeletNode, KubeletOptions, Network
+from stromboli.testkit.parts.kubernetes import ApiServer
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import Tools
 from stromboli.testkit.real_system import RealSystem
@@ -64,6 +65,22 @@ class KubeletSystem:
         return self._system.url
 
     @property
+    def server(self) -> ApiServer:
+        """The API server."""
+        return self._system.parts.api_server
+
+    @property
+    def network(self) -> Network:
+        """The network of the pods."""
+        assert self._system.kubelets is not None
+        return self._system.kubelets.network
+
+    @property
+    def agents_port(self) -> int:
+        """The port of loopback on which the monitor takes reports of node agents."""
+        return self._system.services["monitor"].ports[1]
+
+    @property
     def kubeconfig(self) -> Path:
         """The kubeconfig of the administrator."""
         return Path(self._system.parts.kubeconfig)
@@ -107,7 +124,7 @@ class KubeletSystem:
     @property
     def agents_url(self) -> str:
         """Where the monitor takes reports of node agents."""
-        return f"http://127.0.0.1:{self._system.services['monitor'].ports[1]}"
+        return f"http://127.0.0.1:{self.agents_port}"
 
     @contextlib.contextmanager
     def part(self, part: Part) -> Iterator[None]:
@@ -138,8 +155,10 @@ def running(
     tools: Tools,
     environment: Mapping[str, str],
     options: KubeletOptions | None = None,
+    controllers: Sequence[str] = (),
 ) -> Iterator[KubeletSystem]:
-    """A system with kubelets alone, whose silence is noticed; ``environment``: settings."""
+    """A system with kubelets alone, whose silence is noticed; ``environment``: settings;
+    ``controllers``: of Kubernetes, beside the usual ones."""
     with asyncio.Runner() as runner:
         system = RealSystem(
             state,
@@ -147,7 +166,7 @@ def running(
             kubelets=NODES,
             kubelet_options=options,
             node_grace_s=NODE_GRACE_S,
-            controllers=("taint-eviction-controller",),
+            controllers=("taint-eviction-controller", *controllers),
         )
         runner.run(system.start())
         opened = KubeletSystem(system, tools, runner)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +43,9 @@ async def define(api: Api, files: Iterable[Path]) -> None:
 class Operator(Part):
     """A controller of others, installed at its first start."""
 
+    FIXED_PORTS: ClassVar[tuple[int, ...]] = ()
+    """On which it listens whatever its options say."""
+
     def __init__(self, tool: OperatorTool, state: Path, server: kubernetes.ApiServer) -> None:
         super().__init__(state)
         self.tool = tool
@@ -49,7 +53,14 @@ class Operator(Part):
         self._installed = False
 
     async def prepare(self) -> None:
-        """Install its definitions and what else its manifests have."""
+        """Install its definitions and what else its manifests have. Raises OSError if another
+        process has a port that it cannot do without."""
+        for port in self.FIXED_PORTS:
+            if not is_free(port):
+                raise OSError(
+                    f"{self.name} needs port {port} and cannot be given another one: end the"
+                    f" process that listens on it (ss -ltnp 'sport = :{port}')"
+                )
         if not self._installed:
             async with self._server.client() as api:
                 await self.install(api)
@@ -148,3 +159,111 @@ class TrainingOperator(Operator):
             secret = await api.get(f"{self._secrets}/{self.SECRET}")
         for name, content in sorted(secret.get("data", {}).items(), reverse=True):
             (self._certificates / name).write_bytes(base64.b64decode(content))
+
+
+class MpiOperator(Operator):
+    """Kubeflow's mpi-operator with its gang scheduling for Volcano."""
+
+    name: ClassVar[str] = "mpi-operator"
+    port_count: ClassVar[int] = 0
+    FIXED_PORTS: ClassVar[tuple[int, ...]] = (8080,)
+    NAMESPACE = "mpi-operator"
+    RECONCILES = "Started workers"
+    """Its log's line when it is the leader and has read all objects."""
+
+    async def install(self, api: Api) -> None:
+        """Its definition, and the namespace of its lease."""
+        manifests = self.tool.directory / "manifests" / "base"
+        await define(api, [manifests / "kubeflow.org_mpijobs.yaml"])
+        await api.create_namespace(self.NAMESPACE)
+
+    def command(self) -> list[str]:
+        """As docs/operators.md says."""
+        return [self.tool.program, "--gang-scheduling=volcano"]
+
+    async def is_ready(self) -> bool:
+        """Whether it reconciles."""
+        return self.RECONCILES in self.process.logged()
+
+
+class KubeRay(Operator):
+    """The operator of Ray with its gang scheduling for Volcano."""
+
+    name: ClassVar[str] = "kuberay"
+    port_count: ClassVar[int] = 2
+
+    async def install(self, api: Api) -> None:
+        """Its definitions."""
+        await define(api, self.tool.files("config/crd/bases"))
+
+    def command(self) -> list[str]:
+        """As docs/operators.md says, with ports of this machine."""
+        metrics, health = (f"{ports.LOOPBACK}:{port}" for port in self.ports)
+        return [
+            self.tool.program,
+            "--batch-scheduler=volcano",
+            "--enable-leader-election=false",
+            f"--metrics-addr={metrics}",
+            f"--health-probe-bind-address={health}",
+        ]
+
+    async def is_ready(self) -> bool:
+        """Its own readiness."""
+        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
+
+
+class ArgoWorkflows(Operator):
+    """Argo's controller of workflows. ``executor``: the image that it adds to each pod."""
+
+    name: ClassVar[str] = "argo-workflows"
+    port_count: ClassVar[int] = 0
+    FIXED_PORTS: ClassVar[tuple[int, ...]] = (6060,)
+    NAMESPACE = "argo"
+    CONFIGURATION = "workflow-controller-configmap"
+
+    def __init__(
+        self, tool: OperatorTool, state: Path, server: kubernetes.ApiServer, executor: str
+    ) -> None:
+        super().__init__(tool, state, server)
+        self._executor = executor
+
+    async def install(self, api: Api) -> None:
+        """Its definitions and its configuration, without the port of its metrics."""
+        await define(api, self.tool.files("manifests/base/crds/minimal"))
+        await api.create_namespace(self.NAMESPACE)
+        configuration = {
+            "kind": "ConfigMap",
+            "metadata": {"name": self.CONFIGURATION},
+            "data": {"metricsConfig": "enabled: false"},
+        }
+        await api.create(f"/api/v1/namespaces/{self.NAMESPACE}/configmaps", configuration)
+
+    def command(self) -> list[str]:
+        """Its Deployment's."""
+        return [
+            self.tool.program,
+            f"--namespace={self.NAMESPACE}",
+            f"--configmap={self.CONFIGURATION}",
+            f"--executor-image={self._executor}",
+            "--executor-image-pull-policy=Never",
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """It is the only replica."""
+        return {**super().environment(), "LEADER_ELECTION_DISABLE": "true"}
+
+    async def is_ready(self) -> bool:
+        """Its own health, which it answers about when it has read all objects."""
+        (port,) = self.FIXED_PORTS
+        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{port}/healthz")
+
+
+def is_free(port: int) -> bool:
+    """Whether a process could listen on a port of all addresses now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -11,7 +11,7 @@ import io
 import json
 import platform
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +42,26 @@ OCI = "application/vnd.oci.image"
 LAYER = f"{OCI}.layer.v1.tar"
 
 
-def write_archive(busybox: Path, archive: Path, images: Mapping[str, Path] | None = None) -> None:
+def write_archive(
+    busybox: Path, archive: Path, images: Mapping[str, Path | Sequence[Path]] | None = None
+) -> None:
     """Write an OCI archive with BUSYBOX and PAUSE; `busybox` is a statically linked program.
 
-    `images`: further images by name, each the tar of its root file system.
+    `images`: further images by name, each the tar of its root file system, or several, of which a
+    later one adds files to those before.
     """
     layer = _layer(busybox.read_bytes())
     with tarfile.open(archive, "w") as target:
         layer_ref = _add_blob(target, LAYER, layer)
         manifests = [
-            _image(target, layer_ref, BUSYBOX, {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh"]}),
-            _image(target, layer_ref, PAUSE, {"Entrypoint": ["/bin/sleep", "2147483647"]}),
+            _image(target, [layer_ref], BUSYBOX, {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh"]}),
+            _image(target, [layer_ref], PAUSE, {"Entrypoint": ["/bin/sleep", "2147483647"]}),
         ]
-        for name, root in (images or {}).items():
-            layer_ref = _add_layer(target, root)
+        for name, roots in (images or {}).items():
+            tars = [roots] if isinstance(roots, Path) else roots
+            layers = [_add_layer(target, tar) for tar in tars]
             environment = ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
-            manifests.append(_image(target, layer_ref, name, {"Env": environment}))
+            manifests.append(_image(target, layers, name, {"Env": environment}))
         _add(target, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         index = {"schemaVersion": 2, "manifests": manifests}
         _add(target, "index.json", json.dumps(index).encode())
@@ -79,19 +83,19 @@ def _layer(program: bytes) -> bytes:
 
 
 def _image(
-    target: tarfile.TarFile, layer: dict[str, Any], name: str, config: dict[str, Any]
+    target: tarfile.TarFile, layers: Sequence[dict[str, Any]], name: str, config: dict[str, Any]
 ) -> dict[str, Any]:
     document = {
         "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
         "config": config,
-        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
     }
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{OCI}.manifest.v1+json",
         "config": _add_blob(target, f"{OCI}.config.v1+json", json.dumps(document).encode()),
-        "layers": [layer],
+        "layers": list(layers),
     }
     reference = _add_blob(target, f"{OCI}.manifest.v1+json", json.dumps(manifest).encode())
     return {**reference, "annotations": {"io.containerd.image.name": name}}
@@ -101,7 +105,8 @@ def _add_layer(target: tarfile.TarFile, root: Path) -> dict[str, Any]:
     """Add a file of any size without reading it into memory."""
     with root.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    target.add(root, f"blobs/sha256/{digest}", recursive=False)
+    if f"blobs/sha256/{digest}" not in target.getnames():  # of another image
+        target.add(root, f"blobs/sha256/{digest}", recursive=False)
     return {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": root.stat().st_size}
 
 

@@ -55,12 +55,12 @@ REMOVED_WITHIN_S = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class KubeletOptions:
-    """``images``: name -> tar of its root file system, beside the image of busybox; ``archives``:
-    further images, as ``docker save`` writes them; ``settings``: further fields of the kubelet's
-    configuration; ``numa_nodes``: a folder that the kubelet sees in place of
-    ``/sys/devices/system/node``; None: the machine's own."""
+    """``images``: name -> tar of its root file system, or several of which each adds files, beside
+    the image of busybox; ``archives``: further images, as ``docker save`` writes them;
+    ``settings``: further fields of the kubelet's configuration; ``numa_nodes``: a folder that the
+    kubelet sees in place of ``/sys/devices/system/node``; None: the machine's own."""
 
-    images: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, Path | Sequence[Path]] = dataclasses.field(default_factory=dict)
     archives: Sequence[Path] = ()
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     numa_nodes: Path | None = None
