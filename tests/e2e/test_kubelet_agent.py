@@ -6,6 +6,7 @@ container find two NUMA nodes in files that are mounted in place of the machine'
 """
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -185,7 +186,9 @@ def test_each_node_has_an_agent_whose_report_has_its_topology(agents: AgentNodes
     """NUMA nodes, the kubelet's policies from its own file, and no failure to read the kubelet."""
     assert set(agents.pods()) == {f"kubelet-{number}" for number in range(NODES)}
     for node in agents.pods():
-        found = agents.user.until(lambda node=node: agents.topology(node), lambda it: it.numa_nodes)
+        found = agents.user.until(
+            functools.partial(agents.topology, node), lambda it: it.numa_nodes
+        )
         assert [it.id for it in found.numa_nodes] == [0, 1]
         assert found.kubelet.cpu_policy == "static"
         assert found.kubelet.topology_policy == SINGLE_NUMA_NODE
@@ -212,9 +215,8 @@ def test_cpus_of_ended_containers_are_reported_free_and_given_again(agents: Agen
     agents.user.until(agents.topology, lambda it: it.numa_nodes)
     for name in ("first", "second"):
         agents.user.submit(whole_cpu(name, NODES))
-        agents.user.until(
-            lambda name=name: agents.system.running(name), lambda pods: len(pods) == NODES
-        )
+        running = functools.partial(agents.system.running, name)
+        agents.user.until(running, lambda pods: len(pods) == NODES)
         agents.user.until(agents.held, lambda found: len(found) == NODES)
         agents.user.delete(name)
         agents.user.until(agents.held, lambda found: not found)
@@ -239,8 +241,7 @@ def test_the_agent_of_a_new_pod_reports_with_its_own_token(agents: AgentNodes) -
     old = agents.pods()[NODE]["metadata"]
     agents.system.kubectl("delete", "pod", "-n", NAMESPACE, old["name"])
     agents.user.until(
-        lambda: agents.pods().get(NODE, {}).get("metadata", old)["uid"],
-        lambda uid: uid != old["uid"],
+        agents.pods, lambda found: NODE in found and found[NODE]["metadata"]["uid"] != old["uid"]
     )
     agents.user.until(agents.daemon_set, lambda it: it.get("numberReady") == NODES)
     agents.user.submit(whole_cpu("new-token", NODES))
