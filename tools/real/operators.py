@@ -75,13 +75,6 @@ OPERATORS = (
         ("config/crd/bases", "config/samples/ray-cluster.volcano-scheduler.yaml"),
         "2 minutes, 60 MB",
     ),
-    Operator(
-        "argo-workflows",
-        "github.com/argoproj/argo-workflows/v3",
-        ("cmd/workflow-controller", "cmd/argoexec"),
-        ("manifests/base/crds/minimal", "manifests/quick-start/base/executor"),
-        "5 minutes, 200 MB",
-    ),
 )
 
 

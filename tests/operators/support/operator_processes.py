@@ -212,52 +212,6 @@ class KubeRay(Operator):
         return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
 
 
-class ArgoWorkflows(Operator):
-    """Argo's controller of workflows. ``executor``: the image that it adds to each pod."""
-
-    name: ClassVar[str] = "argo-workflows"
-    port_count: ClassVar[int] = 0
-    FIXED_PORTS: ClassVar[tuple[int, ...]] = (6060,)
-    NAMESPACE = "argo"
-    CONFIGURATION = "workflow-controller-configmap"
-
-    def __init__(
-        self, tool: OperatorTool, state: Path, server: kubernetes.ApiServer, executor: str
-    ) -> None:
-        super().__init__(tool, state, server)
-        self._executor = executor
-
-    async def install(self, api: Api) -> None:
-        """Its definitions and its configuration, without the port of its metrics."""
-        await define(api, self.tool.files("manifests/base/crds/minimal"))
-        await api.create_namespace(self.NAMESPACE)
-        configuration = {
-            "kind": "ConfigMap",
-            "metadata": {"name": self.CONFIGURATION},
-            "data": {"metricsConfig": "enabled: false"},
-        }
-        await api.create(f"/api/v1/namespaces/{self.NAMESPACE}/configmaps", configuration)
-
-    def command(self) -> list[str]:
-        """Its Deployment's."""
-        return [
-            self.tool.program,
-            f"--namespace={self.NAMESPACE}",
-            f"--configmap={self.CONFIGURATION}",
-            f"--executor-image={self._executor}",
-            "--executor-image-pull-policy=Never",
-        ]
-
-    def environment(self) -> dict[str, str]:
-        """It is the only replica."""
-        return {**super().environment(), "LEADER_ELECTION_DISABLE": "true"}
-
-    async def is_ready(self) -> bool:
-        """Its own health, which it answers about when it has read all objects."""
-        (port,) = self.FIXED_PORTS
-        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{port}/healthz")
-
-
 def is_free(port: int) -> bool:
     """Whether a process could listen on a port of all addresses now."""
     with socket.socket() as probe:
