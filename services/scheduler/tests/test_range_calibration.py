@@ -1,5 +1,6 @@
 """Rules of the ranges of expected starts."""
 
+import time
 from datetime import timedelta
 
 import numpy as np
@@ -126,7 +127,8 @@ def test_open_forecasts_are_bounded() -> None:
 
 
 def test_the_forecast_process_learns_from_the_events_of_jobs_that_it_forecast() -> None:
-    served = worker.ForecastWorker(frames.Start("", ("volcano",), 1.0, 512))
+    start = frames.Start("", ("volcano",), 1.0, 512)
+    served = worker.ForecastWorker(start, time.process_time())
     pod_group = f"default/train-{UID}"
     served.calibrator.forecast(builders.NOON, expected(100, 200, pod_group))
     started = batch.JobPhaseChanged(

@@ -44,13 +44,14 @@ TOLERANCE = 0.01
 
 
 class ForecastWorker:
-    """Handles one request after another."""
+    """Handles one request after another. ``spent_s``: CPU seconds that the process has used before
+    for something else, which do not count; those of its start do."""
 
-    def __init__(self, start: frames.Start) -> None:
+    def __init__(self, start: frames.Start, spent_s: float = 0.0) -> None:
         self._start = start
         self._parent = os.getppid()
         self._budget = cpu_budget.CpuBudget(start.share, BURST_S, time.monotonic())
-        self._spent_s = 0.0
+        self._spent_s = spent_s
         self._learned = run_times.RunTimeEstimator()
         self._events = run_time_events.RunTimeEvents(self._learned)
         self.calibrator = range_calibration.RangeCalibrator(start.widening)

@@ -221,8 +221,7 @@ class ClusterModel:
             self._add_to_node(task)
         if job:
             self._members.setdefault(job, {})[key] = task
-            found = self.job(job)
-            if found is not None:
+            if (found := self.job(job)) is not None:
                 job_builder.add_task(found, task)
             self.changed.add(job)
 
@@ -246,16 +245,14 @@ class ClusterModel:
                 self._remove_from_node(task)
             if task.job:
                 unreadable_pods.discard(self._members, task.job, key)
-                found = self.job(task.job)
-                if found is not None:
+                if (found := self.job(task.job)) is not None:
                     job_builder.remove_task(found, task)
                 self.changed.add(task.job)
         job, node = self.unreadable.remove(key)
         self.problems.pop(("pod", key), None)
         self._block(node)
         if job:
-            found = self.job(job)
-            if found is not None:
+            if (found := self.job(job)) is not None:
                 found.problems.pop(key, None)
             self._review(job)
 
@@ -267,8 +264,7 @@ class ClusterModel:
         if not has_ended:
             self._block(node)
         if job:
-            found = self.job(job)
-            if found is not None:
+            if (found := self.job(job)) is not None:
                 found.problems[key] = problem
             self.changed.add(job)
 
