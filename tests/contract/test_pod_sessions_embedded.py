@@ -17,7 +17,8 @@ from stromboli.shared import errors
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes.pod_sessions import FixedAccess, WebSocketPodSessions
 from stromboli.shared.cluster.pod_sessions import PodSessions
-from stromboli.testkit.contracts.pod_sessions import POD, PodSessionsContract, free_port, run
+from stromboli.testkit.contracts.pod_sessions import POD, PodSessionsContract, run
+from stromboli.testkit.parts import ports
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 ECHO = """
@@ -43,7 +44,7 @@ def view(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def listening_port() -> int:
-    return free_port()
+    return ports.free_ports(1)[0]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """``strom job exec`` and ``port-forward``, and the Python client's ``exec``, over ``strom up``.
 
-The container of the tests prints the lines that it reads from a port.
+The container of the tests prints the port that it got and returns what it reads from it.
 """
 
 import os
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from stromboli.client import Client, errors
-from stromboli.testkit.contracts.pod_sessions import free_port
 from tests.e2e.conftest import Embedded
 from tests.e2e.support import polling
 
@@ -23,10 +22,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes n
 
 WITHIN_S = 60.0
 STROM = Path(sys.executable).with_name("strom")
-PORT = free_port()
-ECHO = f"""
+ECHO = """
 import socket
-with socket.create_server(("0.0.0.0", {PORT})) as server:
+with socket.create_server(("0.0.0.0", 0)) as server:
+    print(server.getsockname()[1], flush=True)
     while True:
         connection, _ = server.accept()
         connection.sendall(connection.recv(100))
@@ -130,7 +129,8 @@ def test_what_cannot_be_done_is_an_error_with_the_reason(
 
 
 def test_a_port_is_forwarded_until_interrupted(url: str) -> None:
-    words = [str(STROM), "job", "port-forward", "a", f":{PORT}"]
+    port = polling.until(lambda: run(url, "logs", "a").stdout.split()[-1:], bool, WITHIN_S)[0]
+    words = [str(STROM), "job", "port-forward", "a", f":{port.decode()}"]
     with subprocess.Popen(words, env=environment(url), stdout=subprocess.PIPE) as called:
         assert called.stdout is not None
         local = int(called.stdout.readline().split()[0].rpartition(b":")[2])

@@ -6,7 +6,6 @@ A class of an adapter provides the fixtures ``sessions``, with a running pod ``p
 """
 
 import asyncio
-import socket
 
 import msgspec
 import pytest
@@ -118,11 +117,3 @@ class PodSessionsContract:
         with pytest.raises(errors.ExternalError):
             async with asyncio.timeout(30), sessions.connect("default", POD, 9) as connection:
                 await connection.read()
-
-
-def free_port() -> int:
-    """A port on which no process listens now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
