@@ -238,6 +238,13 @@ class TestDequeue:
         assert started(run(ONE, queue(dequeue="traverse"), *self.big_first)) == ["small"]
         assert started(run(ONE, queue(), *self.big_first)) == ["small"]
 
+    def test_a_job_in_another_namespace_is_not_named(self) -> None:
+        objects = [*job("secret", 2), *job("small", at=1, namespace="b")]
+        decided = run(ONE, queue(dequeue="fifo"), *objects)
+        waits = decided.jobs["b/small"].explain()
+        assert "waits behind a job in another namespace, which" in waits
+        assert "secret" not in waits
+
     def test_what_asks_for_nothing_does_not_pass_either(self) -> None:
         objects = [*job("big", 2), *job("free", at=1, cpu=None, memory=None)]
         decided = run(ONE, queue(dequeue="fifo"), *objects, actions="allocate, backfill")

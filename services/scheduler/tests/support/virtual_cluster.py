@@ -30,6 +30,7 @@ class Job(msgspec.Struct, frozen=True):
     at: int = 0
     """Seconds after the start at which it is created."""
     notes: Mapping[str, str] = {}
+    namespace: str = "default"
 
 
 class Run(msgspec.Struct):
@@ -84,6 +85,7 @@ def _objects(job: Job, started: Mapping[str, int], places: Mapping[str, str]) ->
     group = builders.make_pod_group(
         job.name,
         job.pods,
+        namespace=job.namespace,
         queue=job.queue,
         phase="Running" if begun else "Inqueue",
         annotations={**says, **job.notes},
@@ -94,10 +96,11 @@ def _objects(job: Job, started: Mapping[str, int], places: Mapping[str, str]) ->
 
 def _pod(job: Job, index: int, started: Mapping[str, int], places: Mapping[str, str]) -> core.Pod:
     name = f"{job.name}-{index}"
-    node = places.get(f"default/{name}", "")
+    node = places.get(f"{job.namespace}/{name}", "")
     pod = builders.make_pod(
         name,
         job.name,
+        namespace=job.namespace,
         cpu=str(job.cpu),
         memory=None,
         node=node,

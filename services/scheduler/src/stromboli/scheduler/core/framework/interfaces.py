@@ -386,8 +386,8 @@ class Registry:
         self._add(JOB_ENQUEUED, note)
 
     def add_job_blocked(self, note: extension_points.JobBlocked) -> None:
-        """Called for a job that was tried and cannot start now: returns why jobs after it in its
-        queue must wait, or empty if they need not.
+        """Called for a job that was tried and cannot start now: returns the rule by which jobs
+        after it in its queue must wait, or empty if they need not.
         """
         self._add(JOB_BLOCKED, note)
 

@@ -356,7 +356,9 @@ class Session(extensions.Extensions):
         first = self._blocked.get(job.queue)
         if first is None or first[0] is job or self.compare_jobs(first[0], job) > 0:
             return ""
-        return first[1]
+        return (
+            f"waits behind {first[0].name_for(job.namespace)}, which cannot start yet ({first[1]})"
+        )
 
     def keep_reservations(self, first: "Session") -> None:
         """Reserve the queues that an earlier session over the same model has reserved."""

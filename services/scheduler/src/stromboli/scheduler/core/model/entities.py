@@ -271,6 +271,11 @@ class Job(msgspec.Struct, eq=False):
         """Whether all of the job is readable, and it is neither being deleted nor backing off."""
         return not (self.frozen or self.is_going or self.is_backing_off)
 
+    def name_for(self, namespace: str) -> str:
+        """How the job is called in reasons that users of a namespace read: its key, except for
+        users of other namespaces, who might not be allowed to list it."""
+        return self.key if namespace == self.namespace else "a job in another namespace"
+
     @property
     def is_pending(self) -> bool:
         """Whether the job is still in phase Pending, so not yet Inqueue."""

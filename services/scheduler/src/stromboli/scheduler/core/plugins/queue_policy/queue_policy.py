@@ -175,7 +175,7 @@ class Plugin:
             # Past usage decays, so that the order can change without an event.
             step = max(rules.fair_share.half_life / DECAY_STEPS, timedelta(seconds=1))
             self._session.request_session_at(self._session.now + step)
-        return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"
+        return "dequeueStrategy fifo"
 
     def _pods_are_being_created(self, job: entities.Job) -> bool:
         """Return whether the pods of a newly enqueued job are still being created."""

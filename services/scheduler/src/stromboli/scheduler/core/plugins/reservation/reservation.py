@@ -318,11 +318,13 @@ class Plugin:
             return ()
         # A started job no longer reserves room.
         due = tuple(key for key in self._plans if not self._has_begun(key))
-        asked = (task.job, self._run_times.of(task), due)
+        asked = (task.job, task.namespace, self._run_times.of(task), due)
         known = self._asked.get(asked)
         if known is None:
             binding = tuple(key for key in due if self._binds(self._plans[key], task))
-            known = self._asked[asked] = (self._changes, due, binding) if binding else ()
+            # Reasons name the owner only to its own namespace.
+            found = (self._changes, due, binding, task.namespace) if binding else ()
+            known = self._asked[asked] = found
         return known
 
     def _has_begun(self, key: str) -> bool:
@@ -351,7 +353,8 @@ class Plugin:
         for key in kept_off[2] if kept_off else ():
             plan = self._plans[key]
             passed = self._leaves_enough(task, plan, view)
-            reason = f"reserved for {key}, which {_start_forecast(plan)}"
+            owner = self._session.jobs[key].name_for(task.namespace)
+            reason = f"reserved for {owner}, which {_start_forecast(plan)}"
             checks.append(
                 extension_points.Check(reason, extension_points.Code.UNSCHEDULABLE, passed)
             )
