@@ -141,6 +141,11 @@ class Loop:
         for at, node in enumerate(places):
             self._show_pod(self._new_pod(gang, f"{gang.name}-{at}", node))
 
+    def create_pods(self, name: str) -> None:
+        """Create the minimum of pods of a gang that has none."""
+        for at in range(self.gangs[name].minimum):
+            self._show_pod(self._new_pod(self.gangs[name], f"{name}-{at}", ""))
+
     def end(self, name: str) -> None:
         """Delete the gang's pods, which have succeeded, and its PodGroup."""
         for key in self.members(name):

@@ -41,7 +41,7 @@ class DeviceUsage:
         self._coming: dict[str, Counter[str]] = {}
         for job in ssn.jobs.values():
             self.on_allocate(list(job.with_status(*entities.ALLOCATED)))
-            if job.phase == "Inqueue":
+            if job.phase == "Inqueue" and job.key not in ssn.world.books.lapsed:
                 self.note_enqueued(job)
 
     def fits(self, task: entities.Task, queue: str) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 
 from stromboli.scheduler.core.config import configuration, durations
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.model import entities, queue_usage
 from stromboli.scheduler.core.plugins.queue_policy import fair_shares
 from stromboli.scheduler.core.queue_quota import deadlines, shares
 from stromboli.shared import decoding, keys
@@ -29,10 +29,6 @@ from stromboli.shared import decoding, keys
 NAME = "queue-policy"
 FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
 POLICIES = (FIFO, PRIORITY, FAIR_SHARE, SLA)
-MAX_STRICT_WAIT = timedelta(minutes=1)
-"""How long a strict queue waits for the creation of its head's pods, which takes seconds. The limit
-covers heads whose pods cannot be created."""
-
 DECAY_STEPS = 64
 """How many times per half-life a strict queue with fair share and waiting jobs is sorted again."""
 
@@ -188,7 +184,7 @@ class Plugin:
         if first is None or self._session.compare_jobs(job, first) < 0:
             self._first_awaited[job.queue] = job
             self._awaited[job.queue] = (job.uid, since)
-        return not self._session.reached(since + MAX_STRICT_WAIT)
+        return not self._session.reached(since + queue_usage.PODS_EXPECTED_WITHIN)
 
 
 def _compared(left: Any, right: Any) -> int:
