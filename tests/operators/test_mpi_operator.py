@@ -186,7 +186,7 @@ async def test_the_podgroup_of_an_mpijob_stays_in_the_queue_of_its_namespace(
     group = {"apiVersion": kinds.POD_GROUPS.api_version, "kind": kinds.POD_GROUPS.kind}
     await operator_system.until(
         lambda: system.api.create(f"{groups}?dryRun=All", {**group, "metadata": {"name": "known"}}),
-        lambda it: it["spec"]["queue"] == "simulation",
+        lambda it: it.get("spec", {}).get("queue") == "simulation",
     )
     jobs = "/apis/kubeflow.org/v2beta1/namespaces/mpi-team/mpijobs"
     await system.api.create(jobs, example(operator, "solve", SMALL, run_s=None))

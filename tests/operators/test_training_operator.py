@@ -152,7 +152,7 @@ async def test_the_podgroup_of_a_training_job_stays_in_the_queue_of_its_namespac
     dry_run = f"{groups}?dryRun=All"
     await operator_system.until(
         lambda: system.api.create(dry_run, {**group, "metadata": {"name": "known"}}),
-        lambda it: it["spec"]["queue"] == "research",
+        lambda it: it.get("spec", {}).get("queue") == "research",
     )
     job = example(operator, "pytorchjobs", "train", run_s=None, cpu="1")
     await system.api.create("/apis/kubeflow.org/v1/namespaces/team/pytorchjobs", job)
