@@ -45,6 +45,7 @@ from stromboli.scheduler.core import explain, plugins, policy, simulate
 from stromboli.scheduler.core.cache import (
     assumptions,
     cluster_cache,
+    lapsed_admissions,
     node_rejections,
     partial_gangs,
     planned_placement,
@@ -173,8 +174,10 @@ class SessionRun:
         self._measured, complaints = _usable_measurements(
             self._inputs.measured, self._now, self._configured
         )
-        # 3. Skip the gangs that failed before and that no later change can have helped.
+        # 3. Skip the gangs that failed before and that no later change can have helped, and keep
+        #    no room for admitted gangs that cannot use it.
         cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
+        lapsed_admissions.apply(cache.world, cache.memory)
         # 4. Open the session with its plugins, release partial gangs, skip refused gangs while
         #    they back off, run the actions, explain what still waits, close. A plugin that fails
         #    is left out, and this step starts again.
@@ -247,6 +250,7 @@ class SessionRun:
         self._explained = explain.explain_waiting(
             self._cache, opened, CREATION_GRACE, partial, backing_off
         )
+        lapsed_admissions.note(opened, self._explained.explanations)
         self._gauges = opened.gauges() if self._with_gauges else None
         self._skippable = unschedulable.find_skippable(opened)
 

@@ -44,9 +44,6 @@ def open_on_model(
     """
     with timed(timing.OPENING, ""):
         opened = session.Session(configured, kept, given, seed, decision_limit, calls, timed)
-        lapses_at = kept.books.lapse(given.now)
-        if lapses_at is not None:
-            opened.request_session_at(lapses_at)
         try:
             opened.open_plugins(find)
         except BaseException:

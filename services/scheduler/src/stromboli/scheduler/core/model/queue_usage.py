@@ -4,7 +4,7 @@ Opening a session therefore costs O(queues) and not O(jobs and pods).
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -15,8 +15,8 @@ QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The scheduling gate that this scheduler removes when the queue has room."""
 
 PODS_EXPECTED_WITHIN = timedelta(minutes=1)
-"""How long room is kept for an Inqueue job without pods. Their creation takes seconds. The limit
-covers pods that cannot be created and operators that keep the PodGroup of a suspended job."""
+"""How long pods of an admitted job may be missing. Their creation takes seconds. The limit covers
+pods that cannot be created and operators that keep the PodGroup of a suspended job."""
 
 
 class UsageTotals:
@@ -59,12 +59,12 @@ class QueueUsage:
     def __init__(self, width: int) -> None:
         self.queues: dict[str, UsageTotals] = {}
         """Only queues with jobs."""
-        self.lapsed: set[str] = set()
-        """Inqueue jobs that had no pods for so long that no room is kept for them."""
+        self.lapsed: frozenset[str] = frozenset()
+        """Inqueue jobs for which no room is kept."""
         self._width = width
         self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
         self._arrived: dict[str, None] = {}
-        """Inqueue jobs without pods since the last call of ``lapse``."""
+        """Inqueue jobs without pods since the last call of ``without_pods``."""
         self._awaited: dict[str, datetime] = {}
         """Inqueue jobs without pods and since when, the longest first."""
 
@@ -73,7 +73,7 @@ class QueueUsage:
         self._subtract(job.key)
         if job.phase != "Inqueue" or job.tasks:
             self._stop_waiting(job.key)
-        elif job.key not in self._awaited and job.key not in self.lapsed:
+        elif job.key not in self._awaited:
             self._arrived[job.key] = None
         part = np.stack([job.allocated, job_request(job), job.elastic, inqueue_request(job)])
         if job.key in self.lapsed:
@@ -88,30 +88,31 @@ class QueueUsage:
         self._subtract(key)
         self._stop_waiting(key)
 
-    def lapse(self, now: datetime) -> datetime | None:
-        """Keep no more room for Inqueue jobs without pods for ``PODS_EXPECTED_WITHIN``; return when
-        the next one is due. A job without pods counts again once it has one. Times are in memory
-        only, so they begin anew after a restart. O(jobs that arrived or are due).
+    def keep_no_room_for(self, keys: frozenset[str], jobs: Mapping[str, entities.Job]) -> None:
+        """Replace the lapsed jobs by these, which exist. O(different jobs)."""
+        different = keys ^ self.lapsed
+        self.lapsed = keys
+        for key in different & jobs.keys():
+            self.put(jobs[key])
+
+    def without_pods(self, now: datetime) -> tuple[list[str], datetime | None]:
+        """The Inqueue jobs without pods for ``PODS_EXPECTED_WITHIN``, and when there is another
+        one. Times are not stored: they begin anew after a restart. O(arrived and found jobs).
         """
         for key in self._arrived:
             self._awaited[key] = now
         self._arrived.clear()
-        while self._awaited:
-            key, since = next(iter(self._awaited.items()))
+        found: list[str] = []
+        for key, since in self._awaited.items():
             due = min(since, now) + PODS_EXPECTED_WITHIN  # the clock may have been set back
             if now < due:
-                return due
-            del self._awaited[key]
-            self.lapsed.add(key)
-            queue, part = self._parts[key]
-            self.queues[queue].table[3] -= part[3]
-            part[3] = resource_vectors.zeros(self._width)
-        return None
+                return found, due
+            found.append(key)
+        return found, None
 
     def _stop_waiting(self, key: str) -> None:
         self._arrived.pop(key, None)
         self._awaited.pop(key, None)
-        self.lapsed.discard(key)
 
     def _subtract(self, key: str) -> None:
         queue, part = self._parts.pop(key, ("", None))

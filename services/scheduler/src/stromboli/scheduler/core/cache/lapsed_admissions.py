@@ -1,0 +1,99 @@
+"""Admitted gangs for which no room is kept, because they cannot use it.
+
+The phase Inqueue reserves the minimum resources of a gang until its pods hold them. Two kinds of
+gangs would reserve them for ever, and others would never be admitted:
+
+- *without pods* for ``queue_usage.PODS_EXPECTED_WITHIN``: nobody creates them, as for a RayCluster
+  that is suspended;
+- *too large*: the explanation says that the gang can never fit the cluster as it is.
+
+They stay Inqueue, and their room counts again once they have pods, or may fit. Pods are placed by
+what is idle, so nothing is over-committed meanwhile.
+
+Sessions keep both kinds in their recorded memory, so that a restart and a replay know them. What a
+session finds holds from the next one.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_model
+from stromboli.scheduler.core.framework import session
+from stromboli.shared import decoding
+from stromboli.shared.messages import scheduling as messages
+
+NAME = "lapsed-admissions"
+MAX_GANGS = 1000
+"""Limit of each kind, for the size of a record. The room of further gangs is kept."""
+SOON = timedelta(milliseconds=1)
+
+
+class Lapsed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The gangs, with their uids."""
+
+    without_pods: dict[str, str] = {}
+    too_large: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.without_pods or self.too_large)
+
+
+def apply(world: cluster_model.ClusterModel, memory: Mapping[str, str]) -> None:
+    """Keep no room for the gangs of the memory. Call it before the session opens, on a settled
+    model. O(these gangs)."""
+    known = _still_lapsed(world, _decode(memory.get(NAME, "")))
+    keys = frozenset([*known.without_pods, *known.too_large])
+    world.books.keep_no_room_for(keys, world.jobs)
+
+
+def note(
+    closed: session.Session, explained: Mapping[str, messages.PodGroupExplained | None]
+) -> None:
+    """Remember the gangs that lapse, and forget others. ``explained``: changed explanations.
+
+    O(lapsed gangs and changes).
+    """
+    text = closed.cluster.memory.get(NAME, "")
+    before = _decode(text)
+    known = _still_lapsed(closed.world, before)
+    without_pods, too_large = dict(known.without_pods), dict(known.too_large)
+    due, next_due = closed.world.books.without_pods(closed.now)
+    for key in due:
+        if len(without_pods) < MAX_GANGS:
+            without_pods[key] = closed.jobs[key].uid
+    for key, explanation in explained.items():
+        too_large.pop(key, None)
+        is_too_large = explanation is not None and explanation.tier == "never-fits"
+        job = closed.jobs.get(key)
+        is_admitted = job is not None and job.phase == "Inqueue"
+        if is_too_large and is_admitted and len(too_large) < MAX_GANGS:
+            too_large[key] = closed.jobs[key].uid
+    now = Lapsed(dict(sorted(without_pods.items())), dict(sorted(too_large.items())))
+    if now or text:
+        closed.remember[NAME] = msgspec.json.encode(now).decode() if now else ""
+    if now != before:
+        closed.request_session_at(closed.now + SOON)
+    if next_due is not None:
+        closed.request_session_at(next_due)
+
+
+def _still_lapsed(world: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
+    """Without gangs that are gone, were admitted again, or have pods now."""
+    jobs = world.jobs
+
+    def holds(key: str, uid: str) -> bool:
+        return key in jobs and jobs[key].uid == uid and jobs[key].phase == "Inqueue"
+
+    return Lapsed(
+        {k: uid for k, uid in known.without_pods.items() if holds(k, uid) and not jobs[k].tasks},
+        {k: uid for k, uid in known.too_large.items() if holds(k, uid)},
+    )
+
+
+def _decode(text: str) -> Lapsed:
+    try:
+        return decoding.from_json(text, Lapsed) if text else Lapsed()
+    except msgspec.DecodeError:  # written by another version: the times begin anew
+        return Lapsed()
