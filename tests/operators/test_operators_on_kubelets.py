@@ -128,10 +128,8 @@ def test_mpirun_of_an_mpijob_reaches_its_workers_on_two_nodes(
     output = system.kubectl("logs", "--selector=training.kubeflow.org/job-role=launcher")
     ranks = sorted(line for line in output.splitlines() if line.startswith("rank"))
     assert ranks == ["rank 0 of 2 sum 3 ring-worker-0", "rank 1 of 2 sum 3 ring-worker-1"]
-    system.user.until(
-        lambda: get(system, "pods", "--selector=training.kubeflow.org/job-role=worker")["items"],
-        lambda found: not found,
-    )
+    workers = ("pods", "--selector=training.kubeflow.org/job-role=worker")
+    system.user.until(lambda: get(system, *workers).get("items"), lambda found: not found)
     system.user.until(
         lambda: get(system, "podgroups.scheduling.volcano.sh", "ring"), lambda found: not found
     )

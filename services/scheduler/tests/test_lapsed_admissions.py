@@ -1,4 +1,4 @@
-"""The room of an admitted gang that cannot use it is not kept for ever: others are admitted.
+"""The room of an admitted gang that cannot use it is not kept indefinitely: others are admitted.
 
 Its PodGroup stays Inqueue, and its room counts again once it has pods, or may fit.
 """

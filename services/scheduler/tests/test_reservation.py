@@ -75,18 +75,18 @@ def test_the_job_reports_its_start_and_others_report_the_owner() -> None:
     assert last.wake_at == builders.NOON + timedelta(seconds=100)
 
 
-def test_jobs_in_another_namespace_are_not_told_the_owners_name() -> None:
+def test_reasons_of_jobs_in_another_namespace_do_not_name_the_owner() -> None:
     """Also if they are equal otherwise."""
     late = [
         virtual_cluster.Job("late", 1, 1, 500, at=2, namespace=each) for each in ("b", "default")
     ]
     jobs = run(RUNS, HEAD, *late).sessions[2][1].jobs
-    told = {
+    reasons = {
         name: str(*jobs[f"{name}/late"].fit_errors.values()).partition("which")[0]
         for name in ("b", "default")
     }
-    assert "reserved for a job in another namespace, " in told["b"]
-    assert "reserved for default/head, " in told["default"]
+    assert "reserved for a job in another namespace, " in reasons["b"]
+    assert "reserved for default/head, " in reasons["default"]
 
 
 def test_a_job_in_front_of_the_owner_is_not_kept_off() -> None:

@@ -1,10 +1,10 @@
 """Admitted gangs for which no room is kept, because they cannot use it.
 
 The phase Inqueue reserves the minimum resources of a gang until its pods hold them. Two kinds of
-gangs would reserve them for ever, and others would never be admitted:
+gangs would reserve them indefinitely, and others would never be admitted:
 
-- *without pods* for ``queue_usage.PODS_EXPECTED_WITHIN``: nobody creates them, as for a RayCluster
-  that is suspended;
+- *without pods* for ``queue_usage.PODS_EXPECTED_WITHIN``: their creation fails, or the gang is
+  suspended, as a RayCluster can be;
 - *too large*: the explanation says that the gang can never fit the cluster as it is.
 
 They stay Inqueue, and their room counts again once they have pods, or may fit. Pods are placed by
@@ -95,5 +95,5 @@ def _still_lapsed(world: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
 def _decode(text: str) -> Lapsed:
     try:
         return decoding.from_json(text, Lapsed) if text else Lapsed()
-    except msgspec.DecodeError:  # written by another version: the times begin anew
+    except msgspec.DecodeError:  # written by another version: the times begin again
         return Lapsed()

@@ -97,7 +97,7 @@ class QueueUsage:
 
     def without_pods(self, now: datetime) -> tuple[list[str], datetime | None]:
         """The Inqueue jobs without pods for ``PODS_EXPECTED_WITHIN``, and when there is another
-        one. Times are not stored: they begin anew after a restart. O(arrived and found jobs).
+        one. Times are not stored: they begin again after a restart. O(arrived and found jobs).
         """
         for key in self._arrived:
             self._awaited[key] = now
