@@ -19,7 +19,6 @@ from stromboli.shared import keys
 from stromboli.shared.messages.node_topology import ExclusiveAllocation, NodeTopology
 from stromboli.testkit.doubles import recorded_machines
 from stromboli.testkit.parts import monitor_image
-from stromboli.testkit.parts.forwarder import Forwarder
 from stromboli.testkit.parts.kubelets import KubeletOptions
 from stromboli.testkit.parts.kubernetes import Scheduler
 from stromboli.testkit.parts.tools import KubeletTools, Tools
@@ -138,12 +137,9 @@ def agents(
         )
         binder = Scheduler(kubelet_tools.scheduler, state / "kube-scheduler", system.server)
         stack.enter_context(system.part(binder))
-        network, port = system.network, system.agents_port
-        way = Forwarder(state / "way", network.name, network.gateway, port, lambda: port)
-        stack.enter_context(system.part(way))
         # The Service of the chart leads to the monitor's pods; here it is a process of the machine.
         (address,) = (it for it in container["env"] if it["name"] == "STROM_AGENT_MONITOR")
-        address["value"] = f"http://{network.gateway}:{port}"
+        address["value"] = f"http://{system.network.gateway}:{system.agents_port}"
         account = helm.the_only(chart, "ServiceAccount", "-agent")
         system.kubectl("create", "namespace", NAMESPACE)
         for document in (account, daemon_set):

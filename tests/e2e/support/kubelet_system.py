@@ -77,7 +77,7 @@ class KubeletSystem:
 
     @property
     def agents_port(self) -> int:
-        """The port of loopback on which the monitor takes reports of node agents."""
+        """The port on which the monitor takes reports of node agents."""
         return self._system.services["monitor"].ports[1]
 
     @property
