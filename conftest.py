@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 import uvloop
 from hypothesis import HealthCheck, Phase, settings
 
@@ -24,6 +25,11 @@ settings.register_profile(
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
 settings.load_profile("stromboli")
+
+
+# Systems in threads live as long as the run, and log while other tests read what a command writes to
+# the standard output or error: not there, but to the process's own standard error.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
 class UvloopPolicy(asyncio.DefaultEventLoopPolicy):

@@ -1,0 +1,1 @@
+\"\"\"What services log in the process of the tests.\"\"\"
