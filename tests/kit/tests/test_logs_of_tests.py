@@ -1,1 +1,0 @@
-\"\"\"What services log in the process of the tests.\"\"\"
