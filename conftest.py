@@ -26,9 +26,8 @@ settings.register_profile(
 )
 settings.load_profile("stromboli")
 
-
-# Systems in threads live as long as the run, and log while other tests read what a command writes to
-# the standard output or error: not there, but to the process's own standard error.
+# Systems in threads outlive the test that started them. They log to the standard error of the
+# process: a test that reads the output of a command must not find their records in it.
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
