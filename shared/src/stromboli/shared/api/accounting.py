@@ -96,7 +96,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Attempts, the last submitted first. ``continue`` is the token of the next page, empty on the
-    last page; a page with it may have fewer attempts than were requested, or none. ``complete``: the page includes everything that was published before the request."""
+    last page; a page with it may have fewer attempts than were requested, or none. ``complete``:
+    the page includes everything that was published before the request."""
 
     attempts: tuple[Attempt, ...]
     continue_: str = msgspec.field(name="continue", default="")

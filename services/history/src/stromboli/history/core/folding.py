@@ -3,7 +3,8 @@
 Three rules make the effect of each record exactly once, in whatever order topics are read:
 
 1. A record that was applied before changes nothing: times keep the value of their first event
-   (the submission: the earliest time of all events), states never go back, versions only grow, and phases and evictions are keyed by their content.
+   (the submission: the earliest time of all events), states never go back, versions only grow, and
+   phases and evictions are keyed by their content.
 2. Records of one topic come in order. Fields that two topics contain carry the version of the
    object that they were read from, and the newer one wins.
 3. Rows contain only what the records contain: values that no database stores (NUL characters,

@@ -15,6 +15,7 @@ long before. At least about half of what a span contains there matches.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,35 +25,51 @@ from stromboli.history.store.index_walks import Found, Position, Walk
 from stromboli.shared.api import accounting
 
 FEW = 3000
-"""A walk of at most so many entries is read in full."""
 PROBED = 1000
-"""The newest attempts that are looked at first for frequent values."""
 MOST_JOBS = 500
 """A label of at most so many jobs is selective."""
 _ATTEMPTS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.ASSOCIATIONS.c
 _LABELS, _DEVICES = tables.JOB_LABELS.c, tables.ATTEMPT_DEVICES.c
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """``few``: a walk of fewer entries is read in full. ``probed``: how many of the newest attempts
+    are looked at first for frequent values. ``entries``: of a request."""
+
+    few: int = FEW
+    probed: int = PROBED
+    entries: int = index_walks.MOST_ENTRIES
+
+
+USUAL = Bounds()
+
+
 async def find(
-    connection: AsyncConnection, query: accounting.AttemptQuery, after: Position, wanted: int
+    connection: AsyncConnection,
+    query: accounting.AttemptQuery,
+    after: Position,
+    wanted: int,
+    bounds: Bounds = USUAL,
 ) -> Found:
     """The newest ``wanted`` attempts of a query, of those behind ``after``."""
     if query.until is not None:
         after = min(after, (micros(query.until), ""))
     if query.at is not None:
         after = min(after, (micros(query.at) + 1, ""))
-    most = max(index_walks.MOST_ENTRIES, 2 * wanted)
+    most = max(bounds.entries, 2 * wanted)
     accepts = _accepts(query)
-    walks, are_few = await _selective(connection, query, after)
+    walks, are_few = await _selective(connection, query, after, bounds.few)
     if are_few:
         return await index_walks.newest(connection, walks, accepts, wanted, most)
     since = query.at or query.since
     if since is None:
-        return await _in_order(connection, query, walks, after, None, wanted, most)
+        return await _in_order(connection, query, walks, after, None, wanted, most, bounds.probed)
     since_us = micros(since)
     found = Found([], None, 0)
     if query.at is None:
-        found = await _in_order(connection, query, walks, after, since_us, wanted, most)
+        found = await _in_order(
+            connection, query, walks, after, since_us, wanted, most, bounds.probed
+        )
     if found.rest is not None or len(found.positions) >= wanted:
         return found
     before = since_us if query.at is None else since_us + 1
@@ -71,6 +88,7 @@ async def _in_order(
     low_us: int | None,
     wanted: int,
     most: int,
+    probed_entries: int,
 ) -> Found:
     """The attempts that were submitted at ``low_us`` or later."""
     accepts = _accepts(query)
@@ -79,7 +97,7 @@ async def _in_order(
     else:
         probe = [Walk(after, low_us=low_us)]
         probed = await index_walks.newest(
-            connection, probe, accepts, wanted, max(PROBED, 2 * wanted)
+            connection, probe, accepts, wanted, max(probed_entries, 2 * wanted)
         )
         if probed.rest is None or len(probed.positions) >= wanted:
             return probed
@@ -90,7 +108,7 @@ async def _in_order(
 
 
 async def _selective(
-    connection: AsyncConnection, query: accounting.AttemptQuery, after: Position
+    connection: AsyncConnection, query: accounting.AttemptQuery, after: Position, few: int
 ) -> tuple[list[Walk], bool]:
     """The walks over one of the selective fields, and whether they have few entries."""
     first: list[Walk] = []
@@ -100,9 +118,9 @@ async def _selective(
         await _of_name(connection, query, after) if query.job else [],
         [Walk(after, (_ATTEMPTS.node == query.node,))] if query.node else [],
     ):
-        if walks and len(walks) <= index_walks.WALKS_PER_STATEMENT:
-            if await index_walks.count(connection, walks, FEW) < FEW:
-                return walks, True
+        is_countable = 0 < len(walks) <= index_walks.WALKS_PER_STATEMENT
+        if is_countable and await index_walks.count(connection, walks, few) < few:
+            return walks, True
         first = first or walks
     if query.job and not first:
         return [], True  # no namespace has the name

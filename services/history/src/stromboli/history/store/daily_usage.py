@@ -15,7 +15,6 @@ attempt that lasted for more than ``LONGEST`` is never added.
 """
 
 from datetime import timedelta
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -102,9 +101,7 @@ async def _change_sums(
     keys = (_ASSOCIATIONS.namespace, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name)
     changes = (
         sa.select(found.c.begin, *keys, *(sign * found.c[name] for name in usage_sums.SUMS))
-        .select_from(
-            found.join(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id)
-        )
+        .select_from(found.join(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id))
         .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
     )
     primary = [column.name for column in tables.DAILY_USAGE.primary_key]

@@ -48,9 +48,7 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
     for begin in range(0, len(uids), UIDS_PER_QUERY):
         chosen = _ATTEMPTS.pod_uid.in_(uids[begin : begin + UIDS_PER_QUERY])
         statement = (
-            sa.select(
-                tables.ATTEMPTS, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name, _JOBS.labels
-            )
+            sa.select(tables.ATTEMPTS, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name, _JOBS.labels)
             .select_from(_JOINED)
             .where(chosen)
         )

@@ -136,9 +136,7 @@ class _Parts:
             conditions,
             is_sqlite=self._is_sqlite,
         ).subquery()
-        joined = found.outerjoin(
-            tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id
-        )
+        joined = found.outerjoin(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id)
         if has_labels:
             joined = joined.outerjoin(tables.JOBS, found.c.job_uid == _JOBS.uid)
         groups = [self._group(key, found) for key in self._keys]

@@ -85,7 +85,9 @@ def may_touch(begin_us: int, end_us: int) -> "sa.ColumnElement[bool]":
     before = _ATTEMPTS.submitted_at < end_us
     ended = (
         sa.and_(
-            _ATTEMPTS.span == span, _ATTEMPTS.submitted_at > begin_us - int(2**span * SECOND), before
+            _ATTEMPTS.span == span,
+            _ATTEMPTS.submitted_at > begin_us - int(2**span * SECOND),
+            before,
         )
         for span in range(LONGEST_SPAN + 1)
     )

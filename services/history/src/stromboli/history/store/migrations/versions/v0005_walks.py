@@ -21,9 +21,7 @@ _ATTEMPTS = sa.table(
     *map(sa.column, ("submitted_at", "ended_at")),
 )
 _JOBS = sa.table("jobs", *map(sa.column, ("uid", "queue", "user_name", "labels")))
-_ASSOCIATIONS = sa.table(
-    "associations", *map(sa.column, ("id", "namespace", "queue", "user_name"))
-)
+_ASSOCIATIONS = sa.table("associations", *map(sa.column, ("id", "namespace", "queue", "user_name")))
 _DEVICES = sa.table("attempt_devices", *map(sa.column, ("pod_uid", "device", "submitted_at")))
 _LABELS = sa.table("job_labels", *map(sa.column, ("job_uid", "label")))
 
@@ -61,9 +59,7 @@ def upgrade() -> None:
     op.create_index("job_labels_by_label", "job_labels", ["label", "job_uid"])
     op.create_index("attempts_by_job", "attempts", ["job_uid", "submitted_at"])
     op.create_index("attempts_by_name", "attempts", ["namespace", "job", "submitted_at"])
-    op.create_index(
-        "attempts_by_association", "attempts", ["association", "state", "submitted_at"]
-    )
+    op.create_index("attempts_by_association", "attempts", ["association", "state", "submitted_at"])
     op.create_index("attempts_by_span", "attempts", ["span", "submitted_at"])
 
 
