@@ -31,7 +31,8 @@ async def associate(
     ids = await _ids(connection, sorted({*names.values(), *of_jobs.values()}))
     for row in changed:
         job = rows.jobs.get(row.job_uid)
-        if not row.association or (job is not None and job.queue_version):
+        # A deleted job that a late event made again has neither queue nor user.
+        if not row.association or (job is not None and (job.queue or job.user_name)):
             row.association = ids[names[row.pod_uid]]
     for uid, each in of_jobs.items():
         await connection.execute(
