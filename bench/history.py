@@ -98,14 +98,14 @@ def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
     )
     queue = (
         f"CASE WHEN n = {RARE} THEN 'rare' WHEN n % {QUEUES} = {QUEUES - 1} AND n > {early} "
-        f"THEN 'queue-0' ELSE 'queue-' || n % {QUEUES} END"
+        f"THEN 'queue-0' ELSE 'queue-' || (n % {QUEUES}) END"
     )
-    user = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 'user-' || n % {USERS} END"
-    team = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 't' || n % 7 END"
+    user = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 'user-' || (n % {USERS}) END"
+    team = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 't' || (n % 7) END"
     yield (
         "INSERT INTO jobs (uid, namespace, name, queue, user_name, labels, queue_version, "
         f"submitted_at) {numbers.format(attempts // PODS_PER_JOB)} "
-        f"SELECT 'month-' || n, 'team-' || n % 10, 'job-' || n, {queue}, {user}, "
+        f"SELECT 'month-' || n, 'team-' || (n % 10), 'job-' || n, {queue}, {user}, "
         f"""'{{"team":"' || {team} || '"}}', 1, """
         f"{micros(START)} + n * {MONTH_S * 1_000_000 * PODS_PER_JOB // attempts} FROM numbers"
     )
@@ -120,7 +120,7 @@ def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
     begin = f"{micros(START)} + n * {MONTH_S * 1_000_000 // attempts}"
     lasted_s = "CASE WHEN n % 1000 = 999 THEN 432000 ELSE 3599 END"
     span = "CASE WHEN n % 1000 = 999 THEN 19 ELSE 12 END"
-    device = f"'GPU-' || n % {NODES} || '-' || n / {NODES} % 8"
+    device = f"'GPU-' || (n % {NODES}) || '-' || (n / {NODES} % 8)"
     yield (
         "INSERT INTO attempts (pod_uid, job_uid, namespace, job, task, task_index, attempt, pod, "
         "state, node, devices, cpu, memory, gpu, submitted_at, bound_at, started_at, ended_at, "
@@ -128,11 +128,11 @@ def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
         f"SELECT 'month-' || (1000000000000 + n), uid, namespace, name, 'worker', "
         f"n % {PODS_PER_JOB}, 1, name || '-worker-' || n, "
         f"CASE WHEN n % 50 = 0 THEN 'Failed' ELSE 'Succeeded' END, "
-        f"'node-' || n % {NODES}, "
+        f"'node-' || (n % {NODES}), "
         f"""'{{"nvidia.com/gpu":["' || {device} || '"]}}', """
         f"1000, {2**30}, 1000, {begin}, {begin} + 1000000, {begin} + 2000000, "
         f"{begin} + CAST(1000000 AS BIGINT) * ({lasted_s}), {begin} + 1000000, id, {span} "
-        f"FROM numbers JOIN jobs ON uid = 'month-' || n / {PODS_PER_JOB} "
+        f"FROM numbers JOIN jobs ON uid = 'month-' || (n / {PODS_PER_JOB}) "
         "JOIN associations USING (namespace, queue, user_name)"
     )
     yield (

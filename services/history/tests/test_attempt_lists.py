@@ -44,14 +44,14 @@ def life(
     pod: str, job: int, submitted: int, lasted: int | None, state: str = "Succeeded", **fields: Any
 ) -> list[Any]:
     """The events of a pod that is bound a second after its submission."""
-    known = {"job": f"{NAMESPACES[job % 2]}/j{job % 3}", "uid": f"u{job}"}
+    known: dict[str, Any] = {"job": f"{NAMESPACES[job % 2]}/j{job % 3}", "uid": f"u{job}"}
     known |= {"node": f"n{job % 2}", "devices": {"nvidia.com/gpu": (f"GPU-{job % 3}",)}}
     made = [
         events.task("Pending", submitted, pod, **{**known, "node": "", "devices": {}}),
         events.task("Bound", submitted + 1, pod, **(known | fields)),
     ]
     if lasted is not None:
-        made.append(events.task(state, submitted + 1 + lasted, pod, **known))
+        made.append(events.task(state, submitted + 1 + lasted, pod, **(known | fields)))
     return made
 
 
@@ -204,7 +204,7 @@ async def test_a_list_of_a_rare_combination_reads_few_entries(store: Database) -
 async def test_a_page_is_short_instead_of_reading_without_bound(store: Database) -> None:
     await _many(store, 500)
     bounds = attempt_walks.Bounds(few=0, probed=10, entries=100)
-    query = accounting.AttemptQuery(node="n1", device="GPU-0")
+    query = accounting.AttemptQuery(node="n0", device="GPU-1")
     async with store.snapshot() as connection:
         page = await attempt_walks.find(connection, query, index_walks.BEGIN, 10, bounds)
     assert page.positions == []
@@ -229,9 +229,12 @@ async def test_an_attempt_keeps_its_queue_and_user_when_its_job_is_deleted(
     store: Database,
 ) -> None:
     await apply(
-        store, events.phase("Pending", 0, 1), *life("p1", 0, 0, 10, job="team/train", uid="u1")
+        store,
+        events.phase("Pending", 0, 1),
+        events.task("Pending", 0),
+        events.task("Succeeded", 10, node="n1"),
+        events.deleted(20),
     )
-    await apply(store, events.deleted(20))
     assert await retention.delete_expired(store, "jobs", micros(events.at(30))) == 1
     assert await pods(store, queue="gpu", user="ann") == ["p1"]
 

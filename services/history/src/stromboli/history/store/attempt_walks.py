@@ -125,9 +125,9 @@ async def _selective(
     if query.job and not first:
         return [], True  # no namespace has the name
     for key, value in query.labels.items():
-        walks = await _of_label(connection, f"{key}={value}", after)
-        if walks is not None:
-            return walks, True
+        labelled = await _of_label(connection, f"{key}={value}", after)
+        if labelled is not None:
+            return labelled, True
     return first, False
 
 

@@ -91,9 +91,9 @@ async def newest(
             position = row.submitted_at, row.pod_uid
             if row.is_accepted:
                 found.append(position)
-            if row.place == row.count:
-                read += row.count
-                if row.count == each:
+            if row.place == row.entries:
+                read += row.entries
+                if row.entries == each:
                     walk = chosen[row.walk]
                     walk.after = position
                     left.append(walk)
@@ -130,10 +130,10 @@ def _part(at: int, walk: Walk, most: int, accepts: Filter, is_sqlite: bool) -> "
         inner.c.submitted_at,
         sa.and_(sa.true(), *accepts(inner.c)).label("is_accepted"),
         sa.func.row_number().over(order_by=order).label("place"),
-        sa.func.count().over().label("count"),
+        sa.func.count().over().label("entries"),
     ).subquery()
     return sa.select(sa.literal(at, sa.Integer).label("walk"), *numbered.c).where(
-        sa.or_(numbered.c.is_accepted, numbered.c.place == numbered.c.count)
+        sa.or_(numbered.c.is_accepted, numbered.c.place == numbered.c.entries)
     )
 
 

@@ -1,6 +1,6 @@
 """Lists walk indexes in the order of time: associations, spans, devices and labels.
 
-Existing rows are converted here: about a minute for each million attempts.
+Existing rows are converted here, which takes minutes for millions of attempts.
 """
 
 import json
@@ -49,9 +49,10 @@ def upgrade() -> None:
         sa.Column("job_uid", sa.Text, primary_key=True),
         sa.Column("label", sa.Text, primary_key=True),
     )
-    number = {"nullable": False, "server_default": "0"}
-    op.add_column("attempts", sa.Column("association", sa.BigInteger, **number))
-    op.add_column("attempts", sa.Column("span", sa.BigInteger, **number))
+    for column in ("association", "span"):
+        op.add_column(
+            "attempts", sa.Column(column, sa.BigInteger, nullable=False, server_default="0")
+        )
     for name in ("attempts_by_job", "attempts_by_name"):
         op.drop_index(name, "attempts")
     _fill()
