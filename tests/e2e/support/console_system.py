@@ -1,7 +1,8 @@
 """A running system with a console, and a cluster state that shows what its pages are for."""
 
 import contextlib
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,15 @@ async def running(
     has_accounts: bool = False,
     nodes: int = 3,
     settings: ConsoleSettings | None = None,
+    authenticate: Callable[[Accounts], Accounts] = lambda found: found,
+    bound: socket.socket | None = None,
 ) -> AsyncIterator[ConsoleSystem]:
-    """The system while inside; ``nodes`` have 16 cores and 4 GPUs each."""
+    """The system while inside; ``nodes`` have 16 cores and 4 GPUs each. ``authenticate``: replaces
+    the accounts; ``bound``: the socket of the console."""
     options = system.Options(
         state=folder / "embedded",
         nodes=tuple(simulated.node_documents(nodes, cpu="16", memory="64Gi", gpus=4)),
-        accounts=accounts(folder) if has_accounts else None,
+        accounts=authenticate(accounts(folder)) if has_accounts else None,
     )
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(system.run_system(options))
@@ -113,14 +117,16 @@ async def running(
         token = made.token or "root-token"
         client = await stack.enter_async_context(AsyncClient(made.url, token=token))
         chosen = msgspec.structs.replace(settings or ConsoleSettings(), server=made.url)
-        url = await stack.enter_async_context(serving(chosen))
+        url = await stack.enter_async_context(serving(chosen, bound))
         yield ConsoleSystem(url, made.url, token, client)
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: ConsoleSettings) -> AsyncIterator[str]:
+async def serving(
+    settings: ConsoleSettings, bound: socket.socket | None = None
+) -> AsyncIterator[str]:
     """A console while inside; yields its address."""
-    bound = http.listen("127.0.0.1", 0)
+    bound = bound or http.listen("127.0.0.1", 0)
     async with (
         service.running(settings, runtime.utc_now, bound.getsockname()[1]) as app,
         http.serving(app, bound) as port,

@@ -11,6 +11,8 @@ from litestar.exceptions import HTTPException
 from stromboli.client import errors
 from stromboli.console import templating
 from stromboli.console.live_rows import LiveLists
+from stromboli.console.login_limits import LoginLimits
+from stromboli.console.oidc.provider import Provider
 from stromboli.console.sessions import Session, Sessions
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import runtime
@@ -21,7 +23,8 @@ Page = Response[bytes]
 
 
 class Console(msgspec.Struct, frozen=True):
-    """What the routes need. ``cookie``: the name of the session's cookie."""
+    """What the routes need. ``cookie``: the name of the session's cookie; ``provider``: of logins
+    by OpenID Connect."""
 
     settings: ConsoleSettings
     sessions: Sessions
@@ -29,6 +32,9 @@ class Console(msgspec.Struct, frozen=True):
     clock: runtime.Clock
     cookie: str
     is_secure: bool
+    provider: Provider | None
+    limits: LoginLimits
+    is_behind_proxy: bool
 
     def session(self, request: Web) -> Session:
         """The session of a request. Raises LoginRequiredError."""
@@ -71,6 +77,15 @@ def redirect(path: str, **query: str) -> Page:
     """Lead the browser to a path of this console with GET."""
     location = path + ("?" + urlencode(query) if query else "")
     return Response(b"", status_code=303, headers={"location": location}, media_type=HTML)
+
+
+def lead_to(address: str) -> Page:
+    """A page that leads the browser to an address, of another site too, without a redirect."""
+    return Response(
+        templating.page("lead.html", {"address": address}),
+        media_type=HTML,
+        headers={"cache-control": "no-store"},
+    )
 
 
 def query_of(request: Web) -> dict[str, str]:
