@@ -200,6 +200,16 @@ def test_a_tracked_job_is_reported_once_it_ended_or_was_deleted() -> None:
     assert tracked.fold(Change("deleted", in_phase("Failed", "a"))) == []
 
 
+def test_the_end_of_a_job_whose_deferred_task_was_resumed_is_not_reported() -> None:
+    """The resumed task has the same key, and its end is that of its new job."""
+    tracked: tracking.TrackedJobs[str] = tracking.TrackedJobs()
+    tracked.add("before", "task")
+    tracked.add("resumed", "task")
+    assert tracked.fold(Change("modified", in_phase("Completed", "before"))) == []
+    (ended,) = tracked.fold(Change("modified", in_phase("Completed", "resumed")))
+    assert ended.name == "resumed"
+
+
 def test_a_job_that_is_missing_after_a_new_list_is_asked_for() -> None:
     """The list may be older than the submission, so the job is not reported as deleted."""
     tracked: tracking.TrackedJobs[str] = tracking.TrackedJobs()

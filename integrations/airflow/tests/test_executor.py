@@ -8,7 +8,7 @@ from integrations.airflow.tests.support.airflow_system import Airflow, until
 from stromboli.airflow import manifests
 from stromboli.client import Client, phases
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(1800)
 
 
 def phases_of(client: Client, dag: str, run: str) -> list[str]:
@@ -54,12 +54,13 @@ def test_a_task_whose_job_is_deleted_fails_with_the_reason(
     ]
     client.delete(name)
     assert airflow.finished("adopted", run) == "failed"
-    assert f"job {name} was deleted" in airflow.output("scheduler")
+    assert f"job {name} was deleted" in airflow.events("adopted", run, "state mismatch")["wait"]
 
 
 def test_refused_options_and_jobs_fail_their_tasks_with_the_reason(airflow: Airflow) -> None:
+    """Airflow's audit log calls an end that the executor reports a mismatch of states."""
     run = airflow.trigger("refused")
     assert airflow.finished("refused", run) == "failed"
-    reasons = airflow.events("refused", run, "stromboli job rejected")
+    reasons = airflow.events("refused", run, "state mismatch")
     assert "gpu" in reasons["unknown_option"]
     assert "no-such-queue" in reasons["unknown_queue"]

@@ -8,7 +8,7 @@ from integrations.airflow.tests.support.airflow_system import Airflow, until
 from stromboli.airflow import manifests
 from stromboli.client import Client, job
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(1800)
 
 
 def jobs_of(client: Client, dag: str, run: str) -> list[str]:

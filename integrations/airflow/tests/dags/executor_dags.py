@@ -7,10 +7,8 @@ from pathlib import Path
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import dag, task
 
-EXECUTOR = "stromboli.airflow.executor.StromboliExecutor"
 
-
-@dag(schedule=None, catchup=False, default_args={"executor": EXECUTOR})
+@dag(schedule=None, catchup=False)
 def as_jobs() -> None:
     """Python and Bash."""
 
@@ -18,7 +16,7 @@ def as_jobs() -> None:
     def number() -> int:
         return 20
 
-    @task(executor_config={"env": {"ADDEND": "22"}, "requests": {"cpu": "250m"}})
+    @task(executor_config={"env": {"ADDEND": "22"}, "requests": {"cpu": "50m"}})
     def added(left: int) -> int:
         return left + int(os.environ["ADDEND"])
 
@@ -27,7 +25,7 @@ def as_jobs() -> None:
     )
 
 
-@dag(schedule=None, catchup=False, default_args={"executor": EXECUTOR})
+@dag(schedule=None, catchup=False)
 def adopted() -> None:
     """A task that waits for the test."""
 
@@ -43,7 +41,7 @@ def adopted() -> None:
     wait()
 
 
-@dag(schedule=None, catchup=False, default_args={"executor": EXECUTOR})
+@dag(schedule=None, catchup=False)
 def refused() -> None:
     """Options that the executor and the server refuse."""
     BashOperator(task_id="unknown_option", bash_command="true", executor_config={"gpu": 1})

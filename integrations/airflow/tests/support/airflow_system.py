@@ -15,21 +15,21 @@ from typing import Any
 import httpx
 
 EXECUTOR = "stromboli.airflow.executor.StromboliExecutor"
-DEADLINE_S = 300
+DEADLINE_S = 600
 PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 UNFINISHED = frozenset({"queued", "running"})
 CONFIGURATION = """
 [core]
 dags_folder = {home}/dags
 load_examples = False
-executor = LocalExecutor,{executor}
-parallelism = 4
+executor = {executor}
+parallelism = 8
 execution_api_server_url = http://127.0.0.1:{api}/execution/
 simple_auth_manager_all_admins = True
 fernet_key =
 dags_are_paused_at_creation = False
 [database]
-sql_alchemy_conn = sqlite:///{home}/airflow.db
+sql_alchemy_conn = sqlite:///{home}/airflow.db?timeout=120
 [api]
 host = 127.0.0.1
 port = {api}
@@ -58,7 +58,7 @@ min_file_process_interval = 5
 default_deferrable = False
 [stromboli]
 server = {server}
-requests = {{"cpu": "500m"}}
+requests = {{"cpu": "100m"}}
 """
 
 

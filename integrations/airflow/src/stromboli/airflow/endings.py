@@ -46,7 +46,7 @@ def ending(job: batch.Job, history: TaskHistory, final_exit_codes: Collection[in
     reasons = [_described(each) for each in failed[:_SHOWN]]
     if len(failed) > _SHOWN:
         reasons.append(f"{len(failed) - _SHOWN} more pods")
-    if text := job.status.state.message:
+    if not reasons and (text := job.status.state.message):
         reasons.append(text)
     return Ending(
         phase=phase,

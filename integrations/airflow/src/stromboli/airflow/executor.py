@@ -129,7 +129,6 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
     def _reject(self, key: TaskInstanceKey, reason: str) -> None:
         self._forget(key)
         self.log.error("the job of %s is rejected: %s", key, reason)
-        self.log_task_event(event="stromboli job rejected", extra=reason, ti_key=key)
         self.fail(key, reason)
 
     def _forget(self, key: TaskInstanceKey) -> str | None:
@@ -193,7 +192,6 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
     def _end(self, key: TaskInstanceKey, reason: str) -> None:
         self._forget(key)
         self.log.info("task instance %s: %s", key, reason)
-        self.log_task_event(event="stromboli job ended", extra=reason, ti_key=key)
         self.fail(key, reason)
 
     # --- other schedulers, users, the end

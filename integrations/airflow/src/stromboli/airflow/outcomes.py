@@ -105,20 +105,30 @@ async def outcome(
     """Wait for the job. ``log`` receives why it is pending, and failures of the server. Raises
     ClientError for permanent errors."""
     view, wait = JobView(awaited), _Wait(awaited, log)
-    while (found := view.passed(clock())) is None:
+    while True:
         try:
             async with await open_client() as client:
-                if (found := await _watched(client, awaited, view, clock)) is not None:
-                    return await wait.with_reason(client, found)
-                if not view.has_started:
-                    await wait.explain(client)
-                found = view.passed(clock())
+                # A deadline may have passed while no triggerer ran: the job is read first.
+                found = await _read(client, awaited, view) or view.passed(clock())
+                if found is None:
+                    if not view.has_started:
+                        await wait.explain(client)
+                    found = await _watched(client, awaited, view, clock)
                 if found is not None:
                     return await wait.with_reason(client, found)
         except _TRANSIENT as error:
+            if (late := view.passed(clock())) is not None:
+                return late
             log(f"the state of job {awaited.namespace}/{awaited.name} is unknown: {error}")
             await asyncio.sleep(RETRY_S)
-    return found
+
+
+async def _read(client: AsyncClient, awaited: Awaited, view: JobView) -> Outcome | None:
+    try:
+        job = await client.job(awaited.name, awaited.namespace)
+    except errors.NotFoundError:
+        return Outcome(result=GONE, phase=view.phase)
+    return view.seen(Change("added", job))
 
 
 async def _watched(

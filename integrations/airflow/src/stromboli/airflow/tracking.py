@@ -40,7 +40,9 @@ class TrackedJobs(Generic[K]):
         self._expected: set[str] = set()
 
     def add(self, name: str, key: K) -> None:
-        """Track a job."""
+        """Track a job. An earlier one of the task instance is not tracked any more: the task was
+        deferred, its job ends, and its end must not be reported as that of the resumed task."""
+        self.remove(key)
         self._keys[name] = key
         self._names[key] = name
 
