@@ -77,16 +77,13 @@ def _statements(
     yield parts.of_attempts(intervals, [daily_usage.IS_NOT_SUMMED])
     before, after = (parts.query.since, days[0]), (days[1], until)
     if before[0] < before[1]:
-        yield parts.of_attempts([before], _summed_within(before))
+        for touching in usage_sums.touching(before):
+            yield parts.of_attempts([before], [daily_usage.IS_SUMMED, touching])
     yield parts.of_days(days, counts_held=is_by_day or before[0] == before[1])
     if after[0] < after[1]:
         count = "attempts" if is_by_day else "begun"
-        yield parts.of_attempts([after], _summed_within(after), count=count)
-
-
-def _summed_within(interval: usage_sums.Interval) -> "list[sa.ColumnElement[bool]]":
-    """The attempts in the sums that may have been allocated in the part of a day."""
-    return [daily_usage.IS_SUMMED, usage_sums.may_touch(*map(micros, interval))]
+        for touching in usage_sums.touching(after):
+            yield parts.of_attempts([after], [daily_usage.IS_SUMMED, touching], count=count)
 
 
 def _whole_days(since: datetime, until: datetime) -> usage_sums.Interval | None:

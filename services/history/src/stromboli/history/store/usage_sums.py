@@ -79,19 +79,18 @@ def by_columns(
     )
 
 
-def may_touch(begin_us: int, end_us: int) -> "sa.ColumnElement[bool]":
-    """Whether an attempt may have existed in an interval, by the index over spans: it was submitted
-    before the end, and less than its span before the begin."""
-    before = _ATTEMPTS.submitted_at < end_us
+def touching(interval: Interval) -> "list[sa.ColumnElement[bool]]":
+    """Conditions that together select each attempt that existed in an interval, and select none
+    twice: submitted within it, or before it and less than its span before its begin. Both read few
+    rows by an index; PostgreSQL reads all rows for them in one condition."""
+    begin_us, end_us = map(micros, interval)
+    at = _ATTEMPTS.submitted_at
     ended = (
-        sa.and_(
-            _ATTEMPTS.span == span,
-            _ATTEMPTS.submitted_at > begin_us - int(2**span * SECOND),
-            before,
-        )
+        sa.and_(_ATTEMPTS.span == span, at > begin_us - int(2**span * SECOND), at < begin_us)
         for span in range(LONGEST_SPAN + 1)
     )
-    return sa.or_(*ended, sa.and_(_ATTEMPTS.span == OPEN_SPAN, before))
+    is_open = sa.and_(_ATTEMPTS.span == OPEN_SPAN, at < begin_us)
+    return [sa.and_(at >= begin_us, at < end_us), sa.or_(*ended, is_open)]
 
 
 def _seconds(begin: Any, end: Any) -> Any:
