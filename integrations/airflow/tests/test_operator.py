@@ -5,18 +5,19 @@ from pathlib import Path
 import pytest
 
 from integrations.airflow.tests.support.airflow_system import Airflow, until
-from stromboli.airflow import manifests
+from stromboli.airflow import manifests, task_jobs
 from stromboli.client import Client, job
 
 pytestmark = pytest.mark.timeout(1800)
 
 
 def jobs_of(client: Client, dag: str, run: str) -> list[str]:
-    """The names of the jobs of a run, also of ended ones."""
+    """The names of the jobs that the tasks of a run submitted, also of ended ones."""
     return sorted(
         each.metadata.name
         for each in client.jobs("default")
         if (each.metadata.annotation(manifests.TASK_ANNOTATION) or "").startswith(f"{dag}/{run}/")
+        and each.metadata.label(task_jobs.TASK_LABEL) is None  # that of the task instance itself
     )
 
 

@@ -44,7 +44,7 @@ trigger_log_server_port = {trigger_logs}
 [scheduler]
 scheduler_heartbeat_sec = 1
 orphaned_tasks_check_interval = 5
-scheduler_health_check_threshold = 10
+scheduler_health_check_threshold = 30
 scheduler_idle_sleep_time = 0.2
 [workers]
 execution_api_timeout = 120

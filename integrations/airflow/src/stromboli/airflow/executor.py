@@ -28,8 +28,9 @@ from stromboli.client import AsyncClient, Client, errors, phases
 from stromboli.shared.api import batch
 
 LOG_LINES = 2000
-INHERITED = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "PYTHONPATH")
-"""Variables of the scheduler that tasks without an image get."""
+INHERITED = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "PYTHONPATH", "STROM_SERVER", "XDG_STATE_HOME")
+"""Variables of the scheduler that tasks without an image get: where configuration, packages, the
+server and the file with its token are. No others are passed: they may be secret."""
 API_URL = "AIRFLOW__CORE__EXECUTION_API_SERVER_URL"
 _UNAVAILABLE = (errors.UnreachableError, errors.UnavailableError)
 
