@@ -116,7 +116,7 @@ async def test_reservations_are_applied_listed_shown_and_deleted(
     made = manifests.reservation(users=["ann"], nodeNames=["n1", "n9"])
     answer = await client.post("/v1/apply", json={"objects": [made]})
     assert answer.status_code == 200, answer.text
-    (applied,) = answer.json()["results"]
+    (applied,) = answer.json()
     assert applied["warnings"] == ["spec.nodeNames: there is no node n9"]
     other = manifests.reservation(name="other", queues=["default"])
     refused = await client.post("/v1/apply", json={"objects": [other]})

@@ -314,8 +314,12 @@ def _of_reservations() -> Rules:
     has_end = "has(object.spec.endTime)"
     has_length = "object.spec.?duration.orValue('') != ''"
     return {
-        "ends": _when(
-            f"{has_end} == ({has_length})", "'spec.endTime: write either endTime or duration'"
+        "noEnd": _when(
+            f"!({has_end}) && !({has_length})",
+            "'spec.endTime: write either endTime or duration'",
+        ),
+        "twoEnds": _when(
+            f"{has_end} && {has_length}", "'spec.duration: write either endTime or duration'"
         ),
         "order": _when(
             f"{has_end} && timestamp(object.spec.endTime) <= timestamp(object.spec.startTime)",
