@@ -85,6 +85,7 @@ class Provider:
         self._now = now
         self._discovered: Discovered | None = None
         self._discovering = asyncio.Lock()
+        self._failure: tuple[float, ProviderUnavailableError] | None = None
 
     async def authorization_url(self, login: PendingLogin, redirect_uri: str) -> str:
         """The address at the provider where a login begins. Raises ProviderUnavailableError."""
@@ -189,11 +190,20 @@ class Provider:
     # --- requests ----------------------------------------------------------------------------
 
     async def _discovery(self, at_most_s: float = KEPT_S) -> Discovered:
-        """What was read at most this long ago. Raises ProviderUnavailableError."""
+        """What was read at most this long ago. Raises ProviderUnavailableError: requests that wait
+        for one reading fail with it, instead of one after another."""
+        asked_at = self._now()
         async with self._discovering:
             found = self._discovered
-            if found is None or self._now() - found.read_at > at_most_s:
+            if found is not None and self._now() - found.read_at <= at_most_s:
+                return found
+            if self._failure is not None and self._failure[0] > asked_at:
+                raise ProviderUnavailableError(str(self._failure[1]))
+            try:
                 found = self._discovered = await self._discover()
+            except ProviderUnavailableError as error:
+                self._failure = (self._now(), error)
+                raise
             return found
 
     async def _discover(self) -> Discovered:

@@ -54,7 +54,10 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         to = login.own_path(form.get("to", "/"))
         made = pending.start(to, form.get("namespace", "").strip(), console.clock().timestamp())
         try:
-            address = await provider.authorization_url(made, callback_address(console, request))
+            with console.limits.login(login.address_of(console, request)):
+                address = await provider.authorization_url(made, callback_address(console, request))
+        except TooManyLoginsError as error:
+            return login.too_many(console, error, to)
         except ProviderUnavailableError as error:
             return _away(console, error, to)
         answer = lead_to(address)
