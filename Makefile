@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -26,6 +26,7 @@ NODES ?= 100
 KUBELETS ?= 0
 REPEAT ?= 1
 DEPTH ?= 50
+JOBS ?= 2000
 SECONDS ?= 600
 # Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
 # ones share one Kafka and one API server, so they run one after another.
@@ -35,7 +36,8 @@ NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
-	topology_constraint_properties.py liveness.py advance_reservations_properties.py)
+	topology_constraint_properties.py liveness.py advance_reservations_properties.py) \
+	embedded/tests/test_simulation_orders.py
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +65,9 @@ fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECO
 	STROM_FUZZ_S=$(SECONDS) STROM_FUZZ_REPORT=$(CURDIR)/.fuzz-report.txt \
 	$(BIN)/pytest $(CORES) $(NO_TIMEOUT) tests/fuzz
 
+fidelity: setup ## the same jobs through the pipeline and the simulation: make fidelity JOBS=2000
+	STROM_FIDELITY_JOBS=$(JOBS) $(BIN)/pytest -s $(NO_TIMEOUT) tests/e2e/test_simulation_fidelity.py
+
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
 
@@ -88,6 +93,7 @@ nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, ku
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
+	$(MAKE) fidelity JOBS=2000
 	$(MAKE) test-integrations
 	$(MAKE) test-kubelets
 	$(MAKE) test-engine
