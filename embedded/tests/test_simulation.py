@@ -115,6 +115,12 @@ def test_a_workload_that_never_ends_stops_and_names_the_reason_of_the_scheduler(
     assert unfinished.reason.startswith("can never fit: largest node has 1 cpu, a pod needs 2 cpu")
 
 
+def test_a_job_that_no_node_accepts_does_not_keep_others_from_their_queue() -> None:
+    """They are admitted together, and no later event starts a session."""
+    stuck = msgspec.structs.replace(job("a", tasks=2), node_selector="zone=x")
+    assert Simulated(nodes(2), [stuck, job("b")]).starts_s == {"b": 0}
+
+
 def test_a_simulation_stops_at_until() -> None:
     ran = Simulated(nodes(1), [job("a"), job("b")], options(until_us=15 * simulations.SECOND))
     summary = results.summarize(ran.kernel, 0)

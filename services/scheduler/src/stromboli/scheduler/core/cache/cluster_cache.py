@@ -434,8 +434,8 @@ class ClusterCache:
     def _refresh_pod(self, key: str) -> None:
         """Update the task from the pod's snapshot and from open decisions."""
         found = self.quarantine.state(kinds.PODS, key)
-        before = self._placement_of(key)
-        group, known = self._job_key_of(key), triggers.task_fingerprint(self.world, key)
+        before, group = self._placement_of(key), self._job_key_of(key)
+        known = triggers.task_fingerprint(self.world, key)
         match found:
             case core.Pod():
                 uid = found.metadata.uid
@@ -460,11 +460,11 @@ class ClusterCache:
                 self.world.put_unreadable_pod(key, reason, node, job)
             case _:
                 self.plans.show(self.world, key, self.assumed.bind_of(key))
-        if before is not None and before != self._placement_of(key):
+        has_moved = before != self._placement_of(key)
+        if has_moved and (before is not None or triggers.may_attract(self.world, key)):
             self._request_session_if_waiting()
         if known != triggers.task_fingerprint(self.world, key):
-            for job in {group, self._job_key_of(key)} - {""}:
-                self._update_waiting(job)
+            self._update_all_waiting({group, self._job_key_of(key)} - {""})
 
     def _placement_of(self, key: str) -> triggers.PodPlacement | None:
         return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)

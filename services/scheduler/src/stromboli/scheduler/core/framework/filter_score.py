@@ -141,6 +141,20 @@ class NodeFinder:
             passed, resolvable = passed & check.passed, resolvable & check.passed
         return FilterResult(passed, resolvable, checks, is_alone)
 
+    def plugin_checks(
+        self, task: entities.Task
+    ) -> Iterator[tuple[extension_points.Scope, extension_points.Check]]:
+        """The predicates' checks over all nodes, without those that depend on the job's other
+        tasks; read-only.
+        """
+        scopes = self._session.scopes
+        tests = self._session.flat(interfaces.PREDICATE)
+        for test, checks in zip(tests, self._fresh(task).checks, strict=True):
+            yield from ((scopes[test], check) for check in checks)
+        view = node_views.NodeView(self._nodes, task)
+        for test in self._predicates(extension_points.Scope.GLOBAL):
+            yield from ((extension_points.Scope.GLOBAL, check) for check in test(task, view))
+
     def fits_idle(self, task: entities.Task) -> extension_points.Mask:
         """Nodes with enough idle resources for the task; read-only."""
         return self._fresh(task).fits_idle
