@@ -12,7 +12,7 @@ split at commas. Source: https://apptainer.org/docs/user/latest/environment_and_
 
 import csv
 import io
-import os.path
+import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +25,8 @@ PROGRAMS = ("apptainer", "singularity")
 SCHEME = "file://"
 DEVICE_OPTIONS = (("nvidia.com/", "--nv"), ("amd.com/gpu", "--rocm"))
 """Prefix of an extended resource -> the option that adds its devices and libraries."""
+TERMINATION_LOG = pods.Container(name="").termination_message_path
+"""The default path of the termination message, which containers with an image file do not have."""
 ROOT_CAPABILITIES = (
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
     *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP"),
@@ -49,7 +51,7 @@ class ImageRuntime(msgspec.Struct, frozen=True):
     @property
     def variable_prefix(self) -> str:
         """Return the prefix of variables that are passed on to the container."""
-        return f"{os.path.basename(self.path).upper()}ENV_"
+        return f"{posixpath.basename(self.path).upper()}ENV_"
 
 
 def path_of(image: str) -> str:
@@ -80,6 +82,8 @@ def options(
         if any(name.startswith(prefix) for name in resources):
             found.append(option)
     for mount in mounts:
+        if mount["target"] == TERMINATION_LOG:  # the minimal /dev takes no further mount points
+            continue
         found += ["--mount", _mount(mount)]
     return found
 
