@@ -35,7 +35,7 @@ NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
-	topology_constraint_properties.py liveness.py)
+	topology_constraint_properties.py liveness.py advance_reservations_properties.py)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile

@@ -79,6 +79,24 @@ def test_the_limits_of_a_queue_are_shown_if_they_block() -> None:
     ]
 
 
+def test_free_room_that_admitted_gangs_wait_for_is_shown_as_reserved() -> None:
+    """Such a gang waits for those in front of it, not for a larger share of its queue."""
+    short = Shortage(
+        resource="cpu",
+        needed=6000,
+        free=9000,
+        total=9000,
+        allocated=0,
+        promised=6000,
+        capability=9000,
+    )
+    assert explanation_view.render(explanation(shortages=(short,)))[3:5] == [
+        "  short of   cpu: needs 6, free 9 of 9: "
+        "enough, but 6 reserved for admitted gangs that have not started",
+        "             cpu of the queue: allocated 0, inqueue 6, capability 9",
+    ]
+
+
 def test_members_are_counted_only_once_there_are_some() -> None:
     assert (
         explanation_view.render(explanation(members=0))[2]

@@ -63,6 +63,15 @@ async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
     assert seen.tokens == ["Bearer first", "Bearer second"]
 
 
+async def test_a_function_gives_the_token_of_each_request() -> None:
+    """Tokens of an identity provider are renewed while a client lives."""
+    tokens, seen = iter(["first", "second"]), RecordingServer()
+    async with AsyncClient(AWAY, token=lambda: next(tokens), transport=seen.transport()) as client:
+        for _ in range(2):
+            await client.queues()
+    assert seen.tokens == ["Bearer first", "Bearer second"]
+
+
 @pytest.mark.parametrize("text", [None, "", " \n"], ids=["absent", "empty", "blank"])
 def test_a_file_without_a_token_is_reported_and_nothing_is_sent(
     tmp_path: Path, text: str | None

@@ -431,6 +431,36 @@ def test_pages_for_others_are_served_with_https(
     assert found.port in [port["port"] for rule in rules for port in rule["ports"]]
 
 
+OIDC = (
+    "--set", "pages.oidc.issuer=https://login.example.com:8443/dex",
+    "--set", "pages.oidc.clientId=stromboli",
+    "--set", "pages.oidc.secret=stromboli-oidc",
+    "--set", "pages.oidc.caSecret=login-ca",
+    "--set", "pages.oidc.requiredClaims={groups}",
+    "--set", "pages.oidc.port=8443",
+)  # fmt: skip
+
+
+def test_logins_by_openid_connect_have_the_secrets_as_files_and_reach_the_provider(
+    real_tools: tools.Tools,
+) -> None:
+    objects = helm.rendered("console", *helm.REST, *HOSTS, *HTTPS[1], *OIDC)
+    found = console_settings(objects)
+    assert (found.oidc_issuer, found.oidc_client_id) == (
+        "https://login.example.com:8443/dex",
+        "stromboli",
+    )
+    assert found.oidc_required_claims == ("groups",)
+    assert "offline_access" in found.oidc_scopes
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    folders = {each["mountPath"] for each in container["volumeMounts"]}
+    for file in (found.oidc_client_secret_file, found.oidc_ca_file):
+        assert file.rpartition("/")[0] in folders
+    policy = helm.the_only(objects, "NetworkPolicy")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert set(ports) == {53, 8480, 8443}
+
+
 def test_of_the_secret_with_the_authority_the_console_gets_one_key(
     real_tools: tools.Tools,
 ) -> None:
@@ -454,6 +484,8 @@ def test_of_the_secret_with_the_authority_the_console_gets_one_key(
         ((*helm.REST, *HTTPS[0]), "pages.hosts is empty: name the hosts"),
         ((*helm.REST, *HOSTS, *HTTPS[0], *HTTPS[1]), "set one of them"),
         (("--set", "server.url=http://stromboli-admission:8480"), "/server/url"),
+        ((*helm.REST, *OIDC[:2]), "pages.oidc.clientId is empty: register the console"),
+        ((*helm.REST, "--set", "pages.oidc.issuer=http://login.example.com"), "/issuer"),
     ],
 )
 def test_a_console_that_would_not_start_is_refused_with_the_next_step(

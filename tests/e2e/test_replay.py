@@ -133,6 +133,19 @@ async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Pa
         assert len([node for node in places.values() if node]) == 3 + 4
 
 
+async def test_sessions_are_replayed_while_the_system_runs(tmp_path: Path) -> None:
+    async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
+        (tmp_path / "was.yaml").write_text((tmp_path / "scheduler.yaml").read_text())
+        await cell.submit("a", 3)
+        await cell.nodes_of("a", 3)
+        await cell.until(lambda: is_kept(tmp_path), bool)
+        shown, lines = await replayed(tmp_path)
+        assert shown.exit_code == 0, shown.output
+        assert len({pod for line in lines for pod in line["binds"]}) == 3
+        await cell.submit("b", 3)
+        await cell.nodes_of("b", 3)
+
+
 async def test_a_job_is_explained_at_a_past_time(tmp_path: Path) -> None:
     """After it runs, and while the system runs; a time before the log has no answer."""
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
@@ -173,6 +186,6 @@ async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     assert (shown.exit_code, lines) == (1, [])
     assert shown.stderr == (
         f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: this folder has no log\n"
-        "next: set --state to the folder of strom up, or name a broker\n"
+        "next: name the folder of strom up, or a broker as HOST:PORT\n"
     )
     assert not state_folder.embedded(tmp_path).exists()

@@ -44,6 +44,8 @@ OWN = frozenset(
         "database", "database_password", "queries_host", "queries_port", "queries_token_file",
         "history_url", "history_token_file",
         "server", "host", "port", "hosts", "behind_https", "open_to_all",
+        "oidc_issuer", "oidc_client_id", "oidc_client_secret_file", "oidc_scopes",
+        "oidc_required_claims", "oidc_ca_file", "oidc_name",
     }
 )  # fmt: skip
 """Settings that the chart derives from other values or from the pod."""
@@ -222,6 +224,20 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
                     "tlsSecret": _NAME,
                     "behindHttps": _FLAG,
                     "from": _list(_ANY),
+                    "oidc": _object(
+                        {
+                            "issuer": {"type": "string", "pattern": "^(https://[^/\\s]+.*)?$"},
+                            "clientId": _TEXT,
+                            "secret": _NAME,
+                            "secretKey": _TEXT,
+                            "caSecret": _NAME,
+                            "caKey": _TEXT,
+                            "name": _TEXT,
+                            "scopes": _list(_TEXT),
+                            "requiredClaims": _list(_TEXT),
+                            "port": _PORT,
+                        }
+                    ),
                 }
             ),
         },

@@ -54,10 +54,12 @@ def helm_flags(go_mod: str) -> str:
     return " ".join(["-s -w", f"-X helm.sh/helm/v3/internal/version.version={version}", *knows])
 
 
-def go_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without variables that would change the target or fetch another Go."""
+def go_environment(env: Mapping[str, str], *, has_c: bool = False) -> dict[str, str]:
+    """The user's environment without variables that would change the target or fetch another Go.
+    ``has_c``: the program has C sources, so a C compiler is needed."""
     kept = {name: value for name, value in env.items() if name not in {"GOOS", "GOARCH", "GOBIN"}}
-    return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    cgo = "1" if has_c else "0"
+    return {**kept, "CGO_ENABLED": cgo, "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> None:
@@ -93,14 +95,17 @@ def go_build(
     link_flags: str,
     env: Mapping[str, str],
     tags: str = "",
+    *,
+    has_c: bool = False,
 ) -> None:
-    """Build the tools of a Go module into a directory, at low priority. Raises InstallError."""
+    """Build the tools of a Go module into a directory, at low priority. ``has_c``: see
+    ``go_environment``. Raises InstallError."""
     command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", "tool"]
     running = subprocess.Popen(
         command,
         cwd=module,
-        env=go_environment(env),
+        env=go_environment(env, has_c=has_c),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

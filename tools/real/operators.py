@@ -1,4 +1,5 @@
-"""Builds other projects' controllers that create pods for our scheduler, for `make test-operators`.
+"""Builds other projects' programs that tests run beside ours: controllers that create pods for our
+scheduler, and an identity provider for logins to the console.
 
     python tools/real/operators.py           build what is missing (`make operator-tools`)
     python tools/real/operators.py --where   print the paths as JSON; exit 3 if something is missing
@@ -35,13 +36,14 @@ class Operator:
     """A controller of another project. ``name``: its folder in tools/go; ``packages``: the packages
     of its module that are built, the controller first ("": the module itself); ``files``: folders
     and files of its module that are stored with the programs, with their paths; ``cost``: CPU time
-    and disk of a build without any cache."""
+    and disk of a build without any cache; ``has_c``: it has C sources."""
 
     name: str
     module: str
     packages: tuple[str, ...]
     files: tuple[str, ...]
     cost: str
+    has_c: bool = False
 
     @property
     def program(self) -> str:
@@ -74,6 +76,14 @@ OPERATORS = (
         ("",),
         ("config/crd/bases", "config/samples/ray-cluster.volcano-scheduler.yaml"),
         "2 minutes, 60 MB",
+    ),
+    Operator(
+        "dex",
+        "github.com/dexidp/dex",
+        ("cmd/dex",),
+        ("web",),
+        "4 minutes, 60 MB, with a C compiler",
+        has_c=True,  # for SQLite, without which its command does not compile
     ),
 )
 
@@ -112,7 +122,8 @@ def build(operator: Operator) -> None:
         release = version(operator)
         print(f"building {operator.name} {release} ({operator.cost})", flush=True)
         with cache.staged(place, {operator.name: release, "go": go}) as stage:
-            binaries.go_build(go, module_of(operator), stage, "-s -w", os.environ)
+            module, has_c = module_of(operator), operator.has_c
+            binaries.go_build(go, module, stage, "-s -w", os.environ, has_c=has_c)
             source = _source(go, operator)
             for name in operator.files:
                 _copy(source / name, stage / name)

@@ -9,6 +9,7 @@ from stromboli.client import errors
 from stromboli.console import __main__ as process
 from stromboli.console import security
 from stromboli.console.live_rows import LiveLists
+from stromboli.console.login_limits import LoginLimits
 from stromboli.console.pages import login
 from stromboli.console.pages.requests import Console
 from stromboli.console.sessions import Sessions
@@ -83,7 +84,15 @@ def test_a_cookie_over_https_is_set_and_deleted_for_https_alone(max_age_s: int) 
     settings = ConsoleSettings()
     lists = LiveLists(1)
     console = Console(
-        settings, Sessions(settings, lists), lists, runtime.utc_now, "__Host-it", is_secure=True
+        settings=settings,
+        sessions=Sessions(settings, lists),
+        lists=lists,
+        clock=runtime.utc_now,
+        cookie="__Host-it",
+        is_secure=True,
+        provider=None,
+        limits=LoginLimits(),
+        is_behind_proxy=False,
     )
     cookie = login.session_cookie(console, "", max_age_s).to_header().lower()
     assert f"max-age={max_age_s}" in cookie
@@ -100,6 +109,29 @@ def test_a_cookie_over_https_is_set_and_deleted_for_https_alone(max_age_s: int) 
     ],
 )
 def test_beyond_loopback_https_and_a_name_are_required(settings: Settings, missing: str) -> None:
+    with pytest.raises(SystemExit, match=missing):
+        process.check(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (Settings(token_login=False), "STROM_CONSOLE_OIDC_ISSUER"),
+        (Settings(oidc_issuer="http://login.example.com"), "https"),
+        (Settings(oidc_issuer="https://login.example.com"), "STROM_CONSOLE_OIDC_CLIENT_ID"),
+        (
+            Settings(oidc_issuer="https://login.example.com", open_to_all=True),
+            "STROM_CONSOLE_OPEN_TO_ALL",
+        ),
+        (
+            Settings(
+                oidc_issuer="https://login.example.com", oidc_client_id="c", oidc_scopes=("email",)
+            ),
+            "openid",
+        ),
+    ],
+)
+def test_settings_of_logins_that_cannot_work_are_reported(settings: Settings, missing: str) -> None:
     with pytest.raises(SystemExit, match=missing):
         process.check(settings)
 

@@ -426,6 +426,7 @@ def test_an_offset_follows_the_largest_of_the_last_samples() -> None:
 
 KNOWN = {
     "actions/borrowing.py": "keeps since when nothing was decided; asks for the end of that time",
+    "actions/reservation_evictions.py": "asks for the rest soon; the rule asks for all changes",
     "plugins/deviceshare/deviceshare.py": "stamps what it gives",
     "plugins/eviction_guards/eviction_limits.py": "asks for the ends of its windows",
     "plugins/extender/extender.py": "asks again after RETRY",
@@ -435,6 +436,7 @@ KNOWN = {
     "plugins/reservation/reservation.py": "asks for the starts of plans; longer work only waits",
     "plugins/tdm/tdm.py": "asks for the next change of its zones",
     "plugins/usage.py": "estimates for young pods are scores: they forbid nothing",
+    "framework/opening.py": "asks for the changes of the rule of reservations",
     "framework/run_times.py": "ends of tasks; plans ask for their starts, orders need room",
     "framework/session.py": "reached itself",
 }
@@ -447,7 +449,7 @@ def test_rules_ask_whether_a_time_is_reached_and_do_not_compare() -> None:
     root = Path(actions.__file__).parent.parent
     readers = {
         path.relative_to(root).as_posix()
-        for folder in ("actions", "plugins", "framework")
+        for folder in ("actions", "plugins", "framework", "advance_reservations")
         for path in (root / folder).rglob("*.py")
         if any(
             isinstance(node, ast.Attribute)

@@ -5,7 +5,7 @@ import base64
 import contextlib
 import itertools
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +119,14 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, folder: Path, within_s: float) -> AsyncIterator[Page]:
-    """A page in a browser of its own, which ends with the block."""
+async def opened(
+    url: str, folder: Path, within_s: float, options: Sequence[str] = ()
+) -> AsyncIterator[Page]:
+    """A page in a browser of its own with further options, which ends with the block."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     assert browser, "there is no Chromium here: run `make real-tools` as root, or install it"
     profile = folder / "profile"
-    words = [*OPTIONS, f"--user-data-dir={profile}", url]
+    words = [*OPTIONS, *options, f"--user-data-dir={profile}", url]
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(browser, *words, stdout=quiet, stderr=quiet)
     try:

@@ -23,6 +23,7 @@ import msgspec
 from stromboli.client import (
     accounting_calls,
     calls,
+    credentials,
     errors,
     job_calls,
     job_logs,
@@ -52,7 +53,8 @@ class AsyncClient:
 
     ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token`` or
     ``token_file`` authenticates at a server with accounts; the default is described in
-    ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) contains the trusted CA certificate.
+    ``credentials``. ``token`` may be a function, which is called for each request. ``ca_file``
+    (default ``STROM_CA_FILE``) contains the trusted CA certificate.
     The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
     the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
     never retried, except that watches reconnect. ``on_warning`` receives each warning of the server
@@ -63,7 +65,7 @@ class AsyncClient:
         self,
         url: str | None = None,
         *,
-        token: str | None = None,
+        token: credentials.Token | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
         response_timeout_s: float = server.ANSWER_WITHIN_S,

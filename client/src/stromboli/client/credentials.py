@@ -7,7 +7,7 @@ projected volume in a pod. A token is sent only over HTTPS or to this machine.
 
 import os
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,18 +21,21 @@ IN_POD = Path("/var/run/secrets/stromboli/token")
 """Path of a projected token for Stromboli's audience in a pod. The default token of a pod is for
 the API server and is never sent to another server."""
 LOOPBACK = loopback_token.HOSTS
+Token = str | Callable[[], str]
+"""A token, or a function that returns the current one: it is called for each request."""
 
 
 class Bearer(httpx.Auth):
     """Adds the token to each request. Sending raises UnreadableFileError."""
 
-    def __init__(self, token: str, file: Path | None) -> None:
+    def __init__(self, token: Token, file: Path | None) -> None:
         self._token = token
         self._file = file
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Add the header. The file is read for each request: short-lived tokens change."""
-        request.headers["authorization"] = f"Bearer {self._token or _read(self._file)}"
+        token = self._token if isinstance(self._token, str) else self._token()
+        request.headers["authorization"] = f"Bearer {token or _read(self._file)}"
         yield request
 
 
@@ -58,11 +61,11 @@ class LoopbackBearer(httpx.Auth):
 
 
 def authentication(
-    base_url: str, token: str | None, token_file: str | Path | None
+    base_url: str, token: Token | None, token_file: str | Path | None
 ) -> Bearer | LoopbackBearer | None:
     """The authentication of requests; None without a token. Raises UnsafeTokenError if the token
     would be sent unencrypted."""
-    given = token or ("" if token_file else os.environ.get(TOKEN, ""))
+    given: Token = token or ("" if token_file else os.environ.get(TOKEN, ""))
     file: str | Path | None = None if given else token_file or os.environ.get(TOKEN_FILE)
     if not given and not file:
         if (local := loopback_token.file_for(base_url, os.environ)) is not None:
@@ -74,7 +77,7 @@ def authentication(
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
         why = "a token is sent over https or to this machine only"
         raise errors.UnsafeTokenError(f"server {base_url}", why)
-    return Bearer(given.strip(), Path(file) if file else None)
+    return Bearer(given.strip() if isinstance(given, str) else given, Path(file) if file else None)
 
 
 def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:

@@ -39,7 +39,7 @@ closes it. A request on a connection that the server is closing fails."""
 def httpx_options(
     base_url: str,
     response_timeout_s: float,
-    token: str | None = None,
+    token: credentials.Token | None = None,
     token_file: str | Path | None = None,
     ca_file: str | Path | None = None,
 ) -> dict[str, Any]:

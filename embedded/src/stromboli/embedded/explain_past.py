@@ -27,13 +27,12 @@ def explain(
     known.append(configuration_file.load_default(registry).configuration)
     broker = _BROKER.fullmatch(log)
     place = (
-        log_reading.Place(None, broker["address"], broker["cluster"] or "default")
+        log_reading.Place(state_folder.STATE, broker["address"], broker["cluster"] or "default")
         if broker
         else log_reading.Place(Path(log) if log else state_folder.STATE)
     )
     what = f"job {namespace}/{name} at {at.isoformat()}"
     records = log_reading.records(place)
-    assert records is not None, "a place is named"
     keys = [
         key
         for key in explain_past.pod_groups_of(records, f"{namespace}/{name}-", at)

@@ -10,17 +10,21 @@ from pathlib import Path
 import msgspec
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import replay_sessions, state_folder
+from stromboli.embedded import state_folder
 from stromboli.embedded.bus import EmbeddedBus
-from stromboli.shared import envelope, errors
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
+WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
+"""All topics that sessions read."""
+
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a log is: a folder of ``strom up``, or a broker; neither: there is none."""
+    """Where a log is: at the address of a broker if there is one, else in the folder of ``strom
+    up``."""
 
-    state: Path | None
+    state: Path
     kafka: str = ""
     cluster_name: str = "default"
 
@@ -28,13 +32,11 @@ class Place(msgspec.Struct, frozen=True):
 NEXT_STEP = "name the folder of strom up, or a broker as HOST:PORT"
 
 
-def records(place: Place) -> list[envelope.Record] | None:
-    """All records of the log that sessions read; None if no place is named. Raises CommandError."""
-    if not place.kafka and place.state is None:
-        return None
+def records(place: Place) -> list[envelope.Record]:
+    """All records of the log that sessions read. Raises CommandError."""
     try:
         with _opened(place) as bus:
-            return asyncio.run(replay_sessions.read_records(bus))
+            return asyncio.run(_read(bus))
     except (errors.ExternalError, OSError) as error:
         what = place.kafka or str(place.state)
         raise CommandError(what, f"the log cannot be read: {error}", NEXT_STEP) from None
@@ -47,8 +49,9 @@ def _opened(place: Place) -> Iterator[port.Bus]:
         settings = KafkaSettings(bootstrap=(place.kafka,), cluster_name=place.cluster_name)
         yield KafkaBus(settings)
         return
-    assert place.state is not None, "a place is named"
     file = state_folder.embedded(place.state) / state_folder.LOG
+    if not file.is_file():
+        raise CommandError(str(file), "this folder has no log", NEXT_STEP)
     with tempfile.TemporaryDirectory(prefix="strom-log-") as folder:
         copy = Path(folder) / state_folder.LOG
         _copy(file, copy)
@@ -65,3 +68,13 @@ def _copy(file: Path, to: Path) -> None:
             source.backup(target)
     except sqlite3.Error as error:
         raise CommandError(str(file), f"the log cannot be read: {error}", NEXT_STEP) from None
+
+
+async def _read(bus: port.Bus) -> list[envelope.Record]:
+    async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
+        found: list[envelope.Record] = []
+        async for batch in batches:
+            found += batch.records
+            if batch.caught_up:
+                return found
+    raise AssertionError("materialize never ends")

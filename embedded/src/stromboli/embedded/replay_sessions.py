@@ -1,26 +1,17 @@
 """``strom simulate replay``: repeats past sessions from the log."""
 
-import asyncio
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from stromboli.cli.errors import CommandError
-from stromboli.embedded import scheduler_file, state_folder
-from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded import log_reading, scheduler_file, state_folder
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
-from stromboli.shared import envelope, errors, topics
-from stromboli.shared.bus import port
-from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
+from stromboli.shared import topics
 from stromboli.shared.messages import scheduling as messages
-
-WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
-"""All topics that sessions read."""
 
 
 class ReplayResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -40,7 +31,7 @@ class ReplayResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 def replay(
     state: Annotated[
         Path,
-        typer.Option(help="The folder of `strom up`, which must not be running."),
+        typer.Option(help="The folder of `strom up`, which may be running."),
     ] = state_folder.STATE,
     kafka: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Read the log from this broker instead.")
@@ -68,15 +59,7 @@ def replay(
     for byte; with --instead, it shows the decisions of another configuration. Exit code 1:
     decisions differ where they must be equal, or a session could not be run.
     """
-    log = (
-        KafkaBus(KafkaSettings(bootstrap=(kafka,), cluster_name=cluster_name))
-        if kafka
-        else _embedded(state)
-    )
-    try:
-        found = asyncio.run(read_records(log))
-    except (errors.ExternalError, OSError) as error:
-        raise typer.BadParameter(f"the log cannot be read: {error}") from None
+    found = log_reading.records(log_reading.Place(state, kafka, cluster_name))
     registry = discovery.discover_plugins()
     known = [scheduler_file.read(str(path)).configuration for path in config or []]
     other = None if instead is None else scheduler_file.read(str(instead)).configuration
@@ -95,18 +78,6 @@ def replay(
         typer.echo(msgspec.json.encode(_line(each)).decode())
     if has_failed:
         raise typer.Exit(1)
-
-
-def _embedded(state: Path) -> EmbeddedBus:
-    """Open the embedded log. Raises CommandError if there is none: opening would create one."""
-    file = state_folder.embedded(state) / state_folder.LOG
-    if not file.is_file():
-        raise CommandError(
-            str(file),
-            "this folder has no log",
-            "set --state to the folder of strom up, or name a broker",
-        )
-    return EmbeddedBus(file)
 
 
 def _line(found: session_replay.ReplayedSession) -> ReplayResult:
@@ -134,14 +105,3 @@ def _of(
     }
     evictions = (f"{it.namespace}/{it.pod}" for each in statements for it in each.evictions)
     return binds, tuple(sorted(evictions))
-
-
-async def read_records(bus: port.Bus) -> list[envelope.Record]:
-    """Return all records of the log."""
-    async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
-        found: list[envelope.Record] = []
-        async for batch in batches:
-            found += batch.records
-            if batch.caught_up:
-                return found
-    raise AssertionError("materialize never ends")

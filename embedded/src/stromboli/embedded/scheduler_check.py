@@ -17,7 +17,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.errors import MISUSED, CommandError, UnreachableError, UsageError
 from stromboli.cli.render import output
-from stromboli.embedded import log_reading, scheduler_file
+from stromboli.embedded import log_reading, scheduler_file, state_folder
 from stromboli.embedded.simulation import manifest_objects
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import policy, simulate
@@ -132,10 +132,10 @@ def check(
         wanted = scheduler_file.read(str(new))
         present = scheduler_file.read(None if current is None else str(current))
         cluster = _cluster(objects, server)
-        records = log_reading.records(log_reading.Place(state, kafka, cluster_name))
         found = _check(wanted, present, cluster)
-        if records is not None:
-            found = _with_sessions(found, _replayed(records, wanted, last))
+        if state is not None or kafka:
+            place = log_reading.Place(state or state_folder.STATE, kafka, cluster_name)
+            found = _with_sessions(found, _replayed(log_reading.records(place), wanted, last))
     if shown is Format.JSON:
         output.show_lines([msgspec.json.encode(found).decode()])
     else:

@@ -38,6 +38,7 @@ class Gang(msgspec.Struct, frozen=True):
     is_inside: bool = True
     waits_s: int | None = None
     cpus: tuple[int, ...] = ()
+    annotations: Mapping[str, str] = {}
 
     @property
     def pods(self) -> int:
@@ -100,6 +101,14 @@ class Loop:
 
     # What happens outside
 
+    def put(self, *objects: meta.Object) -> None:
+        """Create or update other objects."""
+        self._see(*objects)
+
+    def lose(self, gone: meta.Object) -> None:
+        """Delete an object."""
+        self._lose(gone)
+
     def add_node(self, name: str, cpu: int) -> None:
         self.nodes[name] = cpu
         self._see(builders.make_node(name, cpu=str(cpu), version=self._next_version()))
@@ -124,7 +133,9 @@ class Loop:
         """Create the gang and all its pods."""
         self.gangs[gang.name] = gang
         phase = "Running" if gang.running else "Inqueue" if gang.is_inside else "Pending"
-        notes = {} if gang.waits_s is None else {"volcano.sh/sla-waiting-time": f"{gang.waits_s}s"}
+        notes = dict(gang.annotations)
+        if gang.waits_s is not None:
+            notes["volcano.sh/sla-waiting-time"] = f"{gang.waits_s}s"
         self._show_group(
             builders.make_pod_group(
                 gang.name,
@@ -194,6 +205,11 @@ class Loop:
         """PodGroup -> its current explanation."""
         return self._cache.explained
 
+    @property
+    def due_at(self) -> datetime | None:
+        """When the next session is due; None for never."""
+        return self.now if self._cache.session_cause else self._wake_at
+
     def is_due_before(self, end: datetime) -> bool:
         """Whether a session is due before this time; moves the clock to it."""
         if not self._cache.session_cause and (self._wake_at is None or self._wake_at > end):
@@ -230,6 +246,10 @@ class Loop:
             if deciding > most:
                 return None
         return deciding
+
+    def settle_once(self) -> bool:
+        """Run the next session; return whether it decided something."""
+        return self._is_due() and self.step()
 
     def _is_due(self) -> bool:
         if not self._cache.session_cause and self._wake_at is not None:

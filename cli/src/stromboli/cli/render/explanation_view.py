@@ -194,6 +194,9 @@ def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
         missing = one.needed - one.free
         if missing > 0:
             end = f"short by {format_amount(one.resource, missing)}"
+        elif one.promised and one.needed + one.promised > one.free:
+            reserved = format_amount(one.resource, one.promised)
+            end = f"enough, but {reserved} reserved for admitted gangs that have not started"
         elif one.allocated is not None:
             end = "enough, but not within the share of its queue"
         else:

@@ -25,7 +25,13 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         await stack.enter_async_context(
             process.serve_health(health, settings.health_host, settings.health_port)
         )
-        running = service.running(settings, runtime.utc_now, settings.port, is_secure=is_secure)
+        running = service.running(
+            settings,
+            runtime.utc_now,
+            settings.port,
+            is_secure=is_secure,
+            is_behind_proxy=settings.behind_https,
+        )
         app = await stack.enter_async_context(running)
         tls = certificate(settings)
         server = http.serving(app, http.listen(settings.host, settings.port), tls=tls)
@@ -38,7 +44,9 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Exits with the setting that is missing or wrong beyond loopback."""
+    """Exits with the setting that is missing or wrong."""
+    if problem := provider_problem(settings):
+        sys.exit(problem)
     if settings.host in loopback_token.HOSTS:
         return
     if settings.open_to_all:
@@ -59,6 +67,26 @@ def check(settings: Settings) -> None:
         sys.exit(
             f"STROM_CONSOLE_HOST={settings.host}: name the console's host in STROM_CONSOLE_HOSTS"
         )
+
+
+def provider_problem(settings: Settings) -> str:
+    """What is wrong with the settings of logins; empty if nothing is."""
+    if not settings.oidc_issuer:
+        if settings.token_login:
+            return ""
+        return "STROM_CONSOLE_TOKEN_LOGIN=false leaves no login: set STROM_CONSOLE_OIDC_ISSUER"
+    if urlsplit(settings.oidc_issuer).scheme != "https":
+        return (
+            f"STROM_CONSOLE_OIDC_ISSUER={settings.oidc_issuer}: it needs https, as the API server "
+            "requires, too"
+        )
+    if settings.open_to_all:
+        return "STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_OIDC_ISSUER: set one of them"
+    if not settings.oidc_client_id:
+        return "STROM_CONSOLE_OIDC_CLIENT_ID is empty: register the console at the provider"
+    if "openid" not in settings.oidc_scopes:
+        return "STROM_CONSOLE_OIDC_SCOPES has no openid: without, there is no ID token"
+    return ""
 
 
 def certificate(settings: Settings) -> ssl.SSLContext | None:

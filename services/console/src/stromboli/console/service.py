@@ -22,7 +22,20 @@ from litestar.params import FromPath
 from stromboli.client import errors
 from stromboli.console import security, templating
 from stromboli.console.live_rows import LiveLists
-from stromboli.console.pages import cluster, job, jobs, live, login, past
+from stromboli.console.login_limits import LoginLimits
+from stromboli.console.oidc.provider import Provider
+from stromboli.console.pages import (
+    cluster,
+    job,
+    job_actions,
+    job_logs,
+    jobs,
+    live,
+    login,
+    past,
+    provider_login,
+    workloads,
+)
 from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
 from stromboli.console.sessions import Sessions
 from stromboli.console.settings import ConsoleSettings
@@ -31,21 +44,40 @@ from stromboli.shared.runtime import runtime
 FORM_BYTES = 64 * 1024
 LOOK_EVERY_S = 10.0
 """Interval at which ended sessions and unused lists are closed."""
+WITHOUT_SESSION = ("/static/", "/login", "/logout")
+"""Paths that need no token, so none is renewed."""
 KEPT = "public, max-age=31536000, immutable"
 _log = structlog.get_logger(__name__)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: ConsoleSettings, clock: runtime.Clock, port: int, *, is_secure: bool = False
+    settings: ConsoleSettings,
+    clock: runtime.Clock,
+    port: int,
+    *,
+    is_secure: bool = False,
+    is_behind_proxy: bool = False,
 ) -> AsyncIterator[Litestar]:
     """The application while inside. ``port`` is in the name of the cookie: browsers send cookies to
-    all ports of a host. ``is_secure``: browsers use https."""
+    all ports of a host. ``is_secure``: browsers use https. ``is_behind_proxy``: requests come from
+    a proxy that names their clients."""
     lists = LiveLists(settings.most_watches)
-    sessions = Sessions(settings, lists)
+    provider = Provider(settings) if settings.oidc_issuer else None
+    sessions = Sessions(settings, lists, provider)
     # The prefix makes browsers refuse this cookie from other hosts of the domain; it needs https.
     cookie = "__Host-stromboli-console" if is_secure else f"stromboli-console-{port}"
-    console = Console(settings, sessions, lists, clock, cookie, is_secure)
+    console = Console(
+        settings=settings,
+        sessions=sessions,
+        lists=lists,
+        clock=clock,
+        cookie=cookie,
+        is_secure=is_secure,
+        provider=provider,
+        limits=LoginLimits(),
+        is_behind_proxy=is_behind_proxy,
+    )
     cleaning = asyncio.create_task(_clean(sessions, lists))
     try:
         yield application(console)
@@ -66,11 +98,16 @@ def application(console: Console) -> Litestar:
             raise HTTPException("there is no such file", status_code=404)
         return Response(file.content, media_type=file.media_type, headers={"cache-control": KEPT})
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         method = str(connection.scope.get("method"))
         why = security.refusal(method, connection.headers, console.settings.hosts)
         if why:
             raise HTTPException(why, status_code=403)
+        if connection.url.path.startswith(WITHOUT_SESSION):
+            return
+        session = console.sessions.get(connection.cookies.get(console.cookie, ""))
+        if session is not None:
+            await console.sessions.renew(session)
 
     def without_session(request: Web, _: LoginRequiredError) -> Page:
         if request.url.path.startswith("/live/"):
@@ -113,8 +150,12 @@ def application(console: Console) -> Litestar:
         [
             static,
             *login.routes(console),
+            *provider_login.routes(console),
             *jobs.routes(console),
             *job.routes(console),
+            *job_actions.routes(console),
+            *job_logs.routes(console),
+            *workloads.routes(console),
             *cluster.routes(console),
             *past.routes(console),
             *live.routes(console),

@@ -3,8 +3,12 @@
 A session is made from a token that REST accepts. Its cookie is random, ``HttpOnly`` and
 ``SameSite=Strict``; forms carry a second secret (``csrf``). Sessions end with their time, with
 ``log out``, and with this process: tokens are never written to a disk.
+
+A session of an identity provider has its tokens, too. ``renew`` gets new ones shortly before the ID
+token expires, when a page is used: a browser that is closed keeps no login alive at the provider.
 """
 
+import asyncio
 import hmac
 import math
 import secrets
@@ -13,34 +17,67 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from stromboli.client import AsyncClient, calls
+import structlog
+
+from stromboli.client import AsyncClient, calls, errors
+from stromboli.client.credentials import Token
 from stromboli.console.core.cluster_rows import NodeFacts
 from stromboli.console.live_rows import LiveLists
+from stromboli.console.oidc.errors import LoginRefusedError, ProviderUnavailableError
+from stromboli.console.oidc.provider import Provider, Tokens
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.api.expected_start import ExpectedStart
 
 ID_BYTES = 32
 MOST_OF_USER = 50
 """Sessions of one user: a token alone cannot log all others out."""
+RENEW_BEFORE_S = 30.0
+"""How long before the end of an ID token it is renewed: longer than a request takes. REST ends
+streams by itself to check their token again."""
+AGAIN_AFTER_S = 5.0
+"""How long a provider that did not answer is left alone, per session."""
+_log = structlog.get_logger(__name__)
 
 
-def connect(settings: ConsoleSettings, token: str = "") -> AsyncClient:
+def connect(settings: ConsoleSettings, token: Token = "") -> AsyncClient:
     """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for an
     authority that cannot be read."""
     return AsyncClient(settings.server, token=token, ca_file=settings.ca_file or None)
 
 
+class ProviderLogin:
+    """The tokens of a session, replaced by newer ones. ``again_at``: no renewal is tried before."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.renewing = asyncio.Lock()
+        self.again_at = -math.inf
+
+    def token(self) -> str:
+        """The ID token, for requests to REST."""
+        return self.tokens.id_token.raw
+
+
 class Session:
     """A logged-in browser. ``user`` is empty on a server without accounts. ``namespace``: the one
-    that pages show if their URL names none; empty for all."""
+    that pages show if their URL names none; empty for all. ``login``: what an identity provider
+    gave; None for a session of a token."""
 
-    def __init__(self, client: AsyncClient, user: str, namespace: str, ends_at: float) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        user: str,
+        namespace: str,
+        ends_at: float,
+        login: "ProviderLogin | None" = None,
+    ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.csrf = secrets.token_urlsafe(ID_BYTES)
         self.client = client
         self.user = user
         self.namespace = namespace
         self.ends_at = ends_at
+        self.login = login
         self.starts: dict[str, tuple[datetime, Mapping[str, ExpectedStart]]] = {}
         """Namespace -> when its pending jobs are expected to start, and when that was read."""
         self.nodes: tuple[datetime, Sequence[NodeFacts]] | None = None
@@ -52,23 +89,29 @@ class Session:
 
 
 class Sessions:
-    """All sessions of this process. ``lists`` are closed with their session."""
+    """All sessions of this process. ``lists`` are closed with their session. ``provider``: renews
+    tokens. ``now``: of a steady clock; ``wall``: seconds since 1970."""
 
     def __init__(
         self,
         settings: ConsoleSettings,
         lists: LiveLists,
+        provider: Provider | None = None,
         now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._lists = lists
+        self._provider = provider
         self._now = now
+        self._wall = wall
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
-    async def open(self, token: str, namespace: str) -> Session:
-        """A new session for a token; an empty one for a server that is open to all. Raises
-        ClientError if REST does not accept the token."""
-        client = connect(self._settings, token)
+    async def open(self, token: str, namespace: str, tokens: Tokens | None = None) -> Session:
+        """A new session for a token; an empty one for a server that is open to all, or for the
+        tokens of a provider. Raises ClientError if REST does not accept the token."""
+        login = None if tokens is None else ProviderLogin(tokens)
+        client = connect(self._settings, token if login is None else login.token)
         try:
             user = (await client.send(calls.me())).name
         except BaseException:
@@ -77,7 +120,7 @@ class Sessions:
         while (surplus := self._surplus(user)) is not None:
             await self.close(surplus)
         ends_at = self._now() + self._settings.session_hours * 3600
-        session = Session(client, user, namespace, ends_at)
+        session = Session(client, user, namespace, ends_at, login)
         self._sessions[session.id] = session
         return session
 
@@ -88,6 +131,40 @@ class Sessions:
             return None
         self._sessions.move_to_end(cookie)
         return session
+
+    async def renew(self, session: Session) -> None:
+        """Renew the tokens of a session if they expire soon. Raises UnauthenticatedError if the
+        provider refuses, which ends the session, and UnavailableError if it does not answer and the
+        token has expired."""
+        login = session.login
+        if login is None or self._provider is None or self._left_s(login) > RENEW_BEFORE_S:
+            return
+        async with login.renewing:  # a page and its stream ask at the same time
+            if self._left_s(login) > RENEW_BEFORE_S:
+                return
+            try:
+                if self._now() < login.again_at:
+                    raise ProviderUnavailableError("it did not answer a moment ago")
+                login.tokens = await self._provider.refresh(login.tokens)
+            except ProviderUnavailableError as error:
+                self._unavailable(login, error)
+            except LoginRefusedError as error:
+                # Without a refresh token the ID token is used to its end.
+                if login.tokens.refresh_token or self._left_s(login) <= 0:
+                    _log.info("session ended by the provider", user=session.user, error=str(error))
+                    self.end(session.id)
+                    raise errors.UnauthenticatedError("login", error.reason, 401) from None
+
+    def _unavailable(self, login: ProviderLogin, error: ProviderUnavailableError) -> None:
+        if self._now() >= login.again_at:
+            login.again_at = self._now() + AGAIN_AFTER_S
+            _log.warning("tokens are not renewed", error=str(error))
+        if self._left_s(login) <= 0:
+            what = "identity provider"
+            raise errors.UnavailableError(what, f"your login cannot be renewed: {error}", 503)
+
+    def _left_s(self, login: ProviderLogin) -> float:
+        return login.tokens.id_token.expires_at - self._wall()
 
     def end(self, cookie: str) -> None:
         """End a session now; ``close_ended`` closes its lists and connections."""

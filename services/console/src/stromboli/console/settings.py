@@ -18,6 +18,27 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Names under which browsers reach the console, besides loopback; requests to other names are
     refused, which prevents DNS rebinding. Required beyond loopback."""
+    token_login: bool = True
+    """Whether the login page takes tokens. Without, ``oidc_issuer`` is required."""
+    oidc_issuer: str = ""
+    """Address of an OpenID Connect provider as in its tokens, with https; empty: none. The API
+    server has to trust the same issuer, since REST asks it about the viewers' ID tokens."""
+    oidc_client_id: str = ""
+    """Name of the console at the provider, and audience of the ID tokens."""
+    oidc_client_secret_file: str = ""
+    """File with the client's secret, read for each request; empty: a public client, which PKCE
+    alone protects."""
+    oidc_scopes: tuple[str, ...] = ("openid", "profile", "email", "offline_access")
+    """What the console asks for. With ``offline_access`` most providers give the refresh token that
+    keeps a session alive beyond the life of an ID token."""
+    oidc_required_claims: tuple[str, ...] = ()
+    """Claims of the ID token without which a login is refused with an explanation, as ``groups``
+    where rights are bound to groups: users without any would see empty pages."""
+    oidc_ca_file: str = ""
+    """Certificate of the authority that signed the provider's, as PEM; empty: those of the
+    system."""
+    oidc_name: str = ""
+    """Name of the provider on the login page; empty: the host of the issuer."""
     read_only: bool = False
     """Pages have no actions, and requests for actions are refused."""
     session_hours: float = 12.0

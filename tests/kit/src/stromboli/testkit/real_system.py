@@ -142,12 +142,14 @@ class RealSystem:
         kubelets: int = 0,
         kubelet_options: KubeletOptions | None = None,
         node_grace_s: int | None = None,
+        api_server_options: Sequence[str] = (),
     ) -> None:
         """``state``: the folder for all state. ``environment``: further settings; ``commands``:
         service -> the command that replaces the service of this working tree; ``controllers``: of
         Kubernetes, beside the usual ones; ``kubelets``: nodes with real kubelets and containers,
         for which ``make kubelet-tools`` must have been run; ``kubelet_options``: see
-        ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
+        ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``; ``api_server_options``: see
+        ``ApiServer``."""
         self._authority = trustme.CA()
         client = client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
@@ -157,6 +159,7 @@ class RealSystem:
             controllers=controllers,
             kubelet_client=client,
             node_grace_s=node_grace_s,
+            api_server_options=api_server_options,
             fsync=fsync,
         )
         self.kubelets: KubeletNodes | None = None

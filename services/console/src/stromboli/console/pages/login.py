@@ -1,13 +1,28 @@
-"""Log in with a token, log out."""
+"""The login page, log in with a token, log out."""
+
+import math
+from urllib.parse import urlsplit
 
 from litestar import get, post
 from litestar.datastructures import Cookie
+from litestar.exceptions import HTTPException
 from litestar.response import Response
 from litestar.types import ControllerRouterHandler
 
 from stromboli.client import errors
-from stromboli.console.pages.requests import Console, Page, Web, form_of, query_of, redirect
+from stromboli.console import login_limits
+from stromboli.console.login_limits import TooManyLoginsError
+from stromboli.console.pages.requests import (
+    Console,
+    Page,
+    Web,
+    form_of,
+    lead_to,
+    query_of,
+    redirect,
+)
 from stromboli.console.security import is_foreign_navigation
+from stromboli.console.sessions import Session
 
 COME_BACK = (
     b'<!doctype html><html lang="en"><title>Stromboli</title>'
@@ -15,6 +30,8 @@ COME_BACK = (
 )
 """A link of another site led here, so the browser left the cookie out: it sends it when this page
 loads the same address again."""
+SERVER_ERRORS = 500
+"""Statuses from here on are no fault of the user, and count as no failed login."""
 MOST_PATH_CHARACTERS = 1000
 MOST_TOKEN_CHARACTERS = 16 * 1024
 """Tokens of service accounts have about 1 KB; servers refuse larger headers."""
@@ -61,48 +78,95 @@ def session_cookie(console: Console, value: str, max_age_s: int) -> Cookie:
     )
 
 
+def login_page(
+    console: Console, status: int = 200, *, to: str = "/", error: str = "", namespace: str = ""
+) -> Page:
+    """The page with the ways to log in. ``error``: why the last attempt failed."""
+    settings = console.settings
+    name = settings.oidc_name or urlsplit(settings.oidc_issuer).hostname or ""
+    return console.page(
+        None,
+        "login.html",
+        status,
+        to=to,
+        error=error,
+        namespace=namespace,
+        provider=name if console.provider is not None else "",
+        token_login=settings.token_login,
+    )
+
+
+def logged_in(console: Console, session: Session, answer: Page) -> Page:
+    """The answer, with the cookie of a new session. Its value is new in each: one that was in the
+    browser before the login names no session (session fixation)."""
+    life_s = int(console.settings.session_hours * 3600)
+    answer.set_cookie(session_cookie(console, session.id, life_s))
+    return answer
+
+
+def address_of(console: Console, request: Web) -> str:
+    """For whom a login counts."""
+    peer = request.client.host if request.client else ""
+    is_behind_proxy = console.is_behind_proxy
+    return login_limits.address_of(peer, request.headers, is_behind_proxy=is_behind_proxy)
+
+
+def too_many(console: Console, error: TooManyLoginsError, to: str) -> Page:
+    """The answer to a login beyond a bound."""
+    wait_s = math.ceil(error.wait_s)
+    why = f"Too many logins, or too many failed ones from your network: try again in {wait_s} s."
+    answer = login_page(console, 429, to=to, error=why)
+    answer.headers["retry-after"] = str(wait_s)
+    return answer
+
+
 def routes(console: Console) -> list[ControllerRouterHandler]:
-    """Log in and out."""
+    """Log in with a token; log out."""
 
     @get("/login")
-    async def login_page(request: Web) -> Page:
-        query = query_of(request)
-        return console.page(
-            None, "login.html", to=own_path(query.get("to", "/")), error="", namespace=""
-        )
+    async def page(request: Web) -> Page:
+        return login_page(console, to=own_path(query_of(request).get("to", "/")))
 
     @post("/login", status_code=200)
     async def login(request: Web) -> Page:
+        if not console.settings.token_login:
+            raise HTTPException("tokens are not accepted here", status_code=403)
         form = await form_of(request)
         to, namespace = own_path(form.get("to", "/")), form.get("namespace", "").strip()
         token = "" if console.settings.open_to_all else form.get("token", "").strip()
+        address = address_of(console, request)
         try:
-            if not console.settings.open_to_all:
-                check_token(token)
-            session = await console.sessions.open(token, namespace)
+            with console.limits.login(address):
+                if not console.settings.open_to_all:
+                    check_token(token)
+                session = await console.sessions.open(token, namespace)
+        except TooManyLoginsError as error:
+            return too_many(console, error, to)
         except errors.ClientError as error:
-            status, why = _failure(error)
-            return console.page(None, "login.html", status, to=to, error=why, namespace=namespace)
+            status, why = failure(error)
+            if status < SERVER_ERRORS:
+                console.limits.failed(address)
+            return login_page(console, status, to=to, error=why, namespace=namespace)
         await console.sessions.close(request.cookies.get(console.cookie, ""))
-        answer = redirect(to)
-        answer.set_cookie(
-            session_cookie(console, session.id, int(console.settings.session_hours * 3600))
-        )
-        return answer
+        return logged_in(console, session, redirect(to))
 
     @post("/logout", status_code=200)
     async def logout(request: Web) -> Page:
         session = console.session(request)
+        answer = redirect("/login")
         if session.accepts((await form_of(request)).get("csrf", "")):
             await console.sessions.close(session.id)
-        answer = redirect("/login")
+            if session.login is not None and console.provider is not None:
+                own = f"{'https' if console.is_secure else 'http'}://{request.headers['host']}"
+                address = await console.provider.end(session.login.tokens, f"{own}/login")
+                answer = lead_to(address) if address else answer
         answer.set_cookie(session_cookie(console, "", 0))
         return answer
 
-    return [login_page, login, logout]
+    return [page, login, logout]
 
 
-def _failure(error: errors.ClientError) -> tuple[int, str]:
+def failure(error: errors.ClientError) -> tuple[int, str]:
     """The status of the login page, and why the login failed."""
     match error:
         case errors.UnauthenticatedError() | errors.ForbiddenError():

@@ -1,6 +1,7 @@
 """What all routes share: the session of a request, pages as responses, errors as pages."""
 
 import asyncio
+import contextlib
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -9,10 +10,15 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from stromboli.client import errors
+from stromboli.client.responses import KubernetesEvent
 from stromboli.console import templating
+from stromboli.console.core import job_details
 from stromboli.console.live_rows import LiveLists
+from stromboli.console.login_limits import LoginLimits
+from stromboli.console.oidc.provider import Provider
 from stromboli.console.sessions import Session, Sessions
 from stromboli.console.settings import ConsoleSettings
+from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime
 
 HTML = "text/html; charset=utf-8"
@@ -21,7 +27,8 @@ Page = Response[bytes]
 
 
 class Console(msgspec.Struct, frozen=True):
-    """What the routes need. ``cookie``: the name of the session's cookie."""
+    """What the routes need. ``cookie``: the name of the session's cookie; ``provider``: of logins
+    by OpenID Connect."""
 
     settings: ConsoleSettings
     sessions: Sessions
@@ -29,6 +36,9 @@ class Console(msgspec.Struct, frozen=True):
     clock: runtime.Clock
     cookie: str
     is_secure: bool
+    provider: Provider | None
+    limits: LoginLimits
+    is_behind_proxy: bool
 
     def session(self, request: Web) -> Session:
         """The session of a request. Raises LoginRequiredError."""
@@ -48,6 +58,7 @@ class Console(msgspec.Struct, frozen=True):
             "open_to_all": self.settings.open_to_all,
             "section": "",
             "live": "",
+            "follows": False,
         }
         return Response(
             templating.page(template, {**base, **values}),
@@ -71,6 +82,15 @@ def redirect(path: str, **query: str) -> Page:
     """Lead the browser to a path of this console with GET."""
     location = path + ("?" + urlencode(query) if query else "")
     return Response(b"", status_code=303, headers={"location": location}, media_type=HTML)
+
+
+def lead_to(address: str) -> Page:
+    """A page that leads the browser to an address, of another site too, without a redirect."""
+    return Response(
+        templating.page("lead.html", {"address": address}),
+        media_type=HTML,
+        headers={"cache-control": "no-store"},
+    )
 
 
 def query_of(request: Web) -> dict[str, str]:
@@ -126,3 +146,13 @@ def explain(error: errors.ClientError) -> tuple[int, str, str]:
             return 503, "The server does not answer", "This page tries again by itself."
         case _:
             return 502, "The server answered with an error", "Try again later."
+
+
+def events_of(page: Any) -> list[job_details.EventRow]:
+    """The Kubernetes Events that can be read; none without the right to them."""
+    found = []
+    if not isinstance(page, errors.ForbiddenError):
+        for item in page.items:
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(decoding.from_json(item, KubernetesEvent))
+    return job_details.events(found)

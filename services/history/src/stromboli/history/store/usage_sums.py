@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import SECOND, micros
+from stromboli.history.core.rows import LONGEST_SPAN, OPEN_SPAN, SECOND, micros
 from stromboli.history.store import tables
 
 SUMS = (
@@ -31,7 +31,7 @@ Interval = tuple[datetime, datetime]
 """Begin and end; the end is outside."""
 
 
-def by_job(
+def by_columns(
     intervals: Sequence[Interval],
     now_us: int,
     columns: "Sequence[sa.Column[Any]]",
@@ -39,11 +39,8 @@ def by_job(
     *,
     is_sqlite: bool,
 ) -> "sa.Select[Any]":
-    """The sums of the attempts that ``wanted`` selects, by interval (``begin``), job and some
-    columns of the attempts. Running attempts count until ``now_us``. At most 400 intervals.
-
-    By job first, so that a job is looked up once and not for each of its attempts.
-    """
+    """The sums of the attempts that ``wanted`` selects, by interval (``begin``) and some columns of
+    the attempts. Running attempts count until ``now_us``. At most 400 intervals."""
     least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
     # A bare number would be a 32-bit integer in PostgreSQL.
     cut = sa.union_all(
@@ -73,14 +70,28 @@ def by_job(
     return (
         sa.select(
             cut.c.begin,
-            _ATTEMPTS.job_uid,
             *columns,
             *(value.label(name) for name, value in zip(SUMS, sums, strict=True)),
         )
         .select_from(tables.ATTEMPTS.join(cut, is_held))
         .where(*wanted)
-        .group_by(cut.c.begin, _ATTEMPTS.job_uid, *columns)
+        .group_by(cut.c.begin, *columns)
     )
+
+
+def may_touch(begin_us: int, end_us: int) -> "sa.ColumnElement[bool]":
+    """Whether an attempt may have existed in an interval, by the index over spans: it was submitted
+    before the end, and less than its span before the begin."""
+    before = _ATTEMPTS.submitted_at < end_us
+    ended = (
+        sa.and_(
+            _ATTEMPTS.span == span,
+            _ATTEMPTS.submitted_at > begin_us - int(2**span * SECOND),
+            before,
+        )
+        for span in range(LONGEST_SPAN + 1)
+    )
+    return sa.or_(*ended, sa.and_(_ATTEMPTS.span == OPEN_SPAN, before))
 
 
 def _seconds(begin: Any, end: Any) -> Any:

@@ -33,6 +33,7 @@ class RealParts:
         controllers: Sequence[str] = (),
         kubelet_client: tuple[Path, Path] | None = None,
         node_grace_s: int | None = None,
+        api_server_options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
         """`state`: an empty directory for all state. Starts nothing.
@@ -40,8 +41,8 @@ class RealParts:
         `definitions`: CustomResourceDefinitions to create before the garbage collector starts,
         which takes up to 30 s to discover later ones. `controllers` run beside the usual ones of
         kube-controller-manager. `kubelet_client`: see `ApiServer`; `node_grace_s`: see
-        `ControllerManager`. `detached` parts outlive this process. Raises RealPartsMissingError if
-        `make real-tools` has not been run.
+        `ControllerManager`; `api_server_options`: see `ApiServer`. `detached` parts outlive this
+        process. Raises RealPartsMissingError if `make real-tools` has not been run.
         """
         found = tools.locate()
         self.kafka = Kafka(found, state / "kafka", detached=detached)
@@ -52,6 +53,7 @@ class RealParts:
             self.etcd,
             users=users,
             kubelet_client=kubelet_client,
+            options=api_server_options,
             detached=detached,
         )
         self.controller_manager = kubernetes.ControllerManager(

@@ -103,9 +103,8 @@ class ClusterCache:
     # Records
 
     def apply(self, record: envelope.Record) -> str:
-        """Apply one record; a record of another topic changes nothing.
-
-        Return the reason if the record cannot be decoded, for the dead-letter topic; else empty.
+        """Apply one record; a record of another topic changes nothing. Return the reason if the
+        record cannot be decoded, for the dead-letter topic; else empty.
         """
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
@@ -148,9 +147,8 @@ class ClusterCache:
         self._note_read()
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
-        """Assume a decision of this scheduler. Its record changes nothing when it is read back.
-
-        This triggers no session: the session that made the decision has considered its effects.
+        """Assume a decision of this scheduler. Its record changes nothing when it is read back. It
+        triggers no session: the session that made the decision has considered its effects.
         """
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
@@ -274,7 +272,6 @@ class ClusterCache:
 
     def isolate(self, error: Exception) -> None:
         """Isolate the objects that a failed session worked on (see ``quarantine``). O(cluster).
-
         Raises InvariantError if no object can be blamed.
         """
         if isinstance(error, errors.InvariantError):
@@ -364,6 +361,9 @@ class ClusterCache:
                 | kinds.NODE_SHARDS
             ):
                 self._apply_cluster_resource(change)
+            case kinds.ADVANCE_RESERVATIONS:
+                self._apply_cluster_resource(change)
+                self._request_session()  # it may evict, and the next session knows when to
             case kind if kind in api_seen.CLAIM_KINDS:
                 if kind in claim_cache.ASSUMED_OBJECTS:
                     self.assumed.observe_claim(claim_cache.ASSUMED_OBJECTS[kind], change.key)

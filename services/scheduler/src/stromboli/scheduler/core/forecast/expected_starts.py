@@ -166,7 +166,8 @@ class Forecast:
         self._begin = self._now = present.now
         self._until = present.now + HORIZON
         self._draw = draw
-        self._skips_wakes = unschedulable.depends_on_nodes_only(options.configured)
+        is_timeless = unschedulable.depends_on_nodes_only(options.configured)
+        self._skips_wakes = is_timeless and not present.advance_reservations
         self._groups: dict[str, scheduling.PodGroup] = {}
         self._pods: dict[str, dict[str, core.Pod]] = {}
         self._parts: dict[str, float] = {}

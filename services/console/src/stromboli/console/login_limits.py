@@ -1,0 +1,106 @@
+"""Bounds of logins: how many are under way, and how many may fail, in total and per address.
+
+A login costs a request to REST or to the identity provider, and any client can begin one. Bounds:
+
+1. ``MOST_AT_A_TIME`` logins are under way in total, ``MOST_OF_ADDRESS`` of one address.
+2. An address has ``FAILURES`` failures at once, and another one every ``REFILL_S`` (token bucket).
+   There is no such bound over all addresses: it would let one client lock all others out.
+3. Memory: ``MOST_ADDRESSES`` buckets; the one unused for longest is forgotten. Logins that wait for
+   the provider's page need none, they are in cookies (``oidc/pending.py``).
+
+An address is an IPv4 address, or the /64 of an IPv6 address, which one host has whole.
+"""
+
+import contextlib
+import ipaddress
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+MOST_AT_A_TIME = 50
+MOST_OF_ADDRESS = 10
+FAILURES = 10
+REFILL_S = 6.0
+MOST_ADDRESSES = 4096
+FORWARDED = "x-forwarded-for"
+UNKNOWN = ""
+"""The address of clients behind a proxy that does not name them: only the total bounds them."""
+
+
+class TooManyLoginsError(Exception):
+    """A bound is reached. ``wait_s``: when to try again."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many logins; try again in {wait_s:.0f} s")
+        self.wait_s = wait_s
+
+
+class _Bucket(msgspec.Struct):
+    failures: float
+    at: float
+
+
+class LoginLimits:
+    """The logins of this process."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._under_way: Counter[str] = Counter()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    @contextlib.contextmanager
+    def login(self, address: str) -> Iterator[None]:
+        """A login while inside. Raises TooManyLoginsError."""
+        self._check(address)
+        self._under_way[address] += 1
+        try:
+            yield
+        finally:
+            self._under_way[address] -= 1
+            if not self._under_way[address]:
+                del self._under_way[address]
+
+    def failed(self, address: str) -> None:
+        """Count a failed login."""
+        if address == UNKNOWN:
+            return
+        bucket = self._buckets.setdefault(address, _Bucket(0.0, self._now()))
+        bucket.failures = self._failures(bucket) + 1
+        bucket.at = self._now()
+        self._buckets.move_to_end(address)
+        while len(self._buckets) > MOST_ADDRESSES:
+            self._buckets.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _check(self, address: str) -> None:
+        if self._under_way.total() >= MOST_AT_A_TIME:
+            raise TooManyLoginsError(REFILL_S)
+        if address == UNKNOWN:
+            return
+        if self._under_way[address] >= MOST_OF_ADDRESS:
+            raise TooManyLoginsError(REFILL_S)
+        bucket = self._buckets.get(address)
+        if bucket is not None and (surplus := self._failures(bucket) + 1 - FAILURES) > 0:
+            raise TooManyLoginsError(surplus * REFILL_S)
+
+    def _failures(self, bucket: _Bucket) -> float:
+        return max(0.0, bucket.failures - (self._now() - bucket.at) / REFILL_S)
+
+
+def address_of(peer: str, headers: Mapping[str, str], *, is_behind_proxy: bool) -> str:
+    """Whom a request counts for. ``is_behind_proxy``: the proxy appends the client's address to a
+    header; what the client itself put before it is ignored."""
+    text = headers.get(FORWARDED, "").rpartition(",")[2].strip() if is_behind_proxy else peer
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return UNKNOWN
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)

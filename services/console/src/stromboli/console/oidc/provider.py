@@ -1,0 +1,268 @@
+"""The identity provider: discovery, keys, and tokens for codes and refresh tokens.
+
+Discovery and keys are read on first use and kept for ``KEPT_S``. An ID token with an unknown key
+makes them be read again (rotation), at most every ``AGAIN_AFTER_S``, so that no token causes
+a request each. A provider that is away is no error of the console: it starts without one.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+import msgspec
+import structlog
+from joserfc import errors as jose
+from joserfc.jwk import KeySet
+from oauthlib import oauth2
+
+from stromboli.console.oidc import id_tokens, transport
+from stromboli.console.oidc.errors import LoginRefusedError, ProviderUnavailableError
+from stromboli.console.oidc.id_tokens import ASK_ADMINISTRATOR, Expected, IdToken
+from stromboli.console.oidc.pending import PendingLogin
+from stromboli.console.settings import ConsoleSettings
+
+DISCOVERY = "/.well-known/openid-configuration"
+KEPT_S = 900.0
+AGAIN_AFTER_S = 30.0
+MOST_DESCRIPTION_CHARACTERS = 300
+_log = structlog.get_logger(__name__)
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What discovery says, as far as it is used."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    end_session_endpoint: str = ""
+    revocation_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    """The answer of the token endpoint: tokens, or an error."""
+
+    id_token: str = ""
+    refresh_token: str = ""
+    error: str = ""
+    error_description: str = ""
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """The tokens of a session. ``refresh_token``: empty if the provider gave none."""
+
+    id_token: IdToken
+    refresh_token: str
+
+
+class Discovered(msgspec.Struct, frozen=True):
+    """What was read of the provider, and when."""
+
+    metadata: Metadata
+    keys: KeySet
+    authority: ssl.SSLContext
+    read_at: float
+
+
+class Provider:
+    """The provider of the settings. ``wall``: seconds since 1970; ``now``: of a steady clock."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        wall: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._wall = wall
+        self._now = now
+        self._discovered: Discovered | None = None
+        self._discovering = asyncio.Lock()
+
+    async def authorization_url(self, login: PendingLogin, redirect_uri: str) -> str:
+        """The address at the provider where a login begins. Raises ProviderUnavailableError."""
+        metadata = (await self._discovery()).metadata
+        client = self._client()
+        url: str = client.prepare_request_uri(
+            metadata.authorization_endpoint,
+            redirect_uri=redirect_uri,
+            scope=list(self._settings.oidc_scopes),
+            state=login.state,
+            nonce=login.nonce,
+            code_challenge=client.create_code_challenge(login.verifier, "S256"),
+            code_challenge_method="S256",
+        )
+        return url
+
+    async def exchange(
+        self, answer: Mapping[str, str], login: PendingLogin, redirect_uri: str
+    ) -> Tokens:
+        """The tokens for the provider's answer to a login, whose ``state`` is checked already.
+        Raises LoginRefusedError and ProviderUnavailableError."""
+        discovered = await self._discovery()
+        issuer, metadata = answer.get("iss", ""), discovered.metadata
+        is_required = metadata.authorization_response_iss_parameter_supported
+        if issuer != metadata.issuer and (issuer or is_required):
+            raise LoginRefusedError("Another identity provider answered.", "Log in again.")
+        if "error" in answer:
+            raise _refusal(answer["error"], answer.get("error_description", ""))
+        form = self._client().prepare_request_body(
+            code=answer.get("code", ""),
+            redirect_uri=redirect_uri,
+            code_verifier=login.verifier,
+            include_client_id=False,
+        )
+        return await self._tokens(discovered, form, self._expected(nonce=login.nonce))
+
+    async def refresh(self, tokens: Tokens) -> Tokens:
+        """New tokens for those of a session. Raises LoginRefusedError if the provider gives none,
+        for example because the user was removed, and ProviderUnavailableError."""
+        if not tokens.refresh_token:
+            raise LoginRefusedError("Your login has ended.", "Log in again.")
+        discovered = await self._discovery()
+        form = self._client().prepare_refresh_body(refresh_token=tokens.refresh_token)
+        expected = self._expected(subject=tokens.id_token.subject)
+        return await self._tokens(discovered, form, expected, tokens.refresh_token)
+
+    async def end(self, tokens: Tokens, return_to: str) -> str:
+        """Revoke the tokens of a session where the provider offers it; the address at which the
+        browser ends its login there, empty without one. Errors are logged: the session is over."""
+        try:
+            discovered = await self._discovery()
+            address = discovered.metadata.revocation_endpoint
+            if address and tokens.refresh_token:
+                form = {"token": tokens.refresh_token, "token_type_hint": "refresh_token"}
+                await self._post(discovered, address, urlencode(form))
+        except ProviderUnavailableError as error:
+            _log.warning("tokens are not revoked at the provider", error=str(error))
+            return ""
+        address = discovered.metadata.end_session_endpoint
+        if not address:
+            return ""
+        # Without id_token_hint: tokens stay on the server, so the provider asks the user.
+        query = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": return_to}
+        return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
+
+    # --- tokens ------------------------------------------------------------------------------
+
+    async def _tokens(
+        self, discovered: Discovered, form: str, expected: Expected, refresh_token: str = ""
+    ) -> Tokens:
+        """The tokens of an answer; ``refresh_token``: the one that stays if it has none."""
+        sent = await self._post(discovered, discovered.metadata.token_endpoint, form)
+        answer = sent.read(TokenAnswer)
+        if answer.error or sent.status != httpx.codes.OK:
+            raise _refusal(answer.error or f"status {sent.status}", answer.error_description)
+        if not answer.id_token:
+            raise LoginRefusedError("The identity provider gave no ID token.", "Log in again.")
+        try:
+            accepted = self._accepted(answer.id_token, discovered, expected)
+        except id_tokens.UnknownKeyError:
+            discovered = await self._discovery(AGAIN_AFTER_S)
+            try:
+                accepted = self._accepted(answer.id_token, discovered, expected)
+            except id_tokens.UnknownKeyError:
+                address = discovered.metadata.jwks_uri
+                raise ProviderUnavailableError(
+                    f"{address}: the key of its token is not there"
+                ) from (None)
+        return Tokens(accepted, answer.refresh_token or refresh_token)
+
+    def _accepted(self, raw: str, discovered: Discovered, expected: Expected) -> IdToken:
+        return id_tokens.accept(raw, discovered.keys, expected, self._wall())
+
+    def _expected(self, nonce: str = "", subject: str = "") -> Expected:
+        settings = self._settings
+        required = settings.oidc_required_claims
+        return Expected(settings.oidc_issuer, settings.oidc_client_id, nonce, subject, required)
+
+    def _client(self) -> Any:
+        return oauth2.WebApplicationClient(self._settings.oidc_client_id)
+
+    # --- requests ----------------------------------------------------------------------------
+
+    async def _discovery(self, at_most_s: float = KEPT_S) -> Discovered:
+        """What was read at most this long ago. Raises ProviderUnavailableError."""
+        async with self._discovering:
+            found = self._discovered
+            if found is None or self._now() - found.read_at > at_most_s:
+                found = self._discovered = await self._discover()
+            return found
+
+    async def _discover(self) -> Discovered:
+        issuer = self._settings.oidc_issuer
+        authority = transport.certificate_authority(self._settings.oidc_ca_file)
+        answer = await transport.get(authority, issuer.rstrip("/") + DISCOVERY)
+        metadata = answer.read(Metadata)
+        if metadata.issuer != issuer:
+            why = f"it calls itself {metadata.issuer}: set STROM_CONSOLE_OIDC_ISSUER to the same"
+            raise ProviderUnavailableError(f"{issuer}: {why}")
+        published = await transport.get(authority, metadata.jwks_uri)
+        return Discovered(metadata, _key_set(published), authority, self._now())
+
+    async def _post(self, discovered: Discovered, address: str, form: str) -> transport.Answer:
+        """A request with the client's credentials, as the provider takes them."""
+        client_id, secret = self._settings.oidc_client_id, self._secret()
+        methods = discovered.metadata.token_endpoint_auth_methods_supported
+        if secret and "client_secret_basic" in methods:
+            # RFC 6749, section 2.3.1: both are encoded before they are joined.
+            basic = httpx.BasicAuth(quote(client_id, safe=""), quote(secret, safe=""))
+            return await transport.post(discovered.authority, address, form, basic)
+        own = {"client_id": client_id} | ({"client_secret": secret} if secret else {})
+        form = f"{form}&{urlencode(own)}"
+        return await transport.post(discovered.authority, address, form, httpx.Auth())
+
+    def _secret(self) -> str:
+        """The client's secret, read each time: it is replaced in its file."""
+        file = self._settings.oidc_client_secret_file
+        try:
+            return Path(file).read_text(encoding="utf-8").strip() if file else ""
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", "") or "it is not UTF-8 text"
+            raise ProviderUnavailableError(
+                f"STROM_CONSOLE_OIDC_CLIENT_SECRET_FILE={file}: {why}"
+            ) from None
+
+
+def _key_set(published: transport.Answer) -> KeySet:
+    found = published.read(dict[str, Any])
+    try:
+        return KeySet.import_key_set(found)  # type: ignore[arg-type]  # checked by the import
+    except (jose.JoseError, ValueError, KeyError, TypeError) as error:
+        raise ProviderUnavailableError(f"{published.address}: no keys: {error!r}") from None
+
+
+def _refusal(code: str, description: str) -> LoginRefusedError:
+    """An error of the provider (RFC 6749, sections 4.1.2.1 and 5.2) with what to do about it."""
+    said = f": {description[:MOST_DESCRIPTION_CHARACTERS]}" if description else ""
+    match code:
+        case "access_denied":
+            return LoginRefusedError(
+                f"The identity provider did not let you in{said}.",
+                "You may have declined; else an administrator of the provider grants you access.",
+            )
+        case "invalid_client" | "unauthorized_client":
+            return LoginRefusedError(
+                f"The identity provider does not accept this console as its client ({code}){said}.",
+                "An administrator checks STROM_CONSOLE_OIDC_CLIENT_ID and the file of the secret.",
+            )
+        case "invalid_grant":
+            return LoginRefusedError(f"The login is not valid any more{said}.", "Log in again.")
+        case "login_required" | "interaction_required" | "temporarily_unavailable":
+            return LoginRefusedError(f"The login did not complete ({code}){said}.", "Log in again.")
+        case "invalid_scope":
+            return LoginRefusedError(
+                f"The identity provider does not know a scope{said}.",
+                "An administrator corrects STROM_CONSOLE_OIDC_SCOPES.",
+            )
+        case _:
+            return LoginRefusedError(
+                f"The identity provider refused the login ({code[:100]}){said}.", ASK_ADMINISTRATOR
+            )
