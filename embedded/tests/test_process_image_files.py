@@ -15,6 +15,7 @@ from embedded.tests.process_pods import Document, ProcessCluster, phase, state
 from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.processes.core import image_files
 from stromboli.shared.cluster import pod_sessions
+from stromboli.testkit.parts import ports
 from stromboli.testkit.parts.tools import ImageFileTools
 
 pytestmark = [pytest.mark.sif, pytest.mark.timeout(300)]
@@ -158,11 +159,12 @@ async def test_a_session_beside_a_container_is_in_its_image_with_its_files(
 async def test_pods_in_a_sif_file_reach_each_other_by_name(
     process_cluster: ProcessCluster, sif: Path
 ) -> None:
-    address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    fields = {"image": str(sif), "env": [address]}
-    listen = "nc -l -s $POD_IP -p 7777"
-    send = "until echo from $HOSTNAME | nc one.peers 7777; do sleep 0.1; done"
+    (port,) = ports.free_ports(1)
+    listen = f"nc -l -p {port}"
+    send = f"until echo from $HOSTNAME | nc one.peers {port}; do sleep 0.1; done"
     for name, script in (("one", listen), ("two", send)):
-        await process_cluster.run(name, "sh", "-c", script, container=fields, subdomain="peers")
+        await process_cluster.run(
+            name, "sh", "-c", script, container={"image": str(sif)}, subdomain="peers"
+        )
     assert (await ended(process_cluster, "one"))["exitCode"] == 0
     assert await process_cluster.log("one") == "from two\n"
