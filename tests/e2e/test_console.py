@@ -1,9 +1,9 @@
 """The console by HTTP: rights are those of REST, forms are safe, all text is escaped.
 
-``test_console_browser.py`` opens the same pages in a real Chromium.
+``test_console_tenants.py`` has users with different rights, ``test_console_browser.py`` a real
+Chromium.
 """
 
-import asyncio
 import contextlib
 import html
 import re
@@ -21,10 +21,10 @@ from litestar.response import Stream
 
 from stromboli.client import calls, errors
 from stromboli.client.responses import Explanation
-from stromboli.console.sessions import MOST_OF_USER
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import http
 from tests.e2e.support import console_system
+from tests.e2e.support.console_pages import csrf_in, shows, uid_in
 from tests.e2e.support.console_system import ConsoleSystem, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,7 +45,6 @@ PAGES = (
     "/evictions",
 )
 LARGEST_FIRST_PAGE = 300_000
-WITHIN_S = 30.0
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -55,40 +54,6 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Consol
         await found.client.submit(job("kept", gpus=1))
         await found.client.wait("kept", phases=("Running",), timeout_s=60)
         yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def tenants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConsoleSystem]:
-    """A console over a system with accounts, and a job in the namespace of each tenant."""
-    folder = tmp_path_factory.mktemp("tenants")
-    async with console_system.running(folder, has_accounts=True, nodes=1) as found:
-        for namespace in console_system.TENANTS.values():
-            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            await found.client.apply([space])
-            await found.client.submit(
-                job(f"secret-of-{namespace}", namespace=namespace), namespace=namespace
-            )
-        yield found
-
-
-def csrf_in(page: httpx.Response) -> str:
-    """The value that the forms of a page carry."""
-    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
-def uid_in(page: httpx.Response) -> str:
-    found = re.search(r'name="uid" value="([^"]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
-async def shows(browser: httpx.AsyncClient, path: str, text: str) -> None:
-    """Read a page until it has a text: its lists follow watches."""
-    async with asyncio.timeout(WITHIN_S):
-        while text not in (await browser.get(path)).text:  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/jobs/default/kept/logs"])
@@ -530,125 +495,11 @@ async def test_a_new_log_in_ends_the_session_of_this_browser(made: ConsoleSystem
         assert (await earlier.get("/jobs")).status_code == 303
 
 
-async def test_one_user_logs_no_other_one_out(tenants: ConsoleSystem) -> None:
-    """Sessions are bounded: a new one may close the one unused for longest, but of its user."""
-    async with tenants.login("otto-token", "robots") as otto, tenants.login("vera-token") as first:
-        for _ in range(MOST_OF_USER):
-            async with tenants.login("vera-token"):
-                pass
-        assert (await otto.get("/")).status_code == 200
-        assert (await first.get("/")).status_code == 303
-
-
 async def test_a_page_repeats_only_actions_that_exist(made: ConsoleSystem) -> None:
     """A link could make the page say anything."""
     async with made.login() as browser:
         assert "Requested: restart" in (await browser.get("/jobs/default/kept?done=restart")).text
         assert "Requested" not in (await browser.get("/jobs/default/kept?done=call+me")).text
-
-
-async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleSystem) -> None:
-    async with tenants.login("vera-token") as vera:
-        answer = await vera.get("/jobs")
-        assert answer.status_code == 403
-        assert "Choose one" in answer.text
-        assert "secret-of" not in answer.text
-        assert "secret-of-vision" in (await vera.get("/jobs?namespace=vision")).text
-        await shows(vera, "/history?namespace=vision", "secret-of-vision")
-        await shows(vera, "/usage?namespace=vision&by=job", "secret-of-vision")
-        for path in (
-            "/jobs?namespace=robots",
-            "/jobs/robots/secret-of-robots",
-            "/jobs/robots/secret-of-robots/yaml",
-            "/jobs/robots/secret-of-robots/logs",
-            "/jobs/robots/secret-of-robots/confirm/delete",
-            "/nodes",
-            "/queues",
-            "/history",
-            "/usage",
-            "/history?namespace=robots",
-            "/usage?namespace=robots",
-            "/flows",
-            "/flows?namespace=robots",
-            "/flows/robots/night",
-            "/crons/robots/report",
-            "/evictions",
-            "/evictions?namespace=robots",
-            "/jobs/robots/secret-of-robots/change",
-            "/jobs/robots/secret-of-robots/resubmit",
-        ):
-            answer = await vera.get(path)
-            assert answer.status_code == 403, path
-            assert "registry.example" not in answer.text
-            assert "worker" not in answer.text
-
-
-async def test_lists_of_one_user_are_not_shown_to_another_one(tenants: ConsoleSystem) -> None:
-    """The console keeps lists in memory; each belongs to one session."""
-    async with tenants.login("root-token") as root:
-        assert "secret-of-robots" in (await root.get("/jobs")).text
-        async with tenants.login("vera-token", "vision") as vera:
-            for path in ("/jobs?namespace=robots", "/jobs?namespace=*", "/jobs?namespace=", "/"):
-                assert "secret-of-robots" not in (await vera.get(path)).text
-            assert "secret-of-vision" in (await vera.get("/jobs")).text
-
-
-async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: ConsoleSystem) -> None:
-    async with tenants.login("vera-token", "vision") as vera:
-        page = await vera.get("/jobs/vision/secret-of-vision/confirm/suspend")
-        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
-        answer = await vera.post("/jobs/robots/secret-of-robots/delete", data=form)
-        assert answer.status_code == 403
-    assert (await tenants.client.job("secret-of-robots", "robots")).metadata.name
-
-
-async def test_a_form_changes_nothing_without_the_right_to_it(tenants: ConsoleSystem) -> None:
-    """The tenant may create and delete jobs, and not change them."""
-    path = "/jobs/vision/secret-of-vision"
-    async with tenants.login("vera-token", "vision") as vera:
-        page = await vera.get(f"{path}/change")
-        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
-        changed = {**form, "replicas.worker": "5"}
-        assert (await vera.post(f"{path}/change", data=changed)).status_code == 403
-        started = {**form, "start": "jupyter"}
-        assert (await vera.post(f"{path}/tools", data=started)).status_code == 403
-    job_now = await tenants.client.job("secret-of-vision", "vision")
-    assert job_now.spec.tasks[0].replicas == 1
-
-
-async def test_a_tenant_sees_the_flows_and_crons_of_their_namespace_alone(
-    tenants: ConsoleSystem,
-) -> None:
-    for namespace in console_system.TENANTS.values():
-        made = console_system.cron(f"cron-of-{namespace}", "@daily", "UTC", namespace=namespace)
-        await tenants.client.apply([made])
-    async with tenants.login("vera-token", "vision") as vera:
-        await shows(vera, "/flows", "cron-of-vision")
-        for path in ("/flows", "/flows?namespace=robots", "/crons/robots/cron-of-robots"):
-            assert "cron-of-robots</a>" not in (await vera.get(path)).text
-
-
-async def test_an_open_console_opens_nothing_of_a_server_with_accounts(
-    tenants: ConsoleSystem,
-) -> None:
-    """It sends no token then, so REST knows nobody."""
-    settings = ConsoleSettings(server=tenants.server, open_to_all=True)
-    async with (
-        console_system.serving(settings) as url,
-        httpx.AsyncClient(base_url=url, trust_env=False) as browser,
-    ):
-        assert 'name="token"' not in (await browser.get("/login")).text
-        answer = await browser.post("/login", data={"token": "root-token"})
-        assert answer.status_code == 403
-        assert not browser.cookies
-
-
-async def test_the_overview_of_a_tenant_shows_what_they_may_read(tenants: ConsoleSystem) -> None:
-    async with tenants.login("otto-token", "robots") as otto:
-        answer = await otto.get("/")
-        assert answer.status_code == 200
-        assert "namespace robots" in answer.text
-        assert "nodes ready" not in answer.text
 
 
 async def test_a_console_that_is_read_only_has_no_actions(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ async def test_a_user_who_is_removed_at_dex_is_logged_out(page: Page, cell: Cell
     await log_in(page, cell)
 
 
-async def test_a_user_who_cancels_is_told_so(page: Page, cell: Cell) -> None:
+async def test_a_user_who_cancels_sees_it(page: Page, cell: Cell) -> None:
     await to_provider(page, cell, "/jobs")
     await give_password(page)
     await page.run("document.querySelector('button.theme-btn-provider').click()")

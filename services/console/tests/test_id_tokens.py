@@ -109,7 +109,7 @@ def test_an_unsigned_token_and_one_signed_by_the_public_key_are_refused() -> Non
             id_tokens.accept(token, KEYS, EXPECTED, NOW)
 
 
-def test_an_unknown_key_is_told_apart_from_a_wrong_signature() -> None:
+def test_an_unknown_key_differs_from_a_wrong_signature() -> None:
     """The provider may have changed its keys."""
     with pytest.raises(id_tokens.UnknownKeyError):
         id_tokens.accept(

@@ -31,7 +31,7 @@ def job(**parts: Any) -> batch.Job:
 UNCHANGED = {"priority": "normal", "time-limit": "3600s", "min": "2", "replicas.worker": "2"}
 
 
-def test_a_form_that_nobody_changed_sends_nothing() -> None:
+def test_an_unchanged_form_sends_nothing() -> None:
     fields = job_forms.changed(job_forms.change_fields(job()), UNCHANGED)
     assert job_forms.is_unchanged(fields)
 

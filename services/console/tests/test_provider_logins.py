@@ -146,7 +146,7 @@ async def test_the_request_has_pkce_state_and_nonce_and_no_verifier(cell: Cell) 
             assert again[name] != [query[name]]
 
 
-async def test_a_callback_of_another_browser_logs_nobody_in(cell: Cell) -> None:
+async def test_a_callback_of_another_browser_starts_no_session(cell: Cell) -> None:
     """Login CSRF: a link that logs the victim in as the attacker."""
     async with cell.browser() as attacker, cell.browser() as victim:
         link = await cell.at_provider(await cell.start(attacker))

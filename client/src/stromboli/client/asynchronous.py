@@ -53,12 +53,11 @@ class AsyncClient:
 
     ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token`` or
     ``token_file`` authenticates at a server with accounts; the default is described in
-    ``credentials``. ``token`` may be a function, which is called for each request. ``ca_file``
-    (default ``STROM_CA_FILE``) contains the trusted CA certificate.
-    The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
-    the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
-    never retried, except that watches reconnect. ``on_warning`` receives each warning of the server
-    about an accepted object; by default it is logged.
+    ``credentials``. A function as ``token`` is called for each request. ``ca_file`` (default
+    ``STROM_CA_FILE``) contains the trusted CA certificate. The constructor raises ClientError for
+    invalid arguments. Objects are Structs with the fields that Stromboli uses; ``send(calls....)``
+    returns all fields. Requests are never retried, except that watches reconnect. ``on_warning``
+    receives each warning about an accepted object; by default it is logged.
     """
 
     def __init__(

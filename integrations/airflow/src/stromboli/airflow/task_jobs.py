@@ -8,6 +8,7 @@ import yaml
 
 from stromboli.airflow import manifests
 from stromboli.client import job
+from stromboli.shared import decoding
 from stromboli.shared.api import batch
 
 MODULE = "airflow.sdk.execution_time.execute_workload"
@@ -59,7 +60,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 def options(executor_config: Mapping[str, Any] | None) -> TaskOptions:
     """A task's options. Raises ValueError for unknown ones."""
     try:
-        return msgspec.convert(dict(executor_config or {}), TaskOptions)
+        return decoding.convert(dict(executor_config or {}), TaskOptions)
     except msgspec.ValidationError as error:
         raise ValueError(f"executor_config: {error}") from None
 

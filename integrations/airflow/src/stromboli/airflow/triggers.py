@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stromboli.airflow import outcomes
 from stromboli.airflow.hook import StromboliHook
 from stromboli.client import errors
+from stromboli.shared import decoding
 
 KILL_ACTIONS = ("delete", "suspend", "keep")
 
@@ -41,7 +41,7 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # Airflow is not installed
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the job."""
-        awaited = msgspec.convert(self.awaited, outcomes.Awaited)
+        awaited = decoding.convert(self.awaited, outcomes.Awaited)
         try:
             found = await outcomes.outcome(awaited, self._hook.async_client, self.log.info)
         except errors.ClientError as error:
@@ -52,7 +52,7 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # Airflow is not installed
         """Delete or suspend the job: a user cleared the task or set its state."""
         if self.on_kill_action == "keep":
             return
-        awaited = msgspec.convert(self.awaited, outcomes.Awaited)
+        awaited = decoding.convert(self.awaited, outcomes.Awaited)
         async with await self._hook.async_client() as client:
             act = client.delete if self.on_kill_action == "delete" else client.suspend
             await act(awaited.name, awaited.namespace)

@@ -50,7 +50,7 @@ class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
     """A job that lost a pod, or that got its room. ``job`` is empty if it is unknown or may not be
-    shown: then ``text`` says what it is."""
+    shown: then ``text`` describes it."""
 
     namespace: str = ""
     job: str = ""

@@ -1,4 +1,4 @@
-"""Why a login or a renewal failed: the provider is away, or it said no."""
+"""Why a login or a renewal failed: the provider is unavailable, or it refused."""
 
 
 class LoginRefusedError(Exception):

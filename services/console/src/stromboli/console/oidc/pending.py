@@ -13,6 +13,8 @@ import secrets
 
 import msgspec
 
+from stromboli.shared import decoding
+
 SECRET_BYTES = 32
 VALID_S = 600
 """Time for the pages of the provider, with a second factor."""
@@ -38,7 +40,7 @@ class PendingLogin(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(PendingLogin)
+_decoder = decoding.decoder_of(PendingLogin)
 
 
 def start(to: str, namespace: str, now: float) -> PendingLogin:

@@ -2,7 +2,7 @@
 
 Discovery and keys are read on first use and kept for ``KEPT_S``. An ID token with an unknown key
 makes them be read again (rotation), at most every ``AGAIN_AFTER_S``, so that no token causes
-a request each. A provider that is away is no error of the console: it starts without one.
+a request each. The console starts without its provider.
 """
 
 import asyncio
@@ -171,9 +171,8 @@ class Provider:
                 accepted = self._accepted(answer.id_token, discovered, expected)
             except id_tokens.UnknownKeyError:
                 address = discovered.metadata.jwks_uri
-                raise ProviderUnavailableError(
-                    f"{address}: the key of its token is not there"
-                ) from (None)
+                message = f"{address}: the key of its token is missing"
+                raise ProviderUnavailableError(message) from None
         return Tokens(accepted, answer.refresh_token or refresh_token)
 
     def _accepted(self, raw: str, discovered: Discovered, expected: Expected) -> IdToken:

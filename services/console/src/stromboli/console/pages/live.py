@@ -43,7 +43,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             yield CHANGED if has_changed else ALIVE
 
     async def _is_renewed(session: Session) -> bool:
-        """Whether the session goes on. The next request of the page reports why it does not."""
+        """Whether the session continues. The next request of the page reports why it does not."""
         try:
             await console.sessions.renew(session)
         except errors.ClientError:

@@ -74,7 +74,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
 
 async def _callback(console: Console, provider: Provider, request: Web) -> Page:
-    """The session of the browser that comes back, or a login page that says why there is none."""
+    """The session of the browser that comes back, or a login page with the reason."""
     query = query_of(request)
     waiting = pending.decode(request.cookies.get(f"{console.cookie}-login", ""))
     if waiting is None or not waiting.matches(query.get("state", ""), console.clock().timestamp()):

@@ -1,6 +1,6 @@
 """Walks: the newest attempts of ranges of indexes, merged in the order of time.
 
-A database that is asked for the newest rows with several conditions guesses from statistics whether
+For the newest rows under several conditions, a database guesses from statistics whether
 to walk all rows in the order of time until enough of them match, or to collect and sort those that
 match one condition. Conditions depend on each other (a queue whose jobs never fail), so it guesses
 wrong, and reads millions of rows: measured 5 to 11 s in PostgreSQL with 10 million attempts. So the

@@ -13,7 +13,8 @@ A gang is *obstructed* if its pods exist and
 
 - the eligible nodes, or each topology domain that it may use, have room for fewer of them than it
   needs, even if they were empty; or
-- it was tried in vain while no other gang had a pod on any node: nothing is left to wait for.
+- it was tried without effect while no other gang had a pod on any node: nothing is left to wait
+  for.
 
 Room is an upper bound: classes of tasks are counted as if they did not compete. A gang that waits
 only for room is therefore never obstructed; an obstructed gang may be missed while others run.
