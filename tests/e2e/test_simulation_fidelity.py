@@ -44,7 +44,8 @@ WITHIN_S = 600.0
 def jobs_of(count: int, seed: int) -> list[workload.Job]:
     """Gangs of 1 to 8 cores that run for 0.5 to 8 s, and arrive so that some of them wait."""
     draw = random.Random(seed)
-    at_s, found = 0.0, []
+    at_s = 0.0
+    found: list[workload.Job] = []
     for number in range(count):
         tasks = draw.choice((1, 1, 1, 2, 2, 4, 8))
         run_s = min(8.0, max(0.5, draw.lognormvariate(0.7, 0.8)))

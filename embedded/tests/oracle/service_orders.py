@@ -62,8 +62,8 @@ class Model:
         self._coming = sorted(gangs, key=lambda each: each.submit_s)
         self._jobs: list[_Job] = []
         self._created = 0
-        self.ends_s: dict[str, int] = {}
-        self.starts_s: dict[str, int] = {}
+        self.ends_s: dict[str, float] = {}
+        self.starts_s: dict[str, float] = {}
         self.evictions = 0
         now = 0
         while self._coming or self._jobs:
