@@ -7,6 +7,7 @@ import httpx
 import msgspec
 
 from stromboli.console.oidc.errors import ProviderUnavailableError
+from stromboli.shared import decoding
 
 ANSWER_WITHIN_S = 10.0
 MOST_BYTES = 1024 * 1024
@@ -25,7 +26,7 @@ class Answer(msgspec.Struct, frozen=True):
     def read(self, kind: type[T]) -> T:
         """The answer as JSON. Raises ProviderUnavailableError."""
         try:
-            return msgspec.json.decode(self.content, type=kind)
+            return decoding.from_json(self.content, kind)
         except msgspec.DecodeError as error:
             why = f"status {self.status}, not the expected JSON: {error}"
             raise ProviderUnavailableError(f"{self.address}: {why}") from None
