@@ -52,7 +52,7 @@ class AsyncClient:
     """A connection to one server. Use as an async context manager.
 
     ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token``, also as a
-    function for each request, or ``token_file`` authenticates at a server with accounts; the default
+    function for each request, or ``token_file`` authenticate at a server with accounts; the default
     is described in ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) has the CA certificate.
     The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
     the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
