@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators sif-tools test-sif real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -26,6 +26,7 @@ NODES ?= 100
 KUBELETS ?= 0
 REPEAT ?= 1
 DEPTH ?= 50
+JOBS ?= 2000
 SECONDS ?= 600
 # Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
 # ones share one Kafka and one API server, so they run one after another.
@@ -35,7 +36,8 @@ NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
-	topology_constraint_properties.py liveness.py)
+	topology_constraint_properties.py liveness.py advance_reservations_properties.py) \
+	embedded/tests/test_simulation_orders.py
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +51,7 @@ demo: setup ## gangs against single pods, live, in about a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators and not sif"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
@@ -62,6 +64,9 @@ properties: setup ## the scheduler's properties in depth: make properties DEPTH=
 fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECONDS=600 (of each)
 	STROM_FUZZ_S=$(SECONDS) STROM_FUZZ_REPORT=$(CURDIR)/.fuzz-report.txt \
 	$(BIN)/pytest $(CORES) $(NO_TIMEOUT) tests/fuzz
+
+fidelity: setup ## the same jobs through the pipeline and the simulation: make fidelity JOBS=2000
+	STROM_FIDELITY_JOBS=$(JOBS) $(BIN)/pytest -s $(NO_TIMEOUT) tests/e2e/test_simulation_fidelity.py
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
@@ -79,6 +84,9 @@ test-integrations: setup ## workflow engines, installed apart, run their example
 test-operators: setup real-tools operator-tools ## released operators of others over our services
 	STROM_REAL=1 STROM_OPERATORS=1 $(BIN)/pytest -m "operators and not kubelet"
 
+test-sif: setup sif-tools ## image files (SIF) on process nodes, run by SingularityCE
+	STROM_SIF=1 $(BIN)/pytest -m sif
+
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
@@ -88,10 +96,12 @@ nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, ku
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
+	$(MAKE) fidelity JOBS=2000
 	$(MAKE) test-integrations
 	$(MAKE) test-kubelets
 	$(MAKE) test-engine
 	$(MAKE) test-operators
+	$(MAKE) test-sif
 
 check: setup ## formatting, lint, types, imports between packages, generated files, docs
 	$(BIN)/ruff format --check .
@@ -148,6 +158,9 @@ engine-tools: setup ## install Docker's engine and build Compose for test-engine
 
 operator-tools: setup ## build controllers of others for test-operators (minutes the first time)
 	@$(BIN)/python tools/real/operators.py
+
+sif-tools: setup ## install squashfs tools and build SingularityCE for test-sif (root, minutes the first time)
+	@$(BIN)/python tools/real/image_files.py
 
 real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100 KUBELETS=0
 ifneq ($(KUBELETS),0)

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import AttemptRow, JobRow, micros
-from stromboli.history.store import daily_usage, queries, tables, usage
+from stromboli.history.core.rows import micros
+from stromboli.history.store import daily_usage, queries, usage
 from stromboli.history.store.database import Database
 from stromboli.history.store.writer import Writer
 from stromboli.shared import envelope, topics
@@ -79,60 +79,66 @@ async def ingest(store: Database, count: int) -> dict[str, float]:
 
 
 async def fill(store: Database, attempts: int) -> None:
-    """Insert a month of finished attempts."""
-    await _insert(store, tables.JOBS, (_job(it) for it in range(attempts // PODS_PER_JOB + 1)))
-    await _insert(store, tables.ATTEMPTS, (_attempt(it, attempts) for it in range(attempts)))
+    """Insert a month of finished attempts, inside the database."""
+    async with store.transaction() as connection:
+        for statement in _filling(attempts, is_sqlite=store.is_sqlite):
+            await connection.execute(sa.text(statement))
     async with store.transaction() as connection:
         await connection.execute(sa.text("ANALYZE"))
 
 
-async def _insert(store: Database, table: sa.Table, rows: Iterator[msgspec.Struct]) -> None:
-    chunk: list[dict[str, Any]] = []
-    for row in rows:
-        chunk.append(msgspec.structs.asdict(row))
-        if len(chunk) == 20_000:
-            async with store.transaction() as connection:
-                await connection.execute(sa.insert(table), chunk)
-            chunk = []
-    if chunk:
-        async with store.transaction() as connection:
-            await connection.execute(sa.insert(table), chunk)
-
-
-def _job(number: int) -> JobRow:
-    return JobRow(
-        f"month-{number}",
-        f"team-{number % 10}",
-        f"job-{number}",
-        queue=f"queue-{number % QUEUES}" if number != RARE else "rare",
-        user_name=f"user-{number % USERS}" if number != RARE else "rare",
-        labels=json.dumps({"team": f"t{number % 7}"}, separators=(",", ":")),
+def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
+    """INSERTs of associations, jobs, attempts and devices. Job ``n`` has queue ``n % 20``, but 19
+    only in the first tenth of the month; user ``n % 200``; namespace ``n % 10``. The attempts of
+    queue 3 never fail, since those of some other queues do."""
+    early = attempts // PODS_PER_JOB // 10
+    numbers = (
+        "WITH RECURSIVE numbers(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL "
+        "SELECT n + 1 FROM numbers WHERE n < {})"
     )
-
-
-def _attempt(number: int, count: int) -> AttemptRow:
-    begin = micros(START) + number * MONTH_S * 1_000_000 // count
-    job = number // PODS_PER_JOB
-    return AttemptRow(
-        f"month-{number:012}",
-        f"month-{job}",
-        f"team-{job % 10}",
-        f"job-{job}",
-        "worker",
-        number % PODS_PER_JOB,
-        1,
-        0,
-        f"job-{job}-worker-{number}",
-        "Failed" if number % 50 == 0 else "Succeeded",
-        f"node-{number % NODES}",
-        cpu=1000,
-        memory=2**30,
-        gpu=1000,
-        submitted_at=begin,
-        bound_at=begin + 10**6,
-        started_at=begin + 2 * 10**6,
-        ended_at=begin + 3600 * 10**6,
-        allocated_at=begin + 10**6,
+    queue = (
+        f"CASE WHEN n = {RARE} THEN 'rare' WHEN n % {QUEUES} = {QUEUES - 1} AND n > {early} "
+        f"THEN 'queue-0' ELSE 'queue-' || (n % {QUEUES}) END"
+    )
+    user = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 'user-' || (n % {USERS}) END"
+    team = f"CASE WHEN n = {RARE} THEN 'rare' ELSE 't' || (n % 7) END"
+    yield (
+        "INSERT INTO jobs (uid, namespace, name, queue, user_name, labels, queue_version, "
+        f"submitted_at) {numbers.format(attempts // PODS_PER_JOB)} "
+        f"SELECT 'month-' || n, 'team-' || (n % 10), 'job-' || n, {queue}, {user}, "
+        f"""'{{"team":"' || {team} || '"}}', 1, """
+        f"{micros(START)} + n * {MONTH_S * 1_000_000 * PODS_PER_JOB // attempts} FROM numbers"
+    )
+    yield (
+        "INSERT INTO associations SELECT row_number() OVER (), namespace, queue, user_name FROM "
+        "(SELECT DISTINCT namespace, queue, user_name FROM jobs WHERE uid LIKE 'month-%') AS found"
+    )
+    yield (
+        "INSERT INTO job_labels SELECT 'month-' || n, 'team=' || "
+        f"{team} FROM ({numbers.format(attempts // PODS_PER_JOB)} SELECT n FROM numbers) AS found"
+    )
+    begin = f"{micros(START)} + n * {MONTH_S * 1_000_000 // attempts}"
+    lasted_s = "CASE WHEN n % 1000 = 999 THEN 432000 ELSE 3599 END"
+    span = "CASE WHEN n % 1000 = 999 THEN 19 ELSE 12 END"
+    device = f"'GPU-' || (n % {NODES}) || '-' || (n / {NODES} % 8)"
+    yield (
+        "INSERT INTO attempts (pod_uid, job_uid, namespace, job, task, task_index, attempt, pod, "
+        "state, node, devices, cpu, memory, gpu, submitted_at, bound_at, started_at, ended_at, "
+        f"allocated_at, association, span) {numbers.format(attempts - 1)} "
+        f"SELECT 'month-' || (1000000000000 + n), uid, namespace, name, 'worker', "
+        f"n % {PODS_PER_JOB}, 1, name || '-worker-' || n, "
+        f"CASE WHEN n % 50 = 0 THEN 'Failed' ELSE 'Succeeded' END, "
+        f"'node-' || (n % {NODES}), "
+        f"""'{{"nvidia.com/gpu":["' || {device} || '"]}}', """
+        f"1000, {2**30}, 1000, {begin}, {begin} + 1000000, {begin} + 2000000, "
+        f"{begin} + CAST(1000000 AS BIGINT) * ({lasted_s}), {begin} + 1000000, id, {span} "
+        f"FROM numbers JOIN jobs ON uid = 'month-' || (n / {PODS_PER_JOB}) "
+        "JOIN associations USING (namespace, queue, user_name)"
+    )
+    yield (
+        "INSERT INTO attempt_devices (pod_uid, device, submitted_at) "
+        f"{numbers.format(attempts - 1)} "
+        f"SELECT 'month-' || (1000000000000 + n), {device}, {begin} FROM numbers"
     )
 
 
@@ -152,17 +158,44 @@ async def ask(store: Database) -> dict[str, list[float]]:
     week = START + timedelta(days=7)
 
     def attempts(**wanted: Any) -> Callable[[], Awaitable[Any]]:
-        query = accounting.AttemptQuery(limit=100, **wanted)
+        query = accounting.AttemptQuery(**({"limit": 100} | wanted))
         return lambda: queries.attempts(store, query, now)
 
+    middle = START + timedelta(days=15)
+    last = START + timedelta(days=30, minutes=-1)
     asked: dict[str, Callable[[], Awaitable[Any]]] = {
         "one_job": attempts(namespace="team-3", job="job-23"),
+        "a_name_in_all_namespaces": attempts(job="job-23"),
         "newest": attempts(),
-        "newest_failed_of_a_queue": attempts(queue="queue-3", states=("Failed",)),
-        "newest_of_a_user": attempts(user="user-7"),
-        "newest_of_a_user_with_one_job": attempts(user="rare"),
-        "newest_of_a_queue_with_one_job": attempts(queue="rare"),
+        "newest_1000": attempts(limit=1000),
+        "failed": attempts(states=("Failed",)),
+        "pending_of_which_there_are_none": attempts(states=("Pending",)),
+        "a_namespace": attempts(namespace="team-3"),
+        "a_user": attempts(user="user-7"),
+        "a_user_with_one_job": attempts(user="rare"),
+        "an_unknown_user": attempts(user="nobody"),
+        "a_queue": attempts(queue="queue-3"),
+        "a_queue_with_one_job": attempts(queue="rare"),
+        "a_queue_of_three_weeks_ago": attempts(queue=f"queue-{QUEUES - 1}"),
+        "its_newest_1000": attempts(queue=f"queue-{QUEUES - 1}", limit=1000),
+        "failed_of_a_queue_without_failures": attempts(queue="queue-3", states=("Failed",)),
+        "a_namespace_and_a_queue_that_never_meet": attempts(namespace="team-3", queue="queue-4"),
+        "a_queue_and_a_user_that_never_meet": attempts(queue="queue-3", user="user-4"),
+        "a_node": attempts(node="node-7"),
         "a_node_in_a_week": attempts(node="node-7", since=week, until=week + timedelta(days=7)),
+        "a_node_and_a_user_that_never_meet": attempts(node="node-7", user="rare"),
+        "a_device": attempts(device="GPU-7-3"),
+        "a_device_at_a_time": attempts(device="GPU-7-3", at=middle),
+        "all_at_a_time": attempts(at=middle),
+        "a_queue_at_a_time": attempts(queue="queue-3", at=middle),
+        "the_last_minute": attempts(since=last),
+        "a_minute_in_the_middle": attempts(since=middle, until=middle + timedelta(minutes=1)),
+        "a_queue_in_a_minute_in_the_middle": attempts(
+            queue="queue-3", since=middle, until=middle + timedelta(minutes=1)
+        ),
+        "a_label": attempts(labels={"team": "t3"}),
+        "a_label_of_one_job": attempts(labels={"team": "rare"}),
+        "a_label_and_an_old_queue": attempts(labels={"team": "t3"}, queue=f"queue-{QUEUES - 1}"),
         "usage_of_a_month_by_user": lambda: usage.report(store, month, now),
         "usage_of_29_days_from_noon_by_user": lambda: usage.report(
             store, msgspec.structs.replace(month, since=START + timedelta(hours=12)), now

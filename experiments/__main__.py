@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from experiments import (
+    attained_service,
     drf,
     elastic,
     fair_share,
@@ -19,16 +20,18 @@ from experiments import (
 from stromboli.embedded.simulation import svg
 
 EXPERIMENTS = {
-    each.EXPERIMENT.name: each.EXPERIMENT
+    each.name: each
     for each in (
-        gang,
-        fair_share,
-        hierarchy,
-        large_jobs,
-        shortest_first,
-        elastic,
-        drf,
-        gpu_packing,
+        gang.EXPERIMENT,
+        fair_share.EXPERIMENT,
+        hierarchy.EXPERIMENT,
+        large_jobs.EXPERIMENT,
+        shortest_first.EXPERIMENT,
+        attained_service.EXPERIMENT,
+        attained_service.PHILLY,
+        elastic.EXPERIMENT,
+        drf.EXPERIMENT,
+        gpu_packing.EXPERIMENT,
     )
 }
 DOCS = Path("docs")

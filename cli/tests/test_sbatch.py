@@ -26,6 +26,7 @@ from stromboli.cli.job_specs import sbatch, script
         ("--dependency=afterok:prepare", "--dependency afterok:prepare"),
         ("--export=NONE,A=b,C", "--env A=b --env C"),
         ("--container-image=pytorch:2", "--image pytorch:2"),
+        ("--reservation=course", "--reservation course"),
         ("--nodes=1 --ntasks=1", ""),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.nodes.list_watch import list_and_watch
 from stromboli.embedded.processes import agent, machine
+from stromboli.embedded.processes.core.image_files import ImageRuntime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
@@ -21,16 +22,24 @@ Document = dict[str, Any]
 class ProcessCluster:
     """A cluster with one process node, and a user of it."""
 
-    def __init__(self, cluster: EmbeddedCluster, kubelets: dict[str, Kubelet], view: str) -> None:
-        self.cluster, self.view = cluster, view
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        kubelets: dict[str, Kubelet],
+        view: str,
+        image_runtime: ImageRuntime | None = None,
+    ) -> None:
+        self.cluster, self.view, self._image_runtime = cluster, view, image_runtime
         self._kubelets = kubelets
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, state: Path) -> None:
         """Start the node's agent, or start it again."""
         nodes = machine.node_documents(1, machine.resources())
-        served = agent.ProcessNodeAgent(self.cluster, nodes, state, runtime.utc_now, self.view)
-        self._kubelets[NODE] = served
+        served = agent.ProcessNodeAgent(
+            self.cluster, nodes, state, runtime.utc_now, self.view, self._image_runtime
+        )
+        self._kubelets[NODE] = self.node_agent = served
         self._serving = asyncio.create_task(served.run())
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from embedded.tests.process_pods import NODE, Document, ProcessCluster, phase, state
 from stromboli.embedded.processes import agent, launcher_client, machine
+from stromboli.embedded.processes.core import image_files
 from stromboli.embedded.processes.disk import PodFolder
 from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.shared import errors
@@ -407,6 +408,8 @@ def test_missing_isolation_and_features_are_printed() -> None:
     assert machine.describe_isolation("", "") == []
     assert "nothing is isolated" in machine.describe_isolation("user", "")[0]
     assert "not permitted" in machine.describe_isolation("plain", "not permitted")[1]
+    runtime = image_files.ImageRuntime("/usr/bin/apptainer")
+    assert "run with /usr/bin/apptainer" in machine.describe_isolation("user", "", runtime)[1]
 
 
 async def test_the_log_of_a_deleted_pod_is_kept_by_its_node(

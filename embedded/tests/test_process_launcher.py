@@ -58,6 +58,7 @@ class LauncherRunner:
         )
         spec = launcher.Spec(
             command=list(command),
+            entry=fields.get("entry", []),
             environment={**machine.environment(), launcher_client.MARK: self.uid},
             working_directory=fields.get("folder", "/"),
             log=str(self.folder / "log"),

@@ -115,6 +115,12 @@ def test_a_workload_that_never_ends_stops_and_names_the_reason_of_the_scheduler(
     assert unfinished.reason.startswith("can never fit: largest node has 1 cpu, a pod needs 2 cpu")
 
 
+def test_a_job_that_no_node_accepts_does_not_keep_others_from_their_queue() -> None:
+    """They are admitted together, and no later event starts a session."""
+    stuck = msgspec.structs.replace(job("a", tasks=2), node_selector="zone=x")
+    assert Simulated(nodes(2), [stuck, job("b")]).starts_s == {"b": 0}
+
+
 def test_a_simulation_stops_at_until() -> None:
     ran = Simulated(nodes(1), [job("a"), job("b")], options(until_us=15 * simulations.SECOND))
     summary = results.summarize(ran.kernel, 0)
@@ -221,3 +227,16 @@ def test_queues_of_a_tree_do_not_take_room_from_each_other_without_end() -> None
     held = Counter(each.job.queue for each in simulated.runs.values() for _ in range(each.running))
     assert held == {"a2": 4, "b1": 2, "b2": 2}
     assert simulated.measured.evictions == 2
+
+
+def test_pods_have_the_times_at_which_they_start_and_end() -> None:
+    """Plugins compute from them how long a task has run, and how long it still runs."""
+    options = msgspec.structs.replace(workload.Options(), until_us=15 * simulations.SECOND)
+    jobs = [job("a", 2, 10, tasks=2, min_available=1)]
+    found = Simulated(simulations.nodes(1), jobs, options).kernel.scheduler.cache.world.tasks
+    ended, runs = (found[f"default/a-task-{at}"].pod.status for at in range(2))
+    assert ended.start_time == workload.datetime_at(2 * simulations.SECOND)
+    assert [(each.type, each.last_transition_time) for each in ended.conditions] == [
+        ("Ready", workload.datetime_at(12 * simulations.SECOND))
+    ]
+    assert runs.start_time == workload.datetime_at(12 * simulations.SECOND)

@@ -46,6 +46,7 @@ def test_the_files_for_kubectl_match_their_sources() -> None:
         ("JobFlow", "Namespaced", "jf", True, "Status Age"),
         ("JobTemplate", "Namespaced", "jt", True, ""),
         ("HyperNode", "Cluster", "hn", True, "Tier TierName NodeCount Age"),
+        ("AdvanceReservation", "Cluster", "ares", False, "Start End Duration Maintenance"),
         ("Numatopology", "Cluster", "numatopo", False, ""),
     ],
 )

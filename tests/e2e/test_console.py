@@ -4,16 +4,20 @@
 """
 
 import asyncio
+import contextlib
 import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
-from litestar import Litestar, Response, get
+from litestar import Litestar, Request, Response, get
 from litestar.params import FromPath
+from litestar.response import Stream
 
 from stromboli.client import calls, errors
 from stromboli.client.responses import Explanation
@@ -34,6 +38,11 @@ PAGES = (
     "/usage",
     "/jobs/default/kept",
     "/jobs/default/kept/yaml",
+    "/jobs/default/kept/change",
+    "/jobs/default/kept/resubmit",
+    "/jobs/default/kept/tools",
+    "/flows",
+    "/evictions",
 )
 LARGEST_FIRST_PAGE = 300_000
 WITHIN_S = 30.0
@@ -291,31 +300,186 @@ async def test_usage_is_shown_by_group_and_leads_to_its_attempts(made: ConsoleSy
         assert "Total" in text
 
 
-async def test_a_server_without_a_history_is_a_notice_beside_the_filters() -> None:
-    """All other pages work without it."""
+@get("/v1/me")
+async def me() -> dict[str, str]:
+    """The user of a server that answers only what a test needs."""
+    return {"name": "vera"}
 
-    @get("/v1/me")
-    async def me() -> dict[str, str]:
-        return {"name": "vera"}
 
-    @get("/v1/history/{what:str}")
-    async def past(what: FromPath[str]) -> Response[bytes]:
-        detail = b'{"status": 503, "detail": "this server runs without a history service"}'
-        return Response(detail, status_code=503, media_type="application/problem+json")
-
+@contextlib.asynccontextmanager
+async def over(*routes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that is logged in to a console over a server with these routes alone."""
     bound = http.listen("127.0.0.1", 0)
-    async with http.serving(Litestar([me, past], openapi_config=None), bound) as port:
+    async with http.serving(Litestar([me, *routes], openapi_config=None), bound) as port:
         settings = ConsoleSettings(server=f"http://127.0.0.1:{port}")
         async with (
             console_system.serving(settings) as url,
             httpx.AsyncClient(base_url=url, trust_env=False) as browser,
         ):
             await browser.post("/login", data={"token": "t"})
-            for path in ("/history?job=train", "/usage?by=user"):
-                answer = await browser.get(path)
-                assert answer.status_code == 200
-                assert "this server runs without a history service" in answer.text
-                assert 'role="search"' in answer.text
+            yield browser
+
+
+async def test_a_server_without_a_history_is_a_notice_beside_the_filters() -> None:
+    """All other pages work without it."""
+
+    @get("/v1/history/{what:str}")
+    async def past(what: FromPath[str]) -> Response[bytes]:
+        detail = b'{"status": 503, "detail": "this server runs without a history service"}'
+        return Response(detail, status_code=503, media_type="application/problem+json")
+
+    async with over(past) as browser:
+        for path in ("/history?job=train", "/usage?by=user", "/evictions?job=train"):
+            answer = await browser.get(path)
+            assert answer.status_code == 200
+            assert "this server runs without a history service" in answer.text
+            assert 'role="search"' in answer.text
+
+
+async def test_evictions_name_jobs_of_other_namespaces_to_readers_of_all_alone() -> None:
+    """REST names the job that got the room to the owner of the pod."""
+    eviction = {
+        "decision": "scheduler/0/1",
+        "namespace": "vision",
+        "pod": "train-worker-0",
+        "podUid": "p",
+        "job": "train",
+        "uid": "u",
+        "byNamespace": "robots",
+        "byPodGroup": "secret-of-robots-1",
+        "byJob": "secret-of-robots",
+        "byUid": "w",
+        "reason": "preempt",
+        "at": "2026-11-23T12:00:00Z",
+    }
+
+    @get("/v1/history/evictions")
+    async def evictions() -> dict[str, Any]:
+        return {"evictions": [eviction]}
+
+    async with over(evictions) as browser:
+        text = (await browser.get("/evictions?namespace=vision")).text
+        assert "a job in another namespace" in text
+        assert 'href="/jobs/vision/train"' in text
+        assert "robots" not in text
+        assert 'href="/jobs/robots/secret-of-robots"' in (await browser.get("/evictions")).text
+
+
+async def test_a_log_is_followed_line_by_line_until_it_ends() -> None:
+    """The stream begins with what there is, so that a page that was hidden misses nothing."""
+    asked: dict[str, str] = {}
+
+    @get("/v1/namespaces/{namespace:str}/pods/{pod:str}/log", media_type="text/plain")
+    async def log(
+        request: Request[Any, Any, Any], namespace: FromPath[str], pod: FromPath[str]
+    ) -> Stream:
+        asked.update({name: values[-1] for name, values in request.query_params.dict().items()})
+
+        async def written() -> AsyncIterator[bytes]:
+            for part in (b"epoch 1\nepo", b"ch 2\n", b"<b>done</b>"):
+                yield part
+
+        return Stream(written())
+
+    async with over(log) as browser:
+        answer = await browser.get("/live/log/vision/train-worker-0?uid=u1&container=main")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+        assert events[0][0] == "event: reset"
+        assert events[-1] == ["event: ended", 'data: ""']
+        lines = [
+            line
+            for event, data in events
+            if event == "event: lines"
+            for line in msgspec.json.decode(data.removeprefix("data: "))
+        ]
+        assert lines == ["epoch 1", "epoch 2", "<b>done</b>"]
+        assert asked == {
+            "uid": "u1",
+            "container": "main",
+            "follow": "true",
+            "tailLines": "1000",
+        }
+
+
+async def test_a_log_that_cannot_be_read_ends_with_the_reason(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        answer = await browser.get("/live/log/default/kept-worker-0")
+        assert "event: ended" in answer.text
+        assert "is simulated, so there is no output" in answer.text
+
+
+async def test_a_form_changes_a_job_and_names_what_it_cannot_be(made: ConsoleSystem) -> None:
+    await made.client.submit(job("adapts", cpu="100m"))
+    async with made.login() as browser:
+        page = await browser.get("/jobs/default/adapts/change")
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        wrong = {**form, "time-limit": "soon"}
+        answer = await browser.post("/jobs/default/adapts/change", data=wrong)
+        assert answer.status_code == 422
+        assert "time-limit=soon" in answer.text
+        right = {**form, "replicas.worker": "2", "time-limit": "4h"}
+        answer = await browser.post("/jobs/default/adapts/change", data=right)
+        assert answer.headers["location"] == "/jobs/default/adapts?done=change"
+    spec = (await made.client.job("adapts")).spec
+    assert (spec.tasks[0].replicas, spec.active_deadline_seconds) == (2, 4 * 3600)
+    await made.client.delete("adapts")
+
+
+async def test_a_job_that_ended_is_submitted_again_and_not_restarted(made: ConsoleSystem) -> None:
+    """No command changes a job that has ended: REST would refuse it."""
+    await made.client.submit(job("once", cpu="100m", run_s=0.1))
+    await made.client.wait("once", timeout_s=60)
+    async with made.login() as browser:
+        text = (await browser.get("/jobs/default/once")).text
+        assert "Restart…" not in text
+        assert "Submit again…" in text
+        page = await browser.get("/jobs/default/once/resubmit")
+        form = {"csrf": csrf_in(page), "uid": uid_in(page), "name": "once-more"}
+        answer = await browser.post("/jobs/default/once/resubmit", data=form)
+        assert answer.headers["location"] == "/jobs/default/once-more?done=resubmit"
+        assert "This job was submitted" in (await browser.get(answer.headers["location"])).text
+        taken = await browser.post("/jobs/default/once/resubmit", data={**form, "name": "kept"})
+        assert taken.status_code == 422
+        assert 'value="kept"' in taken.text
+    await made.client.delete("once")
+    await made.client.delete("once-more")
+
+
+async def test_a_debug_tool_is_requested_and_stopped(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        page = await browser.get("/jobs/default/kept/tools")
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        await browser.post("/jobs/default/kept/tools", data={**form, "start": "jupyter"})
+        text = (await browser.get("/jobs/default/kept")).text
+        assert "strom job port-forward kept -n default --tool jupyter" in text
+        answer = await browser.post("/jobs/default/kept/tools", data={**form, "start": "excel"})
+        assert answer.status_code == 422
+        await browser.post("/jobs/default/kept/tools", data={**form, "stop": "jupyter"})
+        assert "--tool jupyter" not in (await browser.get("/jobs/default/kept")).text
+
+
+async def test_a_flow_shows_each_step_in_a_drawing_and_a_table(made: ConsoleSystem) -> None:
+    steps: dict[str, tuple[str, ...]] = {"first": (), "second": ("first",)}
+    await made.client.apply(console_system.flow("night", steps, run_s=3600))
+    await made.client.wait("night-first", phases=("Running",), timeout_s=60)
+    async with made.login() as browser:
+        await shows(browser, "/flows", 'href="/flows/default/night"')
+        await shows(browser, "/flows/default/night", "night-first: Running")
+        text = (await browser.get("/flows/default/night")).text
+        assert "night-second: Waiting" in text
+        assert text.count('class="edge') == 1
+        assert 'href="/jobs/default/night-first"' in text
+        assert 'href="/jobs/default/night-second"' not in text
+        assert (await browser.get("/flows/default/none")).status_code == 404
+
+
+async def test_a_cron_shows_its_next_runs_in_its_zone(made: ConsoleSystem) -> None:
+    await made.client.apply([console_system.cron("report", "15 2 * * 1", "Asia/Tokyo")])
+    async with made.login() as browser:
+        await shows(browser, "/flows", 'href="/crons/default/report"')
+        text = (await browser.get("/crons/default/report")).text
+        assert len(re.findall(r"Mon \d{4}-\d\d-\d\d 02:15 JST", text)) == 5
 
 
 async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
@@ -404,6 +568,14 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/usage",
             "/history?namespace=robots",
             "/usage?namespace=robots",
+            "/flows",
+            "/flows?namespace=robots",
+            "/flows/robots/night",
+            "/crons/robots/report",
+            "/evictions",
+            "/evictions?namespace=robots",
+            "/jobs/robots/secret-of-robots/change",
+            "/jobs/robots/secret-of-robots/resubmit",
         ):
             answer = await vera.get(path)
             assert answer.status_code == 403, path
@@ -428,6 +600,32 @@ async def test_a_tenant_can_neither_see_nor_do_what_rest_refuses(tenants: Consol
         answer = await vera.post("/jobs/robots/secret-of-robots/delete", data=form)
         assert answer.status_code == 403
     assert (await tenants.client.job("secret-of-robots", "robots")).metadata.name
+
+
+async def test_a_form_changes_nothing_without_the_right_to_it(tenants: ConsoleSystem) -> None:
+    """The tenant may create and delete jobs, and not change them."""
+    path = "/jobs/vision/secret-of-vision"
+    async with tenants.login("vera-token", "vision") as vera:
+        page = await vera.get(f"{path}/change")
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        changed = {**form, "replicas.worker": "5"}
+        assert (await vera.post(f"{path}/change", data=changed)).status_code == 403
+        started = {**form, "start": "jupyter"}
+        assert (await vera.post(f"{path}/tools", data=started)).status_code == 403
+    job_now = await tenants.client.job("secret-of-vision", "vision")
+    assert job_now.spec.tasks[0].replicas == 1
+
+
+async def test_a_tenant_sees_the_flows_and_crons_of_their_namespace_alone(
+    tenants: ConsoleSystem,
+) -> None:
+    for namespace in console_system.TENANTS.values():
+        made = console_system.cron(f"cron-of-{namespace}", "@daily", "UTC", namespace=namespace)
+        await tenants.client.apply([made])
+    async with tenants.login("vera-token", "vision") as vera:
+        await shows(vera, "/flows", "cron-of-vision")
+        for path in ("/flows", "/flows?namespace=robots", "/crons/robots/cron-of-robots"):
+            assert "cron-of-robots</a>" not in (await vera.get(path)).text
 
 
 async def test_an_open_console_opens_nothing_of_a_server_with_accounts(

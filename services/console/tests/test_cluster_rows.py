@@ -138,3 +138,20 @@ def test_gpus_of_all_vendors_and_mig_instances_count() -> None:
 
 def test_a_quantity_that_is_none_is_left_out() -> None:
     assert amounts.read({"cpu": "much", "memory": "1Ki"}) == {"memory": 1024}
+
+
+def test_a_queue_shows_what_it_borrows_and_what_is_guaranteed() -> None:
+    gold = queue(
+        "gold",
+        deserved={GPU: "4"},
+        capability={GPU: "8"},
+        guarantee={"resource": {GPU: "2"}},
+    )
+    status = msgspec.structs.replace(gold.status, allocated={GPU: "6"})
+    (row,) = cluster_rows.queue_rows([msgspec.structs.replace(gold, status=status)], [])
+    (gauge,) = row.gauges
+    assert (gauge.used, gauge.limit, gauge.deserved) == ("6", "8", "4")
+    assert (gauge.borrowed, gauge.guarantee, gauge.is_over) == ("2", "2", True)
+    at_share = msgspec.structs.replace(gold.status, allocated={GPU: "4"})
+    (row,) = cluster_rows.queue_rows([msgspec.structs.replace(gold, status=at_share)], [])
+    assert (row.gauges[0].borrowed, row.gauges[0].is_over) == ("", False)

@@ -92,16 +92,18 @@ def test_bars_of_attempts_share_one_scale() -> None:
         attempt(2, created_at=60, bound_at=80),
     )
     history = TaskHistory(job="vision/train", uid="u", tasks=tasks)
-    (first, second), more = job_details.attempts(history, NOW + timedelta(seconds=100))
+    found = job_details.timeline(history, NOW + timedelta(seconds=100))
+    first, second = found.rows
+    assert (found.first, found.last) == (NOW, NOW + timedelta(seconds=100))
     assert (first.start, first.bound, first.running, first.end) == (0, 20, 40, 60)
     assert (second.start, second.bound, second.running, second.end) == (60, 80, 100, 100)
-    assert (first.ran, second.ran, more) == ("20s", "", 0)
+    assert (first.ran, second.ran, found.more) == ("20s", "", 0)
 
 
 def test_a_page_shows_a_limited_number_of_attempts() -> None:
     tasks = tuple(attempt(1) for _ in range(job_details.MOST_ATTEMPTS + 7))
-    rows, more = job_details.attempts(TaskHistory(job="j", uid="u", tasks=tasks), NOW)
-    assert (len(rows), more) == (job_details.MOST_ATTEMPTS, 7)
+    found = job_details.timeline(TaskHistory(job="j", uid="u", tasks=tasks), NOW)
+    assert (len(found.rows), found.more) == (job_details.MOST_ATTEMPTS, 7)
 
 
 def test_the_newest_event_is_first_and_one_without_a_time_last() -> None:
@@ -118,7 +120,7 @@ def test_the_newest_event_is_first_and_one_without_a_time_last() -> None:
     [
         ("Running", ("suspend", "restart", "delete")),
         ("Aborted", ("resume", "delete")),
-        ("Failed", ("restart", "delete")),
+        ("Failed", ("delete",)),
         ("Terminating", ("delete",)),
     ],
 )

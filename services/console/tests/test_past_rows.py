@@ -128,3 +128,16 @@ def test_a_group_leads_to_its_attempts() -> None:
     of_label = msgspec.structs.replace(used(1), group={"label:team": "x"})
     (row,) = usage_rows.rows([of_label], filters)
     assert row.attempts_of is None
+
+
+def test_last_month_is_a_whole_month_also_at_the_beginning_of_a_year() -> None:
+    found = {it.name: it for it in usage_rows.ranges(datetime(2027, 1, 1, 9, tzinfo=UTC))}
+    assert (found["Last month"].since, found["Last month"].until) == ("2026-12-01", "2026-12-31")
+    assert (found["This month"].since, found["This month"].until) == ("2027-01-01", "2027-01-01")
+    assert found["7 days"].since == "2026-12-26"
+
+
+def test_an_interval_of_a_link_is_in_the_url() -> None:
+    filters = usage_rows.read_filters({"by": "job"}, datetime(2026, 11, 1, tzinfo=UTC))
+    fields = filters.fields(since="2026-10-01", until="2026-10-31")
+    assert fields == {"by": "job", "since": "2026-10-01", "until": "2026-10-31"}

@@ -127,6 +127,25 @@ def overtaken() -> tuple[meta.Object, ...]:
     )
 
 
+def leveled(**more: str) -> list[sessions.Tier]:
+    arguments = {"resource": "cpu", "thresholds": "30m", **more}
+    gang = sessions.plugin("gang", enablePreemptable=False)
+    order = sessions.plugin("least-attained-service", arguments)
+    return [[order, gang, sessions.plugin("predicates")]]
+
+
+def attained() -> tuple[meta.Object, ...]:
+    """A job that runs since noon, and one that waits since then, with room for one."""
+    old = builders.make_pod("old-0", "old", cpu="1", memory=None, node="n1", phase="Running")
+    status = core.PodStatus(phase="Running", start_time=builders.NOON)
+    return (
+        ONE,
+        builders.make_pod_group("old", phase="Running"),
+        msgspec.structs.replace(old, status=status),
+        *sessions.gang("new", "default", 1, cpu="1", memory=None),
+    )
+
+
 def locked() -> tuple[meta.Object, ...]:
     lock = {"hamivgpu": builders.NOON.isoformat()}
     node = test_deviceshare.vgpu_node("n1", "A,8000", annotations=lock)
@@ -176,6 +195,20 @@ RULES = [
             default_sessions.TIER,
         ],
         "allocate",
+    ),
+    Rule(
+        "least-attained-service: a victim reaches the next level",
+        timedelta(minutes=30),
+        attained(),
+        leveled(),
+        "preempt",
+    ),
+    Rule(
+        "least-attained-service: a job has waited for the limit",
+        timedelta(minutes=20),
+        attained(),
+        leveled(**{"waits-at-most": "20m"}),
+        "preempt",
     ),
     Rule(
         "cdp: a pod has cooled down",
@@ -426,15 +459,18 @@ def test_an_offset_follows_the_largest_of_the_last_samples() -> None:
 
 KNOWN = {
     "actions/borrowing.py": "keeps since when nothing was decided; asks for the end of that time",
+    "actions/reservation_evictions.py": "asks for the rest soon; the rule asks for all changes",
     "plugins/deviceshare/deviceshare.py": "stamps what it gives",
     "plugins/eviction_guards/eviction_limits.py": "asks for the ends of its windows",
     "plugins/extender/extender.py": "asks again after RETRY",
+    "plugins/least_attained_service.py": "asks for the next level; records may be dropped late",
     "plugins/maintenance.py": "asks for the ends of windows; their beginnings only forbid",
     "plugins/queue_policy/queue_policy.py": "keeps since when it waits; asks as use decays",
     "plugins/rescheduling.py": "keeps when it ran last; asks for the next interval",
     "plugins/reservation/reservation.py": "asks for the starts of plans; longer work only waits",
     "plugins/tdm/tdm.py": "asks for the next change of its zones",
     "plugins/usage.py": "estimates for young pods are scores: they forbid nothing",
+    "framework/opening.py": "asks for the changes of the rule of reservations",
     "framework/run_times.py": "ends of tasks; plans ask for their starts, orders need room",
     "framework/session.py": "reached itself",
 }
@@ -447,7 +483,7 @@ def test_rules_ask_whether_a_time_is_reached_and_do_not_compare() -> None:
     root = Path(actions.__file__).parent.parent
     readers = {
         path.relative_to(root).as_posix()
-        for folder in ("actions", "plugins", "framework")
+        for folder in ("actions", "plugins", "framework", "advance_reservations")
         for path in (root / folder).rglob("*.py")
         if any(
             isinstance(node, ast.Attribute)

@@ -114,8 +114,20 @@ class Case(msgspec.Struct, frozen=True):
     nodes: Mapping[str, int]
     queues: tuple[Queue, ...]
     gangs: tuple[Gang, ...]
-    later: tuple[int | Gang | str, ...]
+    later: tuple["int | Gang | str | Relabelled", ...]
     comes_back: bool
+    zones: Mapping[str, str] = {}
+    """Node -> its label ``zone``."""
+
+
+class Relabelled(msgspec.Struct, frozen=True):
+    """The label ``zone`` of a node changes."""
+
+    node: str
+    zone: str
+
+
+ZONES = ("x", "y")
 
 
 class Ranges(msgspec.Struct, frozen=True):
@@ -146,12 +158,20 @@ def cases(draw: st.DrawFn, *, has_queues: bool = True) -> Case:
         *(draw(gang(f"g{at}", first, idle)) for at in range(draw(st.integers(0, 2)))),
         *(draw(gang(f"w{at}", second)) for at in range(draw(st.integers(1, 2)))),
     ]
-    choices: list[st.SearchStrategy[int | Gang | str]] = [st.integers(2, 4), gang("late", second)]
+    zones: dict[str, str] = {}
+    if draw(st.booleans()):
+        zones = {name: draw(st.sampled_from(ZONES)) for name in nodes}
+        gangs = [draw(selecting(each)) for each in gangs]
+    choices: list[st.SearchStrategy[int | Gang | str | Relabelled]] = [
+        st.integers(2, 4),
+        gang("late", second),
+        st.builds(Relabelled, st.sampled_from(sorted(nodes)), st.sampled_from(ZONES)),
+    ]
     ending = [each.name for each in gangs if each.running]
     if ending:
         choices.append(st.sampled_from(ending))
     later = draw(st.lists(st.one_of(choices), max_size=2, unique_by=type))
-    return Case(nodes, queues, tuple(gangs), tuple(later), draw(st.booleans()))
+    return Case(nodes, queues, tuple(gangs), tuple(later), draw(st.booleans()), zones)
 
 
 @st.composite
@@ -183,6 +203,16 @@ def gang(draw: st.DrawFn, name: str, ranges: Ranges, idle: dict[str, int] | None
     )
 
 
+@st.composite
+def selecting(draw: st.DrawFn, given: Gang) -> Gang:
+    """The gang with a node selector, which perhaps matches no node."""
+    if given.running:
+        return given
+    zone = draw(st.sampled_from(["", *ZONES]))
+    pod = {"node_selector": {"zone": zone}} if zone else {}
+    return msgspec.structs.replace(given, pod=pod)
+
+
 def lived(name: str, case: Case) -> None:
     """The cluster comes to rest, and again after each later change."""
     chosen = SETTINGS[name]
@@ -190,6 +220,8 @@ def lived(name: str, case: Case) -> None:
     # eviction-limits ends that, and has a separate property.
     comes_back = case.comes_back and not chosen.rules.reclaims
     loop = Loop(chosen.configured, case.nodes, case.queues, comes_back=comes_back)
+    for node, zone in case.zones.items():
+        loop.label_node(node, zone=zone)
     for each in case.gangs:
         loop.add(each)
     rests(chosen, case, loop)
@@ -197,7 +229,9 @@ def lived(name: str, case: Case) -> None:
         loop.history.append(f"then {event}")
         match event:
             case int():
-                loop.add_node("late", event)
+                loop.add_node("late", event, labels={"zone": ZONES[0]})
+            case Relabelled():
+                loop.label_node(event.node, zone=event.zone)
             case Gang():
                 loop.add(event)
             case str():
@@ -281,6 +315,14 @@ def test_gangs_larger_than_their_shares_start_one_after_another(name: str) -> No
     loop.end(*started)
     loop.settle(8)
     assert len(loop.places(*{"a", "b"}.difference(started))) == 3, loop.history
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_gang_that_no_node_accepts_does_not_keep_others_from_their_queue(name: str) -> None:
+    obstructed = Gang("old", "a", 0, 2, 3, waiting=2, pod={"node_selector": {"zone": "y"}})
+    new = Gang("new", "a", 0, 2, 2, waiting=2, is_inside=False)
+    queues = (Queue("a", deserved=6),)
+    lived(name, Case({"n0": 3, "n1": 3}, queues, (obstructed, new), (), comes_back=False))
 
 
 def test_reclaim_takes_small_victims_first_where_a_queue_gives_no_more_than_its_excess() -> None:

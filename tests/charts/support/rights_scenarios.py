@@ -300,6 +300,9 @@ class RightsScenarios:
         await self.queue_is("night", "Open")
         await self.order("night", "CloseQueue", kinds.QUEUES)
         await self.queue_is("night", "Closed")
+        period = {"startTime": "2036-12-01T08:00:00Z", "duration": "4h"}
+        reserved = {**period, "allNodes": True, "maintenance": True}
+        await self.make(kinds.ADVANCE_RESERVATIONS, "later", spec=reserved)
         members = [{"type": "Node", "selector": {"regexMatch": {"pattern": ".*"}}}]
         await self.make(kinds.HYPER_NODES, "rack", spec={"tier": 1, "members": members})
 

@@ -16,6 +16,7 @@ from stromboli.embedded import system
 from stromboli.embedded.accounts import file as account_files
 from stromboli.embedded.cluster import OWN_NAME
 from stromboli.embedded.nodes import simulated
+from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.cluster.accounts import Accounts
 from stromboli.shared.runtime import http, runtime
@@ -23,6 +24,8 @@ from stromboli.shared.runtime import http, runtime
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
 HOUR_S = 3600
+READY_WITHIN_S = 180.0
+"""How long a job may take to run: other tests share the machine."""
 ACCOUNTS = """
 apiVersion: local.stromboli.sh/v1
 kind: Account
@@ -57,6 +60,8 @@ kind: Role
 metadata: {name: batch-user, namespace: NAMESPACE}
 rules:
 - {apiGroups: [batch.volcano.sh], resources: [jobs], verbs: [get, list, watch, create, delete]}
+- {apiGroups: [batch.volcano.sh], resources: [cronjobs], verbs: [get, list, watch]}
+- {apiGroups: [flow.volcano.sh], resources: [jobflows], verbs: [get, list, watch]}
 - {apiGroups: [bus.volcano.sh], resources: [commands], verbs: [create]}
 - {apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [pods, events], verbs: [get, list, watch]}
@@ -68,6 +73,22 @@ metadata: {name: batch-users, namespace: NAMESPACE}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: batch-user}
 subjects: [{kind: User, name: NAME, apiGroup: rbac.authorization.k8s.io}]
 """
+PREEMPTING = """
+actions: "allocate, preempt, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+"""Sessions that also preempt within a queue. Without *enqueue*: it admits no gang for which its
+queue has no room."""
 TENANTS = {"vera": "vision", "otto": "robots"}
 """User -> the namespace in which they may work."""
 
@@ -103,11 +124,16 @@ async def running(
     settings: ConsoleSettings | None = None,
     authenticate: Callable[[Accounts], Accounts] = lambda found: found,
     bound: socket.socket | None = None,
+    preempts: bool = False,
 ) -> AsyncIterator[ConsoleSystem]:
     """The system while inside; ``nodes`` have 16 cores and 4 GPUs each. ``authenticate``: replaces
-    the accounts; ``bound``: the socket of the console."""
+    the accounts; ``bound``: the socket of the console. ``preempts``: jobs with a higher priority
+    evict others of their queue."""
+    configuration = folder / "scheduler.yaml"
+    configuration.write_text(PREEMPTING)
     options = system.Options(
         state=folder / "embedded",
+        scheduler=SchedulerSettings(configuration=str(configuration) if preempts else ""),
         nodes=tuple(simulated.node_documents(nodes, cpu="16", memory="64Gi", gpus=4)),
         accounts=authenticate(accounts(folder)) if has_accounts else None,
     )
@@ -157,6 +183,7 @@ def job(
     image: str = "registry.example/train:1",
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
+    priority: str = "",
 ) -> Document:
     """A job of one task."""
     requests = {"cpu": cpu, "memory": "2Gi"} | ({GPU: str(gpus)} if gpus else {})
@@ -167,20 +194,91 @@ def job(
         "resources": {"requests": requests, "limits": limits},
     }
     template = {
-        "metadata": {"annotations": {keys.RUN_SECONDS: str(run_s)}},
+        "metadata": {
+            "annotations": {keys.RUN_SECONDS: str(run_s), keys.PREEMPTABLE: "true"},
+        },
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     task = {"name": "worker", "replicas": replicas, "template": template}
     metadata: Document = {"name": name, "namespace": namespace}
     metadata |= {"annotations": annotations} if annotations else {}
     metadata |= {"labels": labels} if labels else {}
-    spec = {"queue": queue, "minAvailable": minimum or replicas, "tasks": [task]}
+    spec: Document = {"queue": queue, "minAvailable": minimum or replicas, "tasks": [task]}
+    spec |= {"priorityClassName": priority} if priority else {}
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def flow(
+    name: str, steps: dict[str, tuple[str, ...]], *, namespace: str = "default", run_s: float
+) -> list[Document]:
+    """A flow of small jobs with its templates. ``steps``: name -> the steps before it; those
+    without any run ``run_s``, the others for hours."""
+    head = {"apiVersion": "flow.volcano.sh/v1alpha1"}
+    templates = [
+        {
+            **head,
+            "kind": "JobTemplate",
+            "metadata": {"name": step, "namespace": namespace},
+            "spec": job(step, cpu="100m", run_s=HOUR_S if before else run_s)["spec"],
+        }
+        for step, before in steps.items()
+    ]
+    flows = [
+        {"name": step, **({"dependsOn": {"targets": list(before)}} if before else {})}
+        for step, before in steps.items()
+    ]
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"jobRetainPolicy": "retain", "flows": flows}
+    return [*templates, {**head, "kind": "JobFlow", "metadata": metadata, "spec": spec}]
+
+
+def cron(name: str, schedule: str, zone: str, *, namespace: str = "default") -> Document:
+    """A cron of a small job."""
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "schedule": schedule,
+            "timeZone": zone,
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": {"spec": job(name, cpu="100m")["spec"]},
+        },
+    }
+
+
+def priority_class(name: str, value: int) -> Document:
+    """A PriorityClass."""
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**head, "metadata": {"name": name}, "value": value}
+
+
+async def preempt(made: ConsoleSystem, namespace: str, loser: str, winner: str) -> None:
+    """Two jobs of one queue for the last GPUs: the second one, which is urgent, evicts a pod of
+    the first one."""
+    await made.client.apply([priority_class("urgent", 1000)])
+    victim = job(loser, 2, namespace=namespace, gpus=1, minimum=1)
+    await made.client.submit(victim, namespace=namespace)
+    await made.client.wait(loser, namespace, phases=("Running",), timeout_s=READY_WITHIN_S)
+    urgent = job(winner, namespace=namespace, gpus=1, priority="urgent")
+    await made.client.submit(urgent, namespace=namespace)
+    await made.client.wait(winner, namespace, phases=("Running",), timeout_s=READY_WITHIN_S)
+
+
+STEPS = {
+    "prepare": (),
+    "train-small": ("prepare",),
+    "train-large": ("prepare",),
+    "evaluate": ("train-small", "train-large"),
+    "report": ("evaluate",),
+    "publish": ("evaluate", "prepare"),
+}
+"""The steps of a flow -> the steps before each."""
 
 
 async def fill(made: ConsoleSystem) -> None:
@@ -204,14 +302,22 @@ async def fill(made: ConsoleSystem) -> None:
     ]
     for each in jobs:
         await client.submit(each, namespace=each["metadata"]["namespace"])
-    await client.wait("quick-check", "default", timeout_s=60)
+    await client.wait("quick-check", "default", timeout_s=READY_WITHIN_S)
     for each in jobs[1:]:
         await client.wait(
             each["metadata"]["name"],
             each["metadata"]["namespace"],
             phases=("Running",),
-            timeout_s=60,
+            timeout_s=READY_WITHIN_S,
         )
+    await preempt(made, "vision", "distill-student", "hotfix-eval")
+    await client.apply(flow("nightly", STEPS, namespace="vision", run_s=0.2))
+    await client.apply(
+        [
+            cron("weekly-report", "15 2 * * 1", "Europe/Berlin", namespace="vision"),
+            cron("cleanup", "0 */4 * * *", "UTC", namespace="speech"),
+        ]
+    )
     for each in (
         job("llama-finetune-lr3e-5", 2, namespace="vision", queue="research", gpus=4, cpu="8"),
         job("clip-embeddings", 1, namespace="vision", queue="production", gpus=3, cpu="4"),
@@ -219,9 +325,12 @@ async def fill(made: ConsoleSystem) -> None:
         job("tokenize-corpus", 6, namespace="speech", queue="default", cpu="2"),
     ):
         await client.submit(each, namespace=each["metadata"]["namespace"])
-    await client.wait("tokenize-corpus", "speech", phases=("Running",), timeout_s=60)
+    await client.wait("tokenize-corpus", "speech", phases=("Running",), timeout_s=READY_WITHIN_S)
+    await client.wait(
+        "nightly-train-large", "vision", phases=("Running",), timeout_s=READY_WITHIN_S
+    )
     explanation = calls.watch_explanation("vision", "llama-finetune-lr3e-5")
-    async for change in client.watch(explanation, timeout_s=60):
+    async for change in client.watch(explanation, timeout_s=READY_WITHIN_S):
         if change.object is not None and change.object.explained is not None:
             return
     raise AssertionError("no explanation of the pending job")

@@ -53,6 +53,10 @@ class Root(lazy.Group):
             "stromboli.cli.commands.claims:templates",
             "Inspect claim templates: each pod gets a claim.",
         ),
+        "reservation": Entry(
+            "stromboli.cli.commands.reservations:app",
+            "Reserve nodes for a period: for users, queues or maintenance.",
+        ),
         "cluster": Entry(
             "stromboli.cli.commands.cluster_dump:app", "Export the scheduler's view of the cluster."
         ),
@@ -117,6 +121,7 @@ class Root(lazy.Group):
     aliases: ClassVar[dict[str, str]] = {
         "jobs": "job", "queues": "queue", "pods": "pod", "podgroups": "podgroup", "pg": "podgroup",
         "nodes": "node", "flows": "flow", "templates": "template", "crons": "cron",
+        "reservations": "reservation",
         "claims": "claim", "resourceclaim": "claim", "resourceclaims": "claim",
         "claimtemplates": "claimtemplate", "resourceclaimtemplate": "claimtemplate",
         "resourceclaimtemplates": "claimtemplate",

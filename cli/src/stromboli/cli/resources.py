@@ -44,6 +44,13 @@ RESOURCES = (
     Resource("pod", kinds.PODS, calls.pod, calls.pods),
     Resource("podgroup", kinds.POD_GROUPS, calls.pod_group, calls.pod_groups),
     Resource("node", kinds.NODES, lambda _, name: calls.node(name), lambda _: calls.nodes()),
+    Resource(
+        "reservation",
+        kinds.ADVANCE_RESERVATIONS,
+        lambda _, name: workload_calls.reservation(name),
+        lambda _: workload_calls.reservations(),
+        lambda _, name: workload_calls.delete_reservation(name),
+    ),
     *(_workload(kind, word) for kind, word in workload_calls.WORKLOADS.items()),
 )
 BY_KIND = {each.kind: each for each in RESOURCES}

@@ -42,7 +42,7 @@ def started_containers(
     """Pod and container of each log, by task and index; an empty ``task`` and no ``indexes`` select
     all of them."""
     chosen = [
-        (pod.metadata.annotation(keys.TASK_SPEC) or "", _index(pod), pod)
+        (pod.metadata.annotation(keys.TASK_SPEC) or "", index_of(pod), pod)
         for pod in pods
         if pod.status.phase in STARTED
     ]
@@ -54,6 +54,7 @@ def started_containers(
     ]
 
 
-def _index(pod: core.Pod) -> int:
+def index_of(pod: core.Pod) -> int:
+    """The index of a pod in its task; -1 if it has none."""
     text = pod.metadata.label(keys.TASK_INDEX) or pod.metadata.annotation(keys.TASK_INDEX) or ""
     return int(text) if text.isdecimal() else -1

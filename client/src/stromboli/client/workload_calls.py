@@ -1,5 +1,5 @@
-"""Further ``Call`` values, beside those of ``calls``: flows, templates, crons and device claims.
-Sends nothing."""
+"""Further ``Call`` values, beside those of ``calls``: flows, templates, crons, device claims and
+reservations. Sends nothing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -49,6 +49,27 @@ def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
 def watch_workloads(kind: Kind[Any], namespace: str = "") -> Call[Any]:
     """Changes of one of ``WORKLOADS`` in a namespace, or everywhere."""
     return calls.watch_call(calls.watch_path(kind, namespace), f"{WORKLOADS[kind]}s", kind.decode)
+
+
+def reservations(*, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """List all reservations. ``apply`` creates them."""
+    return calls.list_page(_reservations(), "reservations", limit, continue_)
+
+
+def reservation(name: str) -> Call[bytes]:
+    """Read one reservation."""
+    path, what = f"{_reservations()}/{calls.path_segment(name)}", f"reservation {name}"
+    return Call(method="GET", path=path, what=what, read=bytes)
+
+
+def delete_reservation(name: str) -> Call[None]:
+    """Delete one reservation: its nodes take all pods again."""
+    path, what = f"{_reservations()}/{calls.path_segment(name)}", f"reservation {name}"
+    return Call(method="DELETE", path=path, what=what, read=calls.no_content)
+
+
+def _reservations() -> str:
+    return f"/v1/{kinds.ADVANCE_RESERVATIONS.plural}"
 
 
 def _of_workload(

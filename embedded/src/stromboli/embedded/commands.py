@@ -183,7 +183,7 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             shown = await stack.enter_async_context(console_server.serving(running, pages))
             typer.echo(f"web    {shown}")
         typer.echo(f"state  {options.state}")
-        for line in machine.describe_isolation(*running.view):
+        for line in machine.describe_isolation(*running.view, machine.image_runtime()):
             typer.echo(line)
         typer.echo(f"next   {_first_job(options)}    Ctrl-C stops")
         try:

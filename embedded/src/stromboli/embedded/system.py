@@ -172,6 +172,7 @@ async def run_system(
             (options.state / "pods").resolve(),
             clock,
             view[0],
+            machine.image_runtime(),
         )
         kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
         sessions = session_server.SessionServer(

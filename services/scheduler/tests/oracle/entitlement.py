@@ -52,6 +52,7 @@ class View:
         self.gangs = dict(loop.gangs)
         self.phase = {name: loop.phase(name) for name in loop.gangs}
         self.nodes = dict(loop.nodes)
+        self.labels = dict(loop.labels)
         self.running = [
             Pod(loop.pods[key].metadata.name, gang, node)
             for name, gang in loop.gangs.items()
@@ -80,7 +81,18 @@ class View:
             idle[pod.node] -= pod.gang.cpu
         for pod in gone:
             idle[pod.node] += pod.gang.cpu
-        return sum(max(left, 0) // gang.cpu for left in idle.values())
+        return sum(
+            max(left, 0) // gang.cpu for node, left in idle.items() if self.accepts(node, gang)
+        )
+
+    def accepts(self, node: str, gang: Gang) -> bool:
+        """Whether the node has the labels that the gang's node selector names."""
+        return gang.selector.items() <= self.labels[node].items()
+
+    def can_ever_start(self, gang: Gang) -> bool:
+        """Whether the nodes have room for it if nothing else runs."""
+        others = [pod for pod in self.running if pod.gang.name != gang.name]
+        return self.room(gang, others) >= self.lacking(gang)
 
     def deserved(self, queue: str, rules: Rules) -> Fraction:
         """What the queue deserves at least, exactly: thirds do not add up in floating point."""
@@ -197,11 +209,15 @@ def _may_borrow(view: View, rules: Rules, gang: Gang) -> bool:
 
 
 def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:
-    """It may enter its queue: the pending gangs inside leave enough of the cluster."""
+    """It may enter its queue: the pending gangs inside leave enough of the cluster. Those that no
+    end of others lets start keep no room.
+    """
     inside = [
         max(other.minimum - view.ready[other.name], 0) * other.cpu
         for other in view.gangs.values()
-        if other.name != gang.name and view.phase[other.name] != "Pending"
+        if other.name != gang.name
+        and view.phase[other.name] != "Pending"
+        and view.can_ever_start(other)
     ]
     needed = sum(inside) + gang.minimum * gang.cpu
     held = sum(view.held.values())

@@ -7,6 +7,7 @@ pods run, evicted pods end (and are created again, if the job does so), enqueued
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.config import configuration
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.api import batch, core, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
@@ -26,7 +27,8 @@ DENIED = 'admission webhook "policy.example.com" denied the request'
 class Gang(msgspec.Struct, frozen=True):
     """Pods of ``cpu`` each, or of ``cpus`` if they differ. ``running``: nodes on which some of them
     run. ``waiting``: number of pods that do not run. ``is_inside``: enqueued. ``waits_s``: its
-    sla-waiting-time in seconds."""
+    sla-waiting-time in seconds. ``pod``: arguments of ``make_pod``. ``spec``: fields of the specs
+    of its pods. ``topology``: its topology constraint. ``annotations``: of its PodGroup."""
 
     name: str
     queue: str
@@ -38,6 +40,16 @@ class Gang(msgspec.Struct, frozen=True):
     is_inside: bool = True
     waits_s: int | None = None
     cpus: tuple[int, ...] = ()
+    pod: Mapping[str, Any] = {}
+    spec: Mapping[str, Any] = {}
+    topology: batch.NetworkTopology | None = None
+    annotations: Mapping[str, str] = {}
+
+    @property
+    def selector(self) -> Mapping[str, str]:
+        """The node selector of its pods."""
+        found: Mapping[str, str] = self.pod.get("node_selector") or {}
+        return found
 
     @property
     def pods(self) -> int:
@@ -71,6 +83,8 @@ class Loop:
     ) -> None:
         self.now = builders.NOON + timedelta(hours=1)
         self.nodes: dict[str, int] = {}
+        self.labels: dict[str, Mapping[str, str]] = {}
+        """Node -> its labels."""
         self.gangs: dict[str, Gang] = {}
         self.pods: dict[str, core.Pod] = {}
         self.groups: dict[str, scheduling.PodGroup] = {}
@@ -100,9 +114,26 @@ class Loop:
 
     # What happens outside
 
-    def add_node(self, name: str, cpu: int) -> None:
+    def add_node(self, name: str, cpu: int, **fields: Any) -> None:
+        """Create or replace the node. ``fields``: arguments of ``make_node``."""
         self.nodes[name] = cpu
-        self._see(builders.make_node(name, cpu=str(cpu), version=self._next_version()))
+        self.labels[name] = fields.get("labels") or {}
+        self._see(builders.make_node(name, cpu=str(cpu), version=self._next_version(), **fields))
+
+    def put(self, *objects: meta.Object) -> None:
+        """Create or replace objects that the loop does not follow."""
+        self._see(*objects)
+
+    def lose(self, gone: meta.Object) -> None:
+        """Delete an object that the loop does not follow."""
+        self._lose(gone)
+
+    def change_pods(self, gang: Gang) -> None:
+        """Replace the gang and its pods that wait."""
+        self.gangs[gang.name] = gang
+        for key in self.members(gang.name):
+            if not self.pods[key].spec.node_name:
+                self._show_pod(self._new_pod(gang, self.pods[key].metadata.name, ""))
 
     def remove_node(self, name: str) -> None:
         node = builders.make_node(name, cpu=str(self.nodes.pop(name)))
@@ -124,22 +155,28 @@ class Loop:
         """Create the gang and all its pods."""
         self.gangs[gang.name] = gang
         phase = "Running" if gang.running else "Inqueue" if gang.is_inside else "Pending"
-        notes = {} if gang.waits_s is None else {"volcano.sh/sla-waiting-time": f"{gang.waits_s}s"}
-        self._show_group(
-            builders.make_pod_group(
-                gang.name,
-                gang.minimum,
-                queue=gang.queue,
-                phase=phase,
-                priority_class=f"p{gang.priority}",
-                min_resources={"cpu": str(sum(gang.least_cpus))},
-                annotations=notes,
-                created=self.now,
-            )
+        notes = dict(gang.annotations)
+        if gang.waits_s is not None:
+            notes["volcano.sh/sla-waiting-time"] = f"{gang.waits_s}s"
+        group = builders.make_pod_group(
+            gang.name,
+            gang.minimum,
+            queue=gang.queue,
+            phase=phase,
+            priority_class=f"p{gang.priority}",
+            min_resources={"cpu": str(sum(gang.least_cpus))},
+            annotations=notes,
+            created=self.now,
         )
+        spec = msgspec.structs.replace(group.spec, network_topology=gang.topology)
+        self._show_group(msgspec.structs.replace(group, spec=spec))
         places = [*gang.running, *[""] * gang.waiting]
         for at, node in enumerate(places):
             self._show_pod(self._new_pod(gang, f"{gang.name}-{at}", node))
+
+    def label_node(self, name: str, **labels: str) -> None:
+        """Replace the labels of a node."""
+        self.add_node(name, self.nodes[name], labels=labels)
 
     def create_pods(self, name: str) -> None:
         """Create the minimum of pods of a gang that has none."""
@@ -194,6 +231,11 @@ class Loop:
         """PodGroup -> its current explanation."""
         return self._cache.explained
 
+    @property
+    def due_at(self) -> datetime | None:
+        """When the next session is due; None for never."""
+        return self.now if self._cache.session_cause else self._wake_at
+
     def is_due_before(self, end: datetime) -> bool:
         """Whether a session is due before this time; moves the clock to it."""
         if not self._cache.session_cause and (self._wake_at is None or self._wake_at > end):
@@ -230,6 +272,10 @@ class Loop:
             if deciding > most:
                 return None
         return deciding
+
+    def settle_once(self) -> bool:
+        """Run the next session; return whether it decided something."""
+        return self._is_due() and self.step()
 
     def _is_due(self) -> bool:
         if not self._cache.session_cause and self._wake_at is not None:
@@ -312,7 +358,7 @@ class Loop:
 
     def _new_pod(self, gang: Gang, name: str, node: str) -> core.Pod:
         version = self._next_version()
-        return builders.make_pod(
+        made = builders.make_pod(
             name,
             gang.name,
             cpu=str(gang.cpus[int(name.rpartition("-")[2])] if gang.cpus else gang.cpu),
@@ -323,7 +369,9 @@ class Loop:
             version=version,
             generation=version,
             created=self.now,
+            **gang.pod,
         )
+        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **gang.spec))
 
     def _show_pod(self, pod: core.Pod) -> None:
         self.pods[pod.metadata.key] = pod

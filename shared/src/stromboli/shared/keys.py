@@ -43,6 +43,8 @@ RUNNING_ESTIMATE = PREFIX + "running-estimate"
 """PodGroup: the expected run time of its tasks (``1h30m``), from the Job's
 ``spec.runningEstimate``.
 """
+RESERVATION = PREFIX + "reservation"
+"""Job and its PodGroup: the AdvanceReservation whose nodes its pods use, and no others."""
 QUEUE_POLICY = PREFIX + "queue-policy"
 """Queue: the order in which its jobs are scheduled."""
 VIOLATIONS = PREFIX + "violations"

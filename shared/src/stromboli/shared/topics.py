@@ -11,6 +11,7 @@ from stromboli.shared.api import (
     flow,
     kinds,
     numa,
+    reservation,
     resource,
     scheduling,
     shard,
@@ -148,6 +149,7 @@ DEVICE_CLASSES = _snapshot("deviceclasses", resource.DeviceClass, key="name")
 RESOURCE_SLICES = _snapshot("resourceslices", resource.ResourceSlice, key="name")
 RESOURCE_CLAIMS = _snapshot("resourceclaims", resource.ResourceClaim)
 NODE_SHARDS = _snapshot("nodeshards", shard.NodeShard, key="name")
+ADVANCE_RESERVATIONS = _snapshot("advancereservations", reservation.AdvanceReservation, key="name")
 SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
     kinds.NODES: NODES,
     kinds.NAMESPACES: NAMESPACES,
@@ -167,6 +169,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.RESOURCE_SLICES: RESOURCE_SLICES,
     kinds.RESOURCE_CLAIMS: RESOURCE_CLAIMS,
     kinds.NODE_SHARDS: NODE_SHARDS,
+    kinds.ADVANCE_RESERVATIONS: ADVANCE_RESERVATIONS,
     kinds.JOB_TEMPLATES: JOB_TEMPLATES,
     kinds.JOB_FLOWS: JOB_FLOWS,
     kinds.CRON_JOBS: CRON_JOBS,

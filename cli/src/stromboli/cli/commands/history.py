@@ -84,6 +84,12 @@ def history(
     ] = "",
     since: time_options.Since = "",
     until: time_options.Until = "",
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="TIME", help="Only attempts that had their node and devices then."
+        ),
+    ] = "",
     selector: time_options.Labels = "",
     node: Annotated[
         str, typer.Option("--node", metavar="NODE", help="Only attempts on this node.")
@@ -132,6 +138,7 @@ def history(
         states=_states(state),
         since=time_options.time(since, now, "--since"),
         until=time_options.time(until, now, "--until"),
+        at=time_options.time(at, now, "--at"),
         node=node,
         device=device,
         labels=time_options.labels(selector),

@@ -33,6 +33,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time``: its deadline and the expected run time. ``array``: indexes, of which ``replicas`` run
     concurrently and independently. ``after``: dependencies on other jobs.
+    ``reservation``: an AdvanceReservation.
     """
 
     name: str
@@ -52,6 +53,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     time: timedelta | None = None
     array: str = ""
     after: str = ""
+    reservation: str = ""
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -97,8 +99,9 @@ def document(spec: RunSpec) -> Document:
     if spec.priority_class:
         job_spec["priorityClassName"] = spec.priority_class
     named: Document = {"name": spec.name, "namespace": spec.namespace}
-    if spec.after:
-        named["annotations"] = {keys.AFTER: spec.after}
+    notes = {keys.AFTER: spec.after, keys.RESERVATION: spec.reservation}
+    if notes := {key: value for key, value in notes.items() if value}:
+        named["annotations"] = notes
     return {
         "apiVersion": kinds.JOBS.api_version,
         "kind": kinds.JOBS.kind,

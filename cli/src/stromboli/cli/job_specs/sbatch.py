@@ -196,6 +196,7 @@ _TRANSLATED: dict[str, Callable[[str], list[str]]] = {
     "gres": _gres,
     "array": _one("--array"),
     "dependency": _one("--dependency"),
+    "reservation": _one("--reservation"),
     "chdir": _one("--workdir"),
     "container-image": _one("--image"),
     "export": _exported,

@@ -18,10 +18,13 @@ from stromboli.shared.runtime import runtime, telemetry
 
 async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:
     view, reason = await machine.view()
-    for line in machine.describe_isolation(view, reason):
+    images = machine.image_runtime()
+    for line in machine.describe_isolation(view, reason, images):
         typer.echo(line)
     async with KubernetesCluster(settings) as cluster:
-        served = agent.ProcessNodeAgent(cluster, nodes, state / "pods", runtime.utc_now, view)
+        served = agent.ProcessNodeAgent(
+            cluster, nodes, state / "pods", runtime.utc_now, view, images
+        )
         async with kubelet.serving(served, state):
             await served.run()
 

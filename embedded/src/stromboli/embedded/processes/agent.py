@@ -16,7 +16,7 @@ import msgspec
 
 from stromboli.embedded.nodes.list_watch import list_and_watch
 from stromboli.embedded.processes import exec_session, machine, worker
-from stromboli.embedded.processes.core import addresses
+from stromboli.embedded.processes.core import addresses, image_files
 from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.disk import PodFolder
 from stromboli.embedded.processes.log_archive import LogArchive
@@ -35,7 +35,8 @@ class ProcessNodeAgent:
     """The agent. ``nodes``: manifests; ``state``: folder for the files of all pods;
     the output of deleted pods is kept in a folder ``logs`` beside it.
 
-    ``view``: what containers see of the machine, see ``machine.view``.
+    ``view``: what containers see of the machine, see ``machine.view``. ``image_runtime``: the
+    program that runs containers from image files; without it, such pods fail.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ProcessNodeAgent:
         state: Path,
         clock: runtime.Clock,
         view: str,
+        image_runtime: image_files.ImageRuntime | None = None,
     ) -> None:
         self._cluster = cluster
         self._documents = {_name(document): document for document in nodes}
@@ -62,6 +64,7 @@ class ProcessNodeAgent:
             machine=machine.resources(),
             lookup=machine.lookup(),
             hosts=self._hosts,
+            image_runtime=image_runtime,
         )
         self._workers: dict[str, worker.PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}

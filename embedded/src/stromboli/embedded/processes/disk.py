@@ -4,7 +4,7 @@
 
     <pod uid>/volumes/<volume>/...    hosts    nsswitch.conf
               root/<container>/       base of the container's root, or its replacement
-              logs/<container>/<run>/ messages/<container>
+              logs/<container>/<run>/ messages/<container>    scratch/<container>/
 
 Only the node's user can read the folders: they contain secrets in clear text until the pod is
 deleted.
@@ -102,6 +102,14 @@ class PodFolder:
             shutil.rmtree(root)
         root.mkdir(parents=True)
         return root
+
+    def scratch(self, container: str) -> Path:
+        """Return a new folder for temporary files of a container with an image of its own."""
+        folder = self.path / "scratch" / container
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        return folder
 
     def begin_log(self, container: str, run: int) -> Path:
         """Return the folder for a run's output; delete that of older runs."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stromboli.embedded.processes import launcher_client
-from stromboli.embedded.processes.core import addresses
+from stromboli.embedded.processes.core import addresses, image_files
 from stromboli.embedded.processes.disk import HOSTS, LOOKUP
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.output import Output
@@ -50,14 +50,20 @@ async def view() -> tuple[str, str]:
     return "plain", reason
 
 
-def describe_isolation(view: str, reason: str) -> list[str]:
-    """Return lines about the limits of process nodes for users; empty without such nodes."""
+def describe_isolation(
+    view: str, reason: str, runtime: image_files.ImageRuntime | None = None
+) -> list[str]:
+    """Return lines about the limits of process nodes for users; empty without such nodes.
+    ``runtime``: ``image_runtime``.
+    """
     if not view:
         return []
     lines = [
         "nodes  containers run as processes of this machine: images are not used, nothing is "
         "isolated"
     ]
+    if runtime is not None:
+        lines.append(f"       containers from image files (SIF) run with {runtime.path}")
     if view == "plain":
         lines.append(
             f"       no namespaces here ({reason}): volumes and hosts file are below "
@@ -75,6 +81,7 @@ async def _unsupported_reason(kind: str) -> str:
         mounts = [{"source": str(source), "target": "/etc/hosts", "read_only": False}]
         spec = launcher.Spec(
             command=["true"],
+            entry=[],
             environment=environment(),
             working_directory="/",
             log=str(log),
@@ -92,6 +99,14 @@ async def _unsupported_reason(kind: str) -> str:
 def environment() -> dict[str, str]:
     """Return the base environment of every container."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def image_runtime() -> image_files.ImageRuntime | None:
+    """Return the installed program that runs containers from image files."""
+    found = (shutil.which(program) for program in image_files.PROGRAMS)
+    path = next((path for path in found if path is not None), None)
+    is_root = os.getuid() == 0
+    return None if path is None else image_files.ImageRuntime(path, is_root=is_root)
 
 
 def hosts() -> str:

@@ -19,6 +19,7 @@ from stromboli.embedded.processes import launcher_client, probes
 from stromboli.embedded.processes.core import (
     addresses,
     environment,
+    image_files,
     lifecycle,
     status,
     unsupported_fields,
@@ -49,7 +50,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     ``view``: what containers see of the machine: ``root`` and ``user`` in namespaces, ``plain``
     without. ``base``: base environment of containers. ``machine``: amounts available to containers
     without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
-    returns the hosts file of a pod.
+    returns the hosts file of a pod. ``image_runtime``: runs containers from image files, if one is
+    installed.
     """
 
     cluster: cluster_port.Cluster
@@ -61,6 +63,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     machine: units.Amounts
     lookup: str | None
     hosts: Callable[[pods.Pod, str], str]
+    image_runtime: image_files.ImageRuntime | None = None
 
 
 class PodWorker:
@@ -91,7 +94,8 @@ class PodWorker:
         """Run the pod until it is removed."""
         self._folder.make(self._around.hosts(self.pod, self.address), self._around.lookup)
         async with asyncio.TaskGroup() as group:
-            if obstacle := unsupported_fields.blocking_field(self.pod):
+            has_runtime = self._around.image_runtime is not None
+            if obstacle := unsupported_fields.blocking_field(self.pod, runs_images=has_runtime):
                 self._events.put_nowait(lifecycle.NodeUnsuitable("NotSupported", obstacle))
             self._events.put_nowait(lifecycle.TimePassed())
             if self._unheeded:
@@ -202,6 +206,9 @@ class PodWorker:
                 return lifecycle.Refused(name, "Stopped", "stopped before it began")
             output = self._outputs[name] = Output(self._folder.log(name, run))
             found = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
+        except image_files.MissingImageError as error:
+            await self._say("Failed", f"{name}: {error}")
+            return lifecycle.Refused(name, "ErrImagePull", str(error))
         except (environment.MissingError, ValueError) as error:
             await self._say("FailedMount", f"{name}: {error}")
             return lifecycle.Refused(name, "CreateContainerConfigError", str(error))
@@ -259,15 +266,15 @@ class PodWorker:
     # --- preparing -------------------------------------------------------------------------
 
     async def _prepare(self, container: pods.Container, run: int) -> launcher.Spec:
-        """Return the launcher's spec. Raises MissingError, OSError."""
-        around = self._around
+        """Return the launcher's spec. Raises MissingError, MissingImageError, OSError."""
+        around, image = self._around, self._image(container)
         given = environment.PodContext(await self._objects(), self.address, around.machine)
         contents = volumes.volume_contents(self.pod, given)
         if not self._is_laid:
             self._folder.lay(contents)
             self._is_laid = True
-        variables = environment.variables(self.pod, container, given, around.base)
-        command = environment.command(container, variables)
+        base = {} if image else around.base
+        variables = environment.variables(self.pod, container, given, base)
         mounts = [
             {
                 "source": str(self._folder.source(place, contents[place.volume])),
@@ -277,29 +284,60 @@ class PodWorker:
             for place in volumes.volume_mounts(container, contents, variables)
         ]
         mounts += self._own_mounts(container)
-        view: launcher.ContainerView | None = None
-        variables[launcher_client.MARK] = self.pod.metadata.uid
-        variables["STROM_POD_ROOT"] = ""
-        if around.view == "plain":
-            pairs = [(Path(str(each["source"])), str(each["target"])) for each in mounts]
-            variables["STROM_POD_ROOT"] = str(self._folder.placeholder(container.name, pairs))
-        else:
-            view = launcher.ContainerView(
+        limit = (container.resources.limits or {}).get("memory")
+        spec = launcher.Spec(
+            command=environment.command(container, variables),
+            entry=[],
+            environment={**variables, **self._own_variables()},
+            working_directory=container.working_dir or "/",
+            log=str(self._folder.begin_log(container.name, run)),
+            keep_bytes=segments.KEEP_BYTES,
+            memory_bytes=units.amount("memory", limit) if limit is not None else 0,
+            view=None,
+        )
+        if image:
+            self._use_image(spec, container, mounts)
+            mounts = []
+        if around.view != "plain":
+            spec["view"] = launcher.ContainerView(
                 folder=str(self._folder.root(container.name)),
                 mounts=mounts,
                 hostname=self.pod.hostname,
                 as_root=around.view == "root",
             )
-        limit = (container.resources.limits or {}).get("memory")
-        return launcher.Spec(
-            command=command,
-            environment=variables,
-            working_directory=container.working_dir or "/",
-            log=str(self._folder.begin_log(container.name, run)),
-            keep_bytes=segments.KEEP_BYTES,
-            memory_bytes=units.amount("memory", limit) if limit is not None else 0,
-            view=view,
-        )
+        elif not image:
+            pairs = [(Path(str(each["source"])), str(each["target"])) for each in mounts]
+            root = str(self._folder.placeholder(container.name, pairs))
+            spec["environment"]["STROM_POD_ROOT"] = root
+        return spec
+
+    def _image(self, container: pods.Container) -> str:
+        """Return the path of the container's image file, empty without one. Raises
+        MissingImageError.
+        """
+        image = image_files.path_of(container.image)
+        if image and not Path(image).exists():
+            node = self.pod.spec.node_name
+            raise image_files.MissingImageError(f"image file {image} does not exist on node {node}")
+        return image
+
+    def _own_variables(self) -> dict[str, str]:
+        return {launcher_client.MARK: self.pod.metadata.uid, "STROM_POD_ROOT": ""}
+
+    def _use_image(
+        self, spec: launcher.Spec, container: pods.Container, mounts: list[dict[str, Any]]
+    ) -> None:
+        """Let a program for image files run the command, with the mounts of the pod."""
+        runtime = self._around.image_runtime
+        assert runtime is not None, "such a pod is not started without a program for it"
+        scratch = str(self._folder.scratch(container.name))
+        options = image_files.options(runtime, container, mounts, scratch, self._around.view)
+        spec["entry"] = image_files.entry(runtime, container, options)
+        spec["command"] = image_files.command_line(runtime, container, options, spec["command"])
+        own = image_files.variables(runtime, spec["environment"])
+        # The mark of the pod is also for the program's own processes.
+        spec["environment"] = {**self._around.base, **self._own_variables(), **own}
+        spec["working_directory"] = "/"
 
     def _own_mounts(self, container: pods.Container) -> list[dict[str, Any]]:
         message = self._folder.begin_message(container.name)

@@ -24,7 +24,18 @@ from stromboli.console import security, templating
 from stromboli.console.live_rows import LiveLists
 from stromboli.console.login_limits import LoginLimits
 from stromboli.console.oidc.provider import Provider
-from stromboli.console.pages import cluster, job, jobs, live, login, past, provider_login
+from stromboli.console.pages import (
+    cluster,
+    job,
+    job_actions,
+    job_logs,
+    jobs,
+    live,
+    login,
+    past,
+    provider_login,
+    workloads,
+)
 from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
 from stromboli.console.sessions import Sessions
 from stromboli.console.settings import ConsoleSettings
@@ -142,6 +153,9 @@ def application(console: Console) -> Litestar:
             *provider_login.routes(console),
             *jobs.routes(console),
             *job.routes(console),
+            *job_actions.routes(console),
+            *job_logs.routes(console),
+            *workloads.routes(console),
             *cluster.routes(console),
             *past.routes(console),
             *live.routes(console),

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 import msgspec
 
-from stromboli.console.core import amounts, cluster_rows, job_details, job_rows
+from stromboli.console.core import amounts, cluster_rows, job_rows
 from stromboli.console.core.url_filters import UrlFilters
 from stromboli.shared.api import accounting
 
@@ -74,7 +74,6 @@ def environment() -> jinja2.Environment:
     made.globals |= {
         "static": lambda name: f"/static/{static_files()[name].digest}/{name}",
         "SORTS": job_rows.SORTS,
-        "CONSEQUENCES": job_details.CONSEQUENCES,
         "PHASE_GROUPS": tuple(job_rows.GROUPS),
         "MOST_HOLDERS": cluster_rows.MOST_HOLDERS,
         "STATES": accounting.STATES,

@@ -227,12 +227,19 @@ class HistoryService:
         settings = self._settings
         kept_days = {
             "attempts": settings.attempts_days,
-            "jobs": settings.jobs_days,
+            "jobs": settings.jobs_kept_days,
             "phases": settings.phases_days,
             "evictions": settings.evictions_days,
             "notices": settings.notices_days,
             "daily_usage": settings.usage_days,
         }
+        if settings.jobs_kept_days != settings.jobs_days:
+            telemetry.log.warning(
+                "jobs are kept as long as their attempts",
+                jobs_days=settings.jobs_days,
+                attempts_days=settings.attempts_days,
+                next="set STROM_HISTORY_JOBS_DAYS to at least STROM_HISTORY_ATTEMPTS_DAYS",
+            )
         while True:
             for table, days in kept_days.items():
                 before = micros(self._clock() - timedelta(days=days))

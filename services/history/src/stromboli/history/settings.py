@@ -18,7 +18,8 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     attempts_days: float = 365.0
     """Days that attempts are kept after their end; 0 keeps them forever."""
     jobs_days: float = 365.0
-    """Days that jobs are kept after their deletion; 0 keeps them forever."""
+    """Days that jobs are kept after their deletion, at least as long as their attempts; 0 keeps
+    them forever."""
     phases_days: float = 365.0
     """Days that phases of jobs are kept; 0 keeps them forever."""
     evictions_days: float = 365.0
@@ -34,6 +35,14 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_pause_s: float = 0.25
     """Seconds between two transactions while the history keeps up: one commit then contains all
     that happened meanwhile. A query does not wait for it."""
+
+    @property
+    def jobs_kept_days(self) -> float:
+        """``jobs_days``, or ``attempts_days`` if that is longer: attempts are found and reported by
+        the labels of their jobs."""
+        if not self.jobs_days or not self.attempts_days:
+            return 0.0
+        return max(self.jobs_days, self.attempts_days)
 
 
 class Settings(HistorySettings, frozen=True, kw_only=True):

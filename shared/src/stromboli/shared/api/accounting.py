@@ -38,8 +38,8 @@ MOST_DAYS = 400
 
 class AttemptQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects attempts; an empty field selects all. ``since`` and ``until``: attempts that existed
-    in this interval. ``device``: the id of a device that was assigned. ``after``: the ``continue``
-    of the previous page."""
+    in this interval. ``at``: attempts that had their node and devices at this time. ``device``: the
+    id of a device that was assigned. ``after``: the ``continue`` of the previous page."""
 
     namespace: str = ""
     job: str = ""
@@ -49,6 +49,7 @@ class AttemptQuery(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = ()
     since: Instant | None = None
     until: Instant | None = None
+    at: Instant | None = None
     node: str = ""
     device: str = ""
     labels: dict[str, str] = {}
@@ -95,7 +96,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Attempts, the last submitted first. ``continue`` is the token of the next page, empty on the
-    last page. ``complete``: the page includes everything that was published before the request."""
+    last page; a page with it may have fewer attempts than were requested, or none. ``complete``:
+    the page includes everything that was published before the request."""
 
     attempts: tuple[Attempt, ...]
     continue_: str = msgspec.field(name="continue", default="")

@@ -12,6 +12,7 @@ from stromboli.shared.api import (
     flow,
     meta,
     numa,
+    reservation,
     resource,
     scheduling,
     shard,
@@ -173,6 +174,15 @@ NODE_SHARDS = Kind(
     shard.NodeShard,
     namespaced=False,
 )
+ADVANCE_RESERVATIONS = Kind(
+    "scheduling.stromboli.sh",
+    "v1alpha1",
+    "AdvanceReservation",
+    "advancereservations",
+    reservation.AdvanceReservation,
+    namespaced=False,
+    status_subresource=False,
+)
 SERVICES = Kind("", "v1", "Service", "services", meta.Object)
 EVENTS = Kind("", "v1", "Event", "events", meta.Object, status_subresource=False)
 NETWORK_POLICIES = Kind(
@@ -255,6 +265,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     RESOURCE_SLICES,
     RESOURCE_CLAIMS,
     NODE_SHARDS,
+    ADVANCE_RESERVATIONS,
     JOB_TEMPLATES,
     JOB_FLOWS,
     CRON_JOBS,
@@ -266,7 +277,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 """Kinds that the monitor watches, in the order of the first lists."""
 
 OPTIONAL: frozenset[Kind[Any]] = frozenset(
-    {DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_SHARDS}
+    {DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_SHARDS, ADVANCE_RESERVATIONS}
 )
 """Kinds that an API server may not serve, in which case the cluster has no objects of the kind."""
 

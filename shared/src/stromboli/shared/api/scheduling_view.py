@@ -38,6 +38,7 @@ SCHEDULING_KINDS: tuple[Kind[Any], ...] = (
     kinds.DISRUPTION_BUDGETS,
     *CLAIM_KINDS,
     kinds.NODE_SHARDS,
+    kinds.ADVANCE_RESERVATIONS,
     kinds.POD_GROUPS,
     kinds.PODS,
 )

@@ -13,6 +13,7 @@ from stromboli.shared.api import (
     core,
     flow,
     numa,
+    reservation,
     resource,
     scheduling,
     shard,
@@ -48,6 +49,7 @@ register("stromboli.cluster.device_class_observed.v1")(resource.DeviceClass)
 register("stromboli.cluster.resource_slice_observed.v1")(resource.ResourceSlice)
 register("stromboli.cluster.resource_claim_observed.v1")(resource.ResourceClaim)
 register("stromboli.cluster.node_shard_observed.v1")(shard.NodeShard)
+register("stromboli.cluster.advance_reservation_observed.v1")(reservation.AdvanceReservation)
 
 GONE = "stromboli.cluster.object_gone.v1"
 """The message type of tombstones."""

@@ -6,13 +6,13 @@ default.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from stromboli.shared import envelope, keys, topics
-from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
+from stromboli.shared.api import batch, core, flow, kinds, meta, reservation, scheduling
 from stromboli.shared.messages import scheduling as messages
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -394,6 +394,21 @@ def make_command(
         metadata=make_meta("command", name, namespace, version=version),
         action=action,
         target=_owned_by(target),
+    )
+
+
+def make_reservation(
+    name: str, start: datetime, length: timedelta, *nodes: str, version: int = 1, **spec: Any
+) -> reservation.AdvanceReservation:
+    """A reservation of these nodes, by default of all, for maintenance unless ``spec`` says who
+    may use them.
+    """
+    principals = {"users", "groups", "namespaces", "queues"}
+    usual: dict[str, Any] = {"start_time": start, "end_time": start + length, "node_names": nodes}
+    usual |= {"maintenance": principals.isdisjoint(spec), "all_nodes": not nodes}
+    return reservation.AdvanceReservation(
+        metadata=make_meta("advancereservation", name, version=version),
+        spec=reservation.AdvanceReservationSpec(**{**usual, **spec}),
     )
 
 

@@ -227,6 +227,14 @@ def run(
             "afterany (ended), after (started); separate conditions with commas.",
         ),
     ] = None,
+    reservation: Annotated[
+        str,
+        typer.Option(
+            "--reservation",
+            metavar="RESERVATION",
+            help="Run on the nodes of this reservation, in its period, and nowhere else.",
+        ),
+    ] = "",
     environment: Annotated[
         list[str] | None,
         typer.Option(
@@ -329,6 +337,7 @@ def run(
             time=time,
             array=array.indexes if array else "",
             after=dependency or "",
+            reservation=reservation,
         )
         document = job_spec.document(spec)
     if dry_run:

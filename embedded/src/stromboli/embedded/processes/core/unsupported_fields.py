@@ -8,6 +8,7 @@ Kubernetes versions.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stromboli.embedded.processes.core import image_files
 from stromboli.embedded.processes.core import pod as pods
 
 Document = dict[str, Any]
@@ -114,19 +115,28 @@ def unsupported_paths(pod: Document, *, at_true_paths: bool) -> list[str]:
     if not at_true_paths:
         for part in ("initContainers", "containers"):
             for index, container in enumerate(spec.get(part, ())):
-                if container.get("volumeMounts"):
+                has_image = image_files.path_of(container.get("image", ""))
+                if container.get("volumeMounts") and not has_image:
                     path = f"spec.{part}[{index}].volumeMounts"
                     found.append(f"{path} at their paths (they are below $STROM_POD_ROOT)")
     return found
 
 
-def blocking_field(pod: pods.Pod) -> str:
-    """Return why the pod cannot run here at all; empty if it can."""
+def blocking_field(pod: pods.Pod, *, runs_images: bool) -> str:
+    """Return why the pod cannot run here at all; empty if it can. ``runs_images``: whether a
+    program for image files is installed.
+    """
     for container in pod.containers:
-        if not container.command:
+        if path := image_files.path_of(container.image):
+            if not runs_images:
+                return (
+                    f"container {container.name} has the image file {path}, and this node has "
+                    f"neither {' nor '.join(image_files.PROGRAMS)} on its PATH: install Apptainer"
+                )
+        elif not container.command:
             return (
-                f"container {container.name} has no command, and images, which would have one, are "
-                "not used on process nodes: give it a command"
+                f"container {container.name} has no command, and images of registries, which would "
+                "have one, are not used on process nodes: give it a command"
             )
     for volume in pod.spec.volumes:
         had = ("config_map", "secret", "empty_dir", "host_path", "downward_api", "projected")

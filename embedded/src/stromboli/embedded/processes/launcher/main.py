@@ -46,9 +46,13 @@ class ContainerView(TypedDict):
 
 
 class Spec(TypedDict):
-    """The container to run. ``view`` None: the machine as it is. ``memory_bytes`` 0: no limit."""
+    """The container to run. ``view`` None: the machine as it is. ``memory_bytes`` 0: no limit.
+    ``entry``: the command that runs a further command in the container, empty if the launcher's
+    namespaces are the container.
+    """
 
     command: list[str]
+    entry: list[str]
     environment: dict[str, str]
     working_directory: str
     log: str
@@ -156,7 +160,7 @@ class Container:
             send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))
             return
         try:
-            pid = self._start_on(request["command"], streams)
+            pid = self._start_on(self._spec["entry"] + request["command"], streams)
         except children.StartError as error:
             send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))
             return
@@ -174,7 +178,7 @@ class Container:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         try:
-            pid = self._start(request["command"], writing)
+            pid = self._start(self._spec["entry"] + request["command"], writing)
         except children.StartError as error:
             os.close(reading)
             send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))

@@ -282,7 +282,7 @@ class Simulation:
         at = workload.datetime_at(self.now_us)
         for task in ended:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
-            task.pod = gang_pods.on_node(task.pod, task.node, "Succeeded")
+            task.pod = gang_pods.succeeded(task.pod, at)
             self.scheduler.put(task.pod, at)
 
     def _finish(self, run: job_runs.JobRun) -> None:
@@ -323,7 +323,7 @@ class Simulation:
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
-            task.pod = gang_pods.on_node(task.pod, bind.node, "Running")
+            task.pod = gang_pods.running(task.pod, bind.node, at)
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
             self._tasks_on[bind.node][task] = run
             self.scheduler.put(task.pod, at)

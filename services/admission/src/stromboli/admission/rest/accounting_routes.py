@@ -25,6 +25,12 @@ Since = Annotated[
 Until = Annotated[
     str, QueryParameter(name="until", description="End of the interval, an RFC 3339 time.")
 ]
+At = Annotated[
+    str,
+    QueryParameter(
+        name="at", description="Attempts that had their node and devices at this RFC 3339 time."
+    ),
+]
 Labels = Annotated[
     str, QueryParameter(name="labels", description="Only jobs with these labels: KEY=VALUE,...")
 ]
@@ -87,6 +93,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
         states: States = "",
         since: Since = "",
         until: Until = "",
+        at: At = "",
         labels: Labels = "",
         limit: Limit = accounting.ATTEMPTS_PER_PAGE,
         after: After = "",
@@ -103,6 +110,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
                 states=_words(states),
                 since=_time("since", since) if since else None,
                 until=_time("until", until) if until else None,
+                at=_time("at", at) if at else None,
                 labels=_labels(labels),
                 limit=limit,
                 after=after,

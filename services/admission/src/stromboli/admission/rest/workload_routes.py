@@ -1,6 +1,6 @@
 """REST routes that several kinds have: read, delete, events. ``apply`` creates the objects.
 
-They are the kinds that create jobs, and the device claims that jobs use.
+They are the kinds that create jobs, the device claims that jobs use, and reservations of nodes.
 """
 
 from typing import Any
@@ -43,7 +43,34 @@ def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
     """The REST routes of all these kinds."""
-    return [route for kind in KINDS for route in _of(kind, admission, cluster)]
+    in_namespaces = [route for kind in KINDS for route in _of(kind, admission, cluster)]
+    return [*in_namespaces, *_of_cluster(kinds.ADVANCE_RESERVATIONS, admission, cluster)]
+
+
+def _of_cluster(
+    kind: Kind[Any], admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
+    """The routes of a kind without namespaces, and without Events."""
+    path = f"/v1/{kind.plural}"
+
+    @get(path, opt=needs(many("list", kind)), summary=f"All {kind.kind}s")
+    async def everything(limit: Limit = None, after: Continue = None) -> Items:
+        return await list_page(cluster, kind, limit=limit, after=after)
+
+    @get(f"{path}/{{name:str}}", opt=needs(one("get", kind)), summary=f"One {kind.kind}")
+    async def single(name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kind, "", name))
+
+    @delete(
+        f"{path}/{{name:str}}",
+        status_code=204,
+        opt=needs(one("delete", kind)),
+        summary=f"Delete a {kind.kind}",
+    )
+    async def remove(request: Asked, name: FromPath[str]) -> None:
+        await admission.writes_as(request.user).delete(kind, "", name)
+
+    return [everything, single, remove]
 
 
 def _of(

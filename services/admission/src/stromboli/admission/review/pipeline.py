@@ -148,7 +148,7 @@ class AdmissionPipeline:
         """The fields of an admitted object that have no effect, or none yet."""
         if submitted.is_done:
             return ()
-        found = self._reviewer.warnings(submitted.kind, submitted.document)
+        found = await self._reviewer.warnings(submitted.kind, submitted.document)
         if self._rejects_unknown_fields:
             return found
         unknown = await self._reviewer.unknown_fields(

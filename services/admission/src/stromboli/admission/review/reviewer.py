@@ -15,12 +15,13 @@ import msgspec
 from stromboli.admission.core import live_jobs
 from stromboli.admission.review import listings, resource_groups
 from stromboli.shared import errors, network_topology, snapshot
-from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.api import batch, core, kinds, meta, reservation
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec.validation import bounds, patch, permissions, review, user_commands
 from stromboli.shared.jobspec.validation import jobs as job_rules
+from stromboli.shared.jobspec.validation import reservations as reservation_rules
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
@@ -109,6 +110,8 @@ class Reviewer:
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
+        reservations, nodes = await self._reservations(kind, document, since)
+
         async def judged() -> tuple[Violation, ...]:
             known = review.ClusterContext(
                 queues=queues | dict(together.queues),
@@ -118,6 +121,8 @@ class Reviewer:
                 submitter=who.submitter,
                 requester=who.requester,
                 absent_priority_classes=absent - together.priority_classes,
+                reservations=reservations,
+                nodes=nodes,
             )
             return await _in_thread_if_large(
                 document,
@@ -157,18 +162,39 @@ class Reviewer:
             document, lambda: review.unknown_fields(kind, document, before, self.policy, known)
         )
 
-    def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
-        """Fields of a valid object that have no effect, or none yet."""
+    async def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
+        """Fields of a valid object that have no effect, or none yet. Raises ExternalError when
+        reservations must be read and the API server does not answer."""
         try:
             found = kind.decode(msgspec.json.encode(document))
         except msgspec.DecodeError:
             return ()
+        since = time.monotonic() - listings.MAX_AGE_S
+        reservations, nodes = await self._reservations(kind, document, since)
+        if isinstance(found, reservation.AdvanceReservation):
+            return tuple(reservation_rules.warnings(found, nodes))
         if isinstance(found, batch.Job):
-            return tuple(job_rules.warnings(found, self.policy.plugins))
+            return (
+                *job_rules.warnings(found, self.policy.plugins),
+                *reservation_rules.warnings_of_job(found.metadata, reservations),
+            )
         if isinstance(found, batch.Command):
             queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
             return tuple(user_commands.warnings(found, queues))
         return ()
+
+    async def _reservations(
+        self, kind: Kind[Any], document: Document, since: float
+    ) -> tuple[dict[str, reservation.AdvanceReservation], tuple[core.Node, ...]]:
+        """All reservations and, for a reservation, all nodes, if the object is about reservations;
+        they are read from the API server, since such objects are rare.
+        """
+        if not review.is_about_reservations(kind, document):
+            return {}, ()
+        found = await self._listings.of(kinds.ADVANCE_RESERVATIONS, since)
+        is_reservation = kind == kinds.ADVANCE_RESERVATIONS
+        nodes = await self._listings.of(kinds.NODES, since) if is_reservation else ()
+        return {it.metadata.name: it for it in found}, tuple(nodes)
 
     async def _priority_classes(
         self, kind: Kind[Any], document: Document, since: float

@@ -107,7 +107,7 @@ class WebhookReview:
             return admission_review.encode_response(request.uid, found)
         warnings = (
             *(each.message for each in unknown),
-            *self._reviewer.warnings(kind, document),
+            *await self._reviewer.warnings(kind, document),
         )
         return admission_review.encode_response(request.uid, warnings=warnings)
 

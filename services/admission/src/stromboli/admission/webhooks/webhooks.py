@@ -41,6 +41,7 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.POD_GROUPS, "mutate", ("CREATE", "UPDATE")),
     (kinds.POD_GROUPS, "validate", ("CREATE", "UPDATE")),
     (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
+    (kinds.ADVANCE_RESERVATIONS, "validate", ("CREATE", "UPDATE")),
     (kinds.COMMANDS, "validate", ("CREATE",)),
 )
 """Reviewed kinds: kind, action, operations. The path is ``/<plural>/<action>``."""

@@ -21,7 +21,8 @@ FIRST = ("cpu", "memory")
 class Gauge(msgspec.Struct, frozen=True):
     """A used amount against limits, in percent of the largest limit for bars (0 to 100).
 
-    ``deserved`` is the position of the deserved amount on the bar; None without one.
+    ``deserved`` is the position of the deserved amount on the bar; None without one. ``borrowed``:
+    the amount beyond it, empty for none. ``guarantee``: the reserved amount, empty for none.
     """
 
     resource: str
@@ -31,6 +32,8 @@ class Gauge(msgspec.Struct, frozen=True):
     deserved: str = ""
     deserved_percent: float | None = None
     is_over: bool = False
+    borrowed: str = ""
+    guarantee: str = ""
 
 
 def is_gpu(resource: str) -> bool:
@@ -85,8 +88,14 @@ def requests(spec: core.PodSpec) -> Amounts:
         return {}
 
 
-def gauge(resource: str, used: int, limit: int | None, deserved: int | None = None) -> Gauge:
-    """A used amount against its limit and the deserved amount."""
+def gauge(
+    resource: str,
+    used: int,
+    limit: int | None,
+    deserved: int | None = None,
+    guarantee: int | None = None,
+) -> Gauge:
+    """A used amount against its limit, the deserved and the guaranteed amount."""
     whole = max(limit or 0, deserved or 0, 1) if limit or deserved else 0
     return Gauge(
         resource=label(resource),
@@ -98,4 +107,8 @@ def gauge(resource: str, used: int, limit: int | None, deserved: int | None = No
         if deserved is not None and whole
         else None,
         is_over=deserved is not None and used > deserved,
+        borrowed=text(resource, used - deserved)
+        if deserved is not None and used > deserved
+        else "",
+        guarantee=text(resource, guarantee) if guarantee else "",
     )

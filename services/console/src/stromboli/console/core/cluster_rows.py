@@ -281,8 +281,9 @@ def _queue_row(
     name, spec, status = queue.metadata.name, queue.spec, queue.status
     used = amounts.read(status.allocated)
     capability, deserved = amounts.read(spec.capability), amounts.read(spec.deserved)
-    shown = {it for it in (*used, *capability, *deserved) if it in amounts.FIRST}
-    shown |= {it for it in (*used, *capability, *deserved) if amounts.is_gpu(it)}
+    guarantee = amounts.read(spec.guarantee.resource)
+    named = {*used, *capability, *deserved, *guarantee}
+    shown = {it for it in named if it in amounts.FIRST or amounts.is_gpu(it)}
     return QueueRow(
         name=name,
         depth=depth,
@@ -291,7 +292,9 @@ def _queue_row(
         running=status.running if active is None else active[name, True],
         pending=status.pending + status.inqueue if active is None else active[name, False],
         gauges=tuple(
-            amounts.gauge(it, used.get(it, 0), capability.get(it), deserved.get(it))
+            amounts.gauge(
+                it, used.get(it, 0), capability.get(it), deserved.get(it), guarantee.get(it)
+            )
             for it in amounts.order(shown)
         ),
     )

@@ -1,6 +1,6 @@
 """One job in full: why it is pending, its attempts as bars, its tasks and events. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +10,8 @@ from stromboli.cli.render import explanation_view, job_view, output, start_view
 from stromboli.client import phases
 from stromboli.client.responses import Explanation, KubernetesEvent
 from stromboli.console.core import amounts
-from stromboli.shared import device_annotations
-from stromboli.shared.api import batch
+from stromboli.shared import decoding, device_annotations, keys
+from stromboli.shared.api import batch, core
 from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages.scheduling import Shortage
 
@@ -19,6 +19,15 @@ MOST_ATTEMPTS = 500
 """Attempts that a page shows; the rest is counted."""
 MOST_EVENTS = 100
 MOST_IN_FRONT = 5
+
+
+class _DecidedNuma(msgspec.Struct, frozen=True):
+    """The annotation with the amounts on each NUMA node."""
+
+    numa: dict[str, dict[str, str]] = {}
+
+
+_NUMA = decoding.decoder_of(_DecidedNuma)
 
 
 class ShortageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,16 +60,28 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt with its bar: where it was pending, bound and running, in percent of the time from
-    the job's first attempt to now, or to the end of the last one."""
+    """An attempt with its bar: where it was pending, bound, running and terminating, in percent of
+    the time of the ``Timeline``. ``numa``: what it holds of each NUMA node."""
 
     attempt: TaskAttempt
     start: float
     bound: float
     running: float
+    terminating: float
     end: float
     ran: str
     devices: str
+    numa: str = ""
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts on one scale, from the first one to now, or to the end of the last one. ``more``
+    attempts are left out."""
+
+    rows: tuple[AttemptRow, ...] = ()
+    more: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,16 +106,36 @@ CONSEQUENCES = {
 
 
 def actions(phase: str) -> tuple[str, ...]:
-    """The actions that are possible in a phase."""
+    """The actions that are possible in a phase. No command changes a job that has ended."""
     match phase:
         case "Pending" | "Running" | "Restarting":
             return ("suspend", "restart", "delete")
         case "Aborted":
             return ("resume", "delete")
-        case "Completed" | "Failed" | "Terminated":
-            return ("restart", "delete")
         case _:
             return ("delete",)
+
+
+def forms(job: batch.Job) -> tuple[str, ...]:
+    """The forms that are possible: ``change``, ``resubmit``, ``retry`` (of the failed indexes of an
+    array), ``tools`` (debug tools)."""
+    phase = phases.phase_of(job)
+    has_ended = phase in phases.FINAL
+    is_retried = job.status.array is not None and bool(job.status.array.failed)
+    possible = (
+        ("change", not has_ended),
+        ("tools", phase == "Running"),
+        ("resubmit", True),
+        ("retry", is_retried),
+    )
+    return tuple(name for name, is_possible in possible if is_possible)
+
+
+def consequence(action: str, phase: str) -> str:
+    """What an action does, as a confirmation states it."""
+    if action == "suspend" and phase == "Pending":
+        return "The job is held: it does not start before it is resumed."
+    return CONSEQUENCES[action]
 
 
 def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
@@ -163,16 +204,32 @@ def pending(explanation: Explanation, now: datetime) -> Pending | None:
     )
 
 
-def attempts(history: TaskHistory, now: datetime) -> tuple[list[AttemptRow], int]:
-    """The attempts that a page shows, and how many it leaves out."""
+def timeline(
+    history: TaskHistory, now: datetime, numa: Mapping[str, str] | None = None
+) -> Timeline:
+    """The attempts that a page shows. ``numa``: the uid of a pod -> what it holds of each NUMA
+    node."""
     found: Sequence[TaskAttempt] = history.tasks
     shown = found[:MOST_ATTEMPTS]
     begins = [it.created_at for it in shown if it.created_at is not None]
-    ends = [it.ended_at or now for it in shown]
-    if not begins:
-        return [_attempt(it, now, now, now) for it in shown], len(found) - len(shown)
-    first, last = min(begins), max(ends)
-    return [_attempt(it, first, last, now) for it in shown], len(found) - len(shown)
+    first = min(begins, default=now)
+    last = max([it.ended_at or now for it in shown], default=now) if begins else now
+    rows = tuple(_attempt(it, first, last, now, (numa or {}).get(it.pod_uid, "")) for it in shown)
+    return Timeline(rows=rows, more=len(found) - len(shown), first=first, last=last)
+
+
+def numa_of(pod: core.Pod) -> str:
+    """What a pod holds of each NUMA node, as its bind decided: ``NUMA 0: 8 cpu, 4 gpu``."""
+    try:
+        text = pod.metadata.annotation(keys.TOPOLOGY_DECISION) or "{}"
+        decided = decoding.decode(_NUMA, text)
+    except msgspec.DecodeError:
+        return ""
+    return "; ".join(
+        f"NUMA {cell}: "
+        + ", ".join(f"{amount} {name.rpartition('/')[2]}" for name, amount in held.items())
+        for cell, held in sorted(decided.numa.items())
+    )
 
 
 def events(found: Iterable[KubernetesEvent]) -> list[EventRow]:
@@ -235,7 +292,9 @@ def _shortage(one: Shortage) -> ShortageRow:
     )
 
 
-def _attempt(it: TaskAttempt, first: datetime, last: datetime, now: datetime) -> AttemptRow:
+def _attempt(
+    it: TaskAttempt, first: datetime, last: datetime, now: datetime, numa: str
+) -> AttemptRow:
     length = max((last - first).total_seconds(), 0.001)
 
     def at(moment: datetime) -> float:
@@ -247,9 +306,11 @@ def _attempt(it: TaskAttempt, first: datetime, last: datetime, now: datetime) ->
     return AttemptRow(
         attempt=it,
         start=at(it.created_at or first),
-        bound=at(it.bound_at or ran_from or end),
-        running=at(ran_from or end),
+        bound=at(it.bound_at or ran_from or it.terminating_at or end),
+        running=at(ran_from or it.terminating_at or end),
+        terminating=at(it.terminating_at or end),
         end=at(end),
         ran=output.duration(ran_from, end) if ran_from is not None else "",
         devices=device_annotations.format_assignments(it.devices),
+        numa=numa,
     )

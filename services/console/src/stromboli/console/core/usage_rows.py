@@ -35,8 +35,8 @@ class UsageFilters(UrlFilters, frozen=True, kw_only=True):
     label: str = ""
     user: str = ""
     queue: str = ""
-    since: str
-    until: str
+    since: str = ""
+    until: str = ""
 
     def query(self) -> accounting.UsageQuery:
         """The same as a query to REST."""
@@ -49,6 +49,14 @@ class UsageFilters(UrlFilters, frozen=True, kw_only=True):
             user=self.user,
             queue=self.queue,
         )
+
+
+class Range(msgspec.Struct, frozen=True):
+    """An interval that a page offers: its name, its first and its last day."""
+
+    name: str
+    since: str
+    until: str
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +86,19 @@ def read_filters(query: Mapping[str, str], now: datetime) -> UsageFilters:
         since=url_filters.day(query, "since") or usual.date().isoformat(),
         until=url_filters.day(query, "until") or now.date().isoformat(),
     )
+
+
+def ranges(now: datetime) -> list[Range]:
+    """The intervals that a page offers. Days are those of UTC."""
+    today = now.date()
+    month = today.replace(day=1)
+    before = month - timedelta(days=1)
+    return [
+        Range("Today", today.isoformat(), today.isoformat()),
+        Range("7 days", (today - timedelta(days=6)).isoformat(), today.isoformat()),
+        Range("This month", month.isoformat(), today.isoformat()),
+        Range("Last month", before.replace(day=1).isoformat(), before.isoformat()),
+    ]
 
 
 def rows(usage: Sequence[accounting.Usage], filters: UsageFilters) -> list[UsageRow]:

@@ -11,13 +11,14 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from stromboli.client import errors
-from stromboli.console.core import job_rows
+from stromboli.console.core import job_rows, workload_rows
 from stromboli.console.live_rows import LiveRows, Watched, ticks
 from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Web, allowed, query_of
 from stromboli.console.sessions import Session
 
 EVENT_STREAM = "text/event-stream"
+STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 CHANGED = b"event: changed\ndata: \n\n"
 OPENED = b": open\n\n"
 ALIVE = b": alive\n\n"
@@ -30,8 +31,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         """Changes of those lists that the viewer may read."""
         found = [await allowed(watches.opened(console, session, it)) for it in wanted]
         lists = [it for it in found if not isinstance(it, errors.ForbiddenError)]
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return Stream(_events(session, lists), media_type=EVENT_STREAM, headers=headers)
+        return Stream(_events(session, lists), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
     async def _events(session: Session, lists: list[LiveRows[Any]]) -> AsyncIterator[bytes]:
         yield OPENED
@@ -73,4 +73,10 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def nodes(request: Web) -> Stream:
         return await stream(console.session(request), watches.pods(""))
 
-    return [jobs, job, overview, queues, nodes]
+    @get("/live/flows")
+    async def flows(request: Web) -> Stream:
+        session = console.session(request)
+        scope = workload_rows.read_filters(query_of(request)).scope
+        return await stream(session, watches.flows(scope), watches.crons(scope))
+
+    return [jobs, job, overview, queues, nodes, flows]

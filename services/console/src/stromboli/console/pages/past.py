@@ -1,4 +1,4 @@
-"""What ran and what it used, from the history."""
+"""What ran, what it used and what was evicted, from the history."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 from litestar import get
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import accounting_calls, errors
-from stromboli.console.core import past_attempts, usage_rows
+from stromboli.client import accounting_calls, calls, errors
+from stromboli.console.core import evictions, past_attempts, usage_rows
 from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
+from stromboli.shared.api import accounting
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
@@ -46,6 +47,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             "usage.html",
             section="usage",
             filters=filters,
+            ranges=usage_rows.ranges(console.clock()),
             problem=problem,
             keys=call.query["by"].split(","),
             rows=usage_rows.rows(found.usage, filters) if found else [],
@@ -54,7 +56,30 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             is_complete=found is None or found.complete,
         )
 
-    return [history, usage]
+    @get("/evictions")
+    async def evicted(request: Web) -> Page:
+        session = console.session(request)
+        filters = evictions.read_filters(scoped_query_of(request, session))
+        found, problem = await _read(session.client.send(_evictions(filters)))
+        if isinstance(found, errors.ForbiddenError):
+            return console.choose_namespace(session, "evictions", filters.scope)
+        return console.page(
+            session,
+            "evictions.html",
+            section="evictions",
+            filters=filters,
+            problem=problem,
+            rows=evictions.rows(found.evictions, filters.scope) if found else [],
+            pairs=evictions.mutual(found.evictions, filters.scope) if found else [],
+            after=found.continue_ if found else "",
+            is_complete=found is None or found.complete,
+        )
+
+    return [history, usage, evicted]
+
+
+def _evictions(filters: evictions.EvictionFilters) -> calls.Call[accounting.EvictionPage]:
+    return accounting_calls.evictions(filters.query())
 
 
 async def _read(read: Awaitable[Any]) -> tuple[Any, str]:

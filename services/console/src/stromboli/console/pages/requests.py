@@ -1,6 +1,7 @@
 """What all routes share: the session of a request, pages as responses, errors as pages."""
 
 import asyncio
+import contextlib
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -9,12 +10,15 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from stromboli.client import errors
+from stromboli.client.responses import KubernetesEvent
 from stromboli.console import templating
+from stromboli.console.core import job_details
 from stromboli.console.live_rows import LiveLists
 from stromboli.console.login_limits import LoginLimits
 from stromboli.console.oidc.provider import Provider
 from stromboli.console.sessions import Session, Sessions
 from stromboli.console.settings import ConsoleSettings
+from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime
 
 HTML = "text/html; charset=utf-8"
@@ -54,6 +58,7 @@ class Console(msgspec.Struct, frozen=True):
             "open_to_all": self.settings.open_to_all,
             "section": "",
             "live": "",
+            "follows": False,
         }
         return Response(
             templating.page(template, {**base, **values}),
@@ -141,3 +146,13 @@ def explain(error: errors.ClientError) -> tuple[int, str, str]:
             return 503, "The server does not answer", "This page tries again by itself."
         case _:
             return 502, "The server answered with an error", "Try again later."
+
+
+def events_of(page: Any) -> list[job_details.EventRow]:
+    """The Kubernetes Events that can be read; none without the right to them."""
+    found = []
+    if not isinstance(page, errors.ForbiddenError):
+        for item in page.items:
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(decoding.from_json(item, KubernetesEvent))
+    return job_details.events(found)

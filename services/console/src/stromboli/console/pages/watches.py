@@ -4,13 +4,14 @@ from typing import Any
 
 import msgspec
 
-from stromboli.client import calls
+from stromboli.client import calls, workload_calls
 from stromboli.client.responses import Explanation
-from stromboli.console.core import cluster_rows, job_rows
+from stromboli.console.core import cluster_rows, job_rows, workload_rows
 from stromboli.console.live_rows import LiveRows, Watched
 from stromboli.console.pages.requests import Console
 from stromboli.console.sessions import Session
-from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api.meta import Object
 
 
 class QueueEntry(msgspec.Struct, frozen=True):
@@ -52,6 +53,18 @@ def queues() -> Watched[QueueEntry]:
     return Watched("queues", calls.watch_queues(), QueueEntry, _key)
 
 
+def flows(namespace: str) -> Watched[workload_rows.FlowEntry]:
+    """The flows of a namespace, or all."""
+    call = workload_calls.watch_workloads(kinds.JOB_FLOWS, namespace)
+    return Watched(("flows", namespace), call, workload_rows.FlowEntry, _key)
+
+
+def crons(namespace: str) -> Watched[workload_rows.CronEntry]:
+    """The crons of a namespace, or all."""
+    call = workload_calls.watch_workloads(kinds.CRON_JOBS, namespace)
+    return Watched(("crons", namespace), call, workload_rows.CronEntry, _key)
+
+
 def of_overview(namespace: str) -> tuple[Watched[Any], ...]:
     """Jobs, PodGroups, queues and pods, of a namespace or all."""
     return jobs(namespace), groups(namespace), queues(), pods(namespace)
@@ -84,5 +97,5 @@ async def opened(console: Console, session: Session, watched: Watched[Any]) -> L
     return await console.lists.open(session.id, session.client, watched)
 
 
-def _key(found: batch.Job | core.Pod | scheduling.PodGroup | scheduling.Queue) -> str:
+def _key(found: Object) -> str:
     return found.metadata.key

@@ -54,6 +54,7 @@ async function update(address, { push = false } = {}) {
     page.address = address;
     replaceRegions(found);
     connect(found.body.dataset.live);
+    follow();
   } catch (error) {
     if (error.name !== "AbortError") document.body.classList.add("stale");
   } finally {
@@ -129,7 +130,38 @@ document.addEventListener("visibilitychange", () => {
   } else {
     connect(document.body.dataset.live && (streamAddress || document.body.dataset.live));
   }
+  follow();
 });
+
+// --- logs: the output of a container while it is written -------------------------------------------
+
+const MOST_PARTS = 2000; // of a log on a page; a part has the lines of one event
+let log = { text: null, stream: null };
+
+function follow() {
+  const text = document.hidden ? null : document.querySelector("[data-follow]");
+  if (log.text === text) return;
+  log.stream?.close();
+  log = { text, stream: text && new EventSource(text.dataset.follow) };
+  if (!text) return;
+  const { stream } = log;
+  let isFresh = false;
+  stream.onopen = () => liveState("on", "live");
+  stream.onerror = () => liveState("off", "not live");
+  stream.addEventListener("reset", () => { isFresh = true; });
+  stream.addEventListener("lines", event => {
+    const isAtEnd = isFresh || text.scrollHeight - text.scrollTop - text.clientHeight < 40;
+    if (isFresh) text.replaceChildren();
+    isFresh = false;
+    text.append(`${JSON.parse(event.data).join("\n")}\n`);
+    while (text.childNodes.length > MOST_PARTS) text.firstChild.remove();
+    if (isAtEnd) text.scrollTop = text.scrollHeight;
+  });
+  stream.addEventListener("ended", event => {
+    stream.close();
+    liveState("off", JSON.parse(event.data) || "ended");
+  });
+}
 
 // --- filters: search as you type; the URL has the state --------------------------------------------
 
@@ -175,7 +207,7 @@ async function confirmAction(link) {
   if (!found) { location.href = link.href; return; }
   const content = document.createElement("div");
   content.append(...document.adoptNode(found).childNodes);
-  content.querySelector("[data-cancel]").addEventListener("click", event => {
+  content.querySelector("[data-cancel]")?.addEventListener("click", event => {
     event.preventDefault();
     dialog.close();
   });
@@ -213,7 +245,9 @@ function switchTheme() {
 
 // --- keyboard ---------------------------------------------------------------------------------------
 
-const GOALS = { o: "/", j: "/jobs", q: "/queues", n: "/nodes", h: "/history", u: "/usage" };
+const GOALS = {
+  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", e: "/evictions", h: "/history", u: "/usage",
+};
 let goTimer = 0;
 let isGoing = false;
 
@@ -265,4 +299,5 @@ if (login?.elements.token && location.hash.startsWith("#token=")) {
 showTimes(document);
 setInterval(() => showTimes(document), AGE_EVERY_MS);
 connect(document.body.dataset.live);
+follow();
 if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), RETRY_MS);

@@ -2,8 +2,9 @@
 
 Three rules make the effect of each record exactly once, in whatever order topics are read:
 
-1. A record that was applied before changes nothing: times keep the value of their first event,
-   states never go back, versions only grow, and phases and evictions are keyed by their content.
+1. A record that was applied before changes nothing: times keep the value of their first event
+   (the submission: the earliest time of all events), states never go back, versions only grow, and
+   phases and evictions are keyed by their content.
 2. Records of one topic come in order. Fields that two topics contain carry the version of the
    object that they were read from, and the newer one wins.
 3. Rows contain only what the records contain: values that no database stores (NUL characters,
@@ -17,7 +18,15 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows, micros
+from stromboli.history.core.rows import (
+    AttemptRow,
+    EvictionRow,
+    JobRow,
+    PhaseRow,
+    Rows,
+    micros,
+    span,
+)
 from stromboli.shared import decoding, envelope, keys, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import base, batch, scheduling
@@ -230,8 +239,9 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
         row.cpu = whole(message.requests.get("cpu", 0))
         row.memory = whole(message.requests.get("memory", 0))
         row.gpu = whole(sum(it for name, it in message.requests.items() if is_gpu(name)))
-    if row.submitted_at is None:
-        row.submitted_at = micros(message.created_at or message.at)
+    at = micros(message.created_at or message.at)
+    # The earliest of all events: an attempt then never has a node before its submission.
+    row.submitted_at = at if row.submitted_at is None else min(row.submitted_at, at)
     rank = ORDER.get(message.after, END)
     field = _TIMES.get(message.after, "ended_at" if rank == END else "")
     if field and getattr(row, field) is None:
@@ -244,6 +254,7 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
         row.devices = _json(message.devices) if message.devices else row.devices
         row.exit_code = row.exit_code if message.exit_code is None else whole(message.exit_code)
     row.allocated_at = _allocated_at(row)
+    row.span = span(row)
 
 
 def _allocated_at(row: AttemptRow) -> int | None:
@@ -268,6 +279,7 @@ def _delete(rows: Rows, message: batch.JobDeleted) -> None:
             row.state, row.ended_at = "Gone", at
             row.reason = row.reason or JOB_DELETED
             row.allocated_at = _allocated_at(row)
+            row.span = span(row)
 
 
 def _evict(rows: Rows, event: Event, message: scheduling.StatementDecided) -> None:

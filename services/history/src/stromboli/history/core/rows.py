@@ -11,6 +11,12 @@ SECOND = 1e6
 """Microseconds of a second."""
 
 
+LONGEST_SPAN = 40
+"""The largest ``AttemptRow.span`` of an attempt that has ended, 30,000 years."""
+OPEN_SPAN = 64
+"""``AttemptRow.span`` of an attempt that has not ended."""
+
+
 def micros(at: datetime) -> int:
     """A time as microseconds since 1970."""
     return (at - _START) // _MICROSECOND
@@ -53,7 +59,9 @@ class AttemptRow(msgspec.Struct, gc=False):
     """One pod of a task index. ``allocated_at``: from when its requests count as used: bound, or
     the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in bytes, ``gpu`` in
     milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its usage is in the
-    sums of days, see ``store.daily_usage``."""
+    sums of days, see ``store.daily_usage``. ``association``: the id of its job's namespace, queue
+    and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds from its
+    submission to its end; ``OPEN_SPAN`` without an end."""
 
     pod_uid: str
     job_uid: str
@@ -81,6 +89,16 @@ class AttemptRow(msgspec.Struct, gc=False):
     ended_at: int | None = None
     allocated_at: int | None = None
     is_summed: int = 0
+    association: int = 0
+    span: int = OPEN_SPAN
+
+
+def span(row: AttemptRow) -> int:
+    """The value of ``AttemptRow.span``."""
+    if row.ended_at is None:
+        return OPEN_SPAN
+    lasted_s = (row.ended_at - (row.submitted_at or row.ended_at)) // int(SECOND)
+    return min(max(0, lasted_s).bit_length(), LONGEST_SPAN)
 
 
 class PhaseRow(msgspec.Struct, frozen=True, gc=False):

@@ -64,10 +64,7 @@ async def backup(opened: database.Database, file: Path) -> dict[str, int]:
     counts = dict.fromkeys(TABLES, 0)
     try:
         with gzip.open(partial, "wb") as written:
-            async with opened.transaction() as connection:
-                if not opened.is_sqlite:  # SQLite's transactions see one state anyway
-                    isolation = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-                    await connection.execute(sa.text(isolation))
+            async with opened.snapshot() as connection:
                 position = (await connection.execute(sa.select(tables.READ_UP_TO))).one().position
                 header = Header(format=FORMAT, tables=database.HEAD, position=position)
                 await asyncio.to_thread(_write, written, header)

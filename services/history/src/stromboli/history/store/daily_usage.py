@@ -15,7 +15,6 @@ attempt that lasted for more than ``LONGEST`` is never added.
 """
 
 from datetime import timedelta
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,7 +26,8 @@ ATTEMPTS_PER_STEP = 5000
 LONGEST = timedelta(days=300)
 _DAY_US = 86_400_000_000
 _LONGEST_US = LONGEST // timedelta(microseconds=1)
-_ATTEMPTS, _JOBS, _DAILY = tables.ATTEMPTS.c, tables.JOBS.c, tables.DAILY_USAGE.c
+_ATTEMPTS, _DAILY = tables.ATTEMPTS.c, tables.DAILY_USAGE.c
+_ASSOCIATIONS = tables.ASSOCIATIONS.c
 IS_SUMMED = _ATTEMPTS.is_summed == sa.literal_column("1")
 IS_NOT_SUMMED = _ATTEMPTS.is_summed == sa.literal_column("0")
 """With literals: a database uses the partial index only if it can see the value."""
@@ -95,20 +95,14 @@ async def _change_sums(
     begin, end = span
     midnight = instant(begin - begin % _DAY_US)
     days = usage_sums.days(midnight, midnight + (instant(end) - midnight + timedelta(days=1)))
-    per_job = usage_sums.by_job(
-        days, end, [_ATTEMPTS.namespace], [wanted], is_sqlite=opened.is_sqlite
+    found = usage_sums.by_columns(
+        days, end, [_ATTEMPTS.association], [wanted], is_sqlite=opened.is_sqlite
     ).subquery()
-    keys: list[Any] = [
-        per_job.c.begin,
-        per_job.c.namespace,
-        sa.func.coalesce(_JOBS.queue, ""),
-        sa.func.coalesce(_JOBS.user_name, ""),
-    ]
+    keys = (_ASSOCIATIONS.namespace, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name)
     changes = (
-        sa.select(*keys, *(sign * sa.func.sum(per_job.c[name]) for name in usage_sums.SUMS))
-        .select_from(per_job.outerjoin(tables.JOBS, per_job.c.job_uid == _JOBS.uid))
+        sa.select(found.c.begin, *keys, *(sign * found.c[name] for name in usage_sums.SUMS))
+        .select_from(found.join(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id))
         .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
-        .group_by(*keys)
     )
     primary = [column.name for column in tables.DAILY_USAGE.primary_key]
     made = opened.insert(tables.DAILY_USAGE).from_select([*primary, *usage_sums.SUMS], changes)

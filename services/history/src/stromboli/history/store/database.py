@@ -14,7 +14,7 @@ from sqlalchemy.ext import asyncio as sa_asyncio
 
 from stromboli.shared import errors
 
-HEAD = "0004"
+HEAD = "0005"
 """The version of the tables that this code reads and writes."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -67,6 +67,15 @@ class Database:
             raise RecordRejectedError(_reason(error)) from None
         except (exc.SQLAlchemyError, OSError, TimeoutError) as error:
             raise errors.UnavailableError("history store", _reason(error)) from None
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[sa_asyncio.AsyncConnection]:
+        """A transaction with one view of the rows for all its statements, for reading."""
+        async with self.transaction() as connection:
+            if not self.is_sqlite:  # SQLite's transactions see one state anyway
+                isolation = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+                await connection.execute(sa.text(isolation))
+            yield connection
 
     async def migrate(self) -> None:
         """Bring the tables to this code's version. Raises UnavailableError, ConfigurationError for

@@ -1,11 +1,12 @@
 """Conditions of queries."""
 
-import msgspec
+from typing import Any
+
 import sqlalchemy as sa
 
 from stromboli.history.store import tables
 
-_ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
+_ASSOCIATIONS, _LABELS = tables.ASSOCIATIONS.c, tables.JOB_LABELS.c
 Conditions = list["sa.ColumnElement[bool]"]
 
 
@@ -14,11 +15,20 @@ def equal(*pairs: "tuple[sa.ColumnElement[str], str]") -> Conditions:
     return [column == value for column, value in pairs if value]
 
 
-def of_jobs(namespace: str, user: str, queue: str, labels: dict[str, str]) -> Conditions:
-    """Conditions on attempts joined with their jobs; an empty field selects all."""
-    wanted = equal((_ATTEMPTS.namespace, namespace), (_JOBS.user_name, user), (_JOBS.queue, queue))
-    for key, value in labels.items():
-        # Labels are JSON in a fixed form, and neither keys nor values contain quotes.
-        pair = f"{msgspec.json.encode(key).decode()}:{msgspec.json.encode(value).decode()}"
-        wanted.append(_JOBS.labels.contains(pair, autoescape=True))
-    return wanted
+def associations(user: str, queue: str) -> "sa.Select[Any]":
+    """The ids of the associations with a user and a queue."""
+    wanted = equal((_ASSOCIATIONS.user_name, user), (_ASSOCIATIONS.queue, queue))
+    return sa.select(_ASSOCIATIONS.id).where(*wanted)
+
+
+def labels(wanted: dict[str, str]) -> list[str]:
+    """Labels as in the table of labels."""
+    return [f"{key}={value}" for key, value in wanted.items()]
+
+
+def labelled(wanted: dict[str, str], job_uid: "sa.ColumnElement[str]") -> Conditions:
+    """Conditions that the job has these labels."""
+    return [
+        job_uid.in_(sa.select(_LABELS.job_uid).where(_LABELS.label == label))
+        for label in labels(wanted)
+    ]

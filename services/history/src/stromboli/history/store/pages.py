@@ -8,16 +8,33 @@ import sqlalchemy as sa
 from stromboli.history.store import tables
 from stromboli.shared import decoding, errors
 
+FIRST_ID = " "
+"""It is before all ids."""
+LATEST_US = 2**62
+"""After all times."""
+
 
 def behind(
     at: "sa.ColumnElement[int]", identity: "sa.ColumnElement[str]", after: str
 ) -> "sa.ColumnElement[bool]":
     """Whether a row comes after the page that ended with this token. Raises InvalidError."""
+    number, last = position(after)
+    return sa.tuple_(at, identity) < sa.tuple_(sa.literal(number, tables.NUMBER), sa.literal(last))
+
+
+def position(after: str) -> tuple[int, str]:
+    """The time and id at which a page ended. Raises InvalidError."""
     text, _, last = after.partition(".")
     number = decoding.number(text)
     if number is None or not last:
         raise errors.InvalidError("continue", "it is not the `continue` of a previous page")
-    return sa.tuple_(at, identity) < sa.tuple_(sa.literal(number, tables.NUMBER), sa.literal(last))
+    return min(number, LATEST_US), last
+
+
+def token(last: tuple[int, str]) -> str:
+    """The token of the page that follows a time and id; without an id, of what is older than the
+    time."""
+    return f"{last[0]}.{last[1] or FIRST_ID}"
 
 
 def cut(rows: Sequence[Any], limit: int, at: str, identity: str) -> tuple[Sequence[Any], str]:
@@ -26,4 +43,4 @@ def cut(rows: Sequence[Any], limit: int, at: str, identity: str) -> tuple[Sequen
     shown = rows[:limit]
     if len(rows) <= limit:
         return shown, ""
-    return shown, f"{getattr(shown[-1], at)}.{getattr(shown[-1], identity)}"
+    return shown, token((getattr(shown[-1], at), getattr(shown[-1], identity)))

@@ -1,19 +1,24 @@
 """The query of attempts: filters, page by page."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from stromboli.history.core.rows import SECOND, micros, optional_instant
-from stromboli.history.store import database, filters, pages, tables
+from stromboli.history.store import attempt_walks, database, index_walks, pages, tables
 from stromboli.shared import decoding
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
-_ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
-_JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
+UIDS_PER_QUERY = 1000
+"""Both databases limit the parameters of a statement."""
+_ATTEMPTS, _JOBS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.JOBS.c, tables.ASSOCIATIONS.c
+_JOINED = tables.ATTEMPTS.outerjoin(
+    tables.ASSOCIATIONS, _ATTEMPTS.association == _ASSOCIATIONS.id
+).outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
 _REQUESTS = decoding.decoder_of(dict[str, int])
 _DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
 _LABELS = decoding.decoder_of(dict[str, str])
@@ -22,50 +27,33 @@ _LABELS = decoding.decoder_of(dict[str, str])
 async def attempts(
     opened: database.Database, query: accounting.AttemptQuery, now: datetime
 ) -> accounting.AttemptPage:
-    """A page of attempts, the last submitted first. Running ones count until ``now``. Raises
-    InvalidError, UnavailableError."""
-    wanted = filters.of_jobs(query.namespace, query.user, query.queue, query.labels)
-    wanted += filters.equal(
-        (_ATTEMPTS.job, query.job), (_ATTEMPTS.job_uid, query.uid), (_ATTEMPTS.node, query.node)
-    )
-    if query.states:
-        wanted.append(_ATTEMPTS.state.in_(query.states))
-    if query.since is not None:
-        wanted.append(_is_open_or_after(micros(query.since)))
-    if query.until is not None:
-        wanted.append(_ATTEMPTS.submitted_at < micros(query.until))
-    if query.device:
-        wanted.append(_has_device(query.device))
-    if query.after:
-        wanted.append(pages.behind(_ATTEMPTS.submitted_at, _ATTEMPTS.pod_uid, query.after))
+    """A page of attempts, the last submitted first; it may have fewer than ``limit`` although more
+    follow. Running ones count until ``now``. Raises InvalidError, UnavailableError."""
+    after = pages.position(query.after) if query.after else index_walks.BEGIN
     limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))
-    statement = (
-        sa.select(tables.ATTEMPTS, _JOBS.queue, _JOBS.user_name, _JOBS.labels)
-        .select_from(_JOINED)
-        .where(*wanted)
-        .order_by(_ATTEMPTS.submitted_at.desc(), _ATTEMPTS.pod_uid.desc())
-        .limit(limit + 1)
-    )
-    async with opened.transaction() as connection:
-        rows = (await connection.execute(statement)).all()
-    shown, more = pages.cut(rows, limit, "submitted_at", "pod_uid")
+    async with opened.snapshot() as connection:
+        found = await attempt_walks.find(connection, query, after, limit + 1)
+        shown = found.positions[:limit]
+        rows = await _rows(connection, [uid for _, uid in shown])
+    last = shown[-1] if len(found.positions) > limit else found.rest
     now_us = micros(now)
     return accounting.AttemptPage(
-        attempts=tuple(_attempt(row, now_us) for row in shown), continue_=more
+        attempts=tuple(_attempt(rows[uid], now_us) for _, uid in shown),
+        continue_=pages.token(last) if last else "",
     )
 
 
-def _is_open_or_after(since: int) -> "sa.ColumnElement[bool]":
-    return sa.or_(_ATTEMPTS.ended_at.is_(None), _ATTEMPTS.ended_at > since)
-
-
-def _has_device(device: str) -> "sa.ColumnElement[bool]":
-    """Whether a device was assigned, wholly or as a slice: ``GPU-x`` or ``GPU-x (5000MiB)``."""
-    quoted = msgspec.json.encode(device).decode()
-    return sa.or_(
-        _ATTEMPTS.devices.contains(quoted, autoescape=True),
-        _ATTEMPTS.devices.contains(f"{quoted[:-1]} (", autoescape=True),
-    )
+async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for begin in range(0, len(uids), UIDS_PER_QUERY):
+        chosen = _ATTEMPTS.pod_uid.in_(uids[begin : begin + UIDS_PER_QUERY])
+        statement = (
+            sa.select(tables.ATTEMPTS, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name, _JOBS.labels)
+            .select_from(_JOINED)
+            .where(chosen)
+        )
+        found |= {row.pod_uid: row for row in await connection.execute(statement)}
+    return found
 
 
 def _attempt(row: Any, now_us: int) -> accounting.Attempt:

@@ -17,6 +17,11 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "daily_usage": tables.DAILY_USAGE.c.day,
 }
 """Table -> the column with the time from which its rows are kept."""
+_BESIDE = {
+    "attempts": tables.ATTEMPT_DEVICES.c.pod_uid,
+    "jobs": tables.JOB_LABELS.c.job_uid,
+}
+"""Table -> the column of another table whose rows are deleted with its rows."""
 
 
 async def delete_expired(opened: database.Database, table: str, before: int) -> int:
@@ -24,8 +29,10 @@ async def delete_expired(opened: database.Database, table: str, before: int) -> 
     (microseconds since 1970); returns how many. Raises UnavailableError."""
     column = EXPIRES[table]
     keys = list(column.table.primary_key)
-    expired = sa.select(*keys).where(column < before).limit(ROWS_PER_DELETE)
+    expired = sa.select(*keys).where(column < before).order_by(column, *keys).limit(ROWS_PER_DELETE)
     key = sa.tuple_(*keys) if len(keys) > 1 else keys[0]
     async with opened.transaction() as connection:
+        if (beside := _BESIDE.get(table)) is not None:
+            await connection.execute(sa.delete(beside.table).where(beside.in_(expired)))
         deleted = await connection.execute(sa.delete(column.table).where(key.in_(expired)))
     return int(deleted.rowcount)

@@ -89,10 +89,14 @@ ATTEMPTS = sa.Table(
     _time("ended_at"),
     _time("allocated_at"),
     _number("is_summed"),
+    _number("association"),
+    _number("span"),
     sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
-    sa.Index("attempts_by_job", "job_uid"),
-    sa.Index("attempts_by_name", "namespace", "job"),
+    sa.Index("attempts_by_job", "job_uid", "submitted_at"),
+    sa.Index("attempts_by_name", "namespace", "job", "submitted_at"),
     sa.Index("attempts_by_node", "node", "submitted_at"),
+    sa.Index("attempts_by_association", "association", "state", "submitted_at"),
+    sa.Index("attempts_by_span", "span", "submitted_at"),
     sa.Index("attempts_by_end", "ended_at"),
     sa.Index(
         "attempts_not_summed",
@@ -101,6 +105,36 @@ ATTEMPTS = sa.Table(
         postgresql_where=sa.text("is_summed = 0"),
     ),
 )
+"""Lists walk its indexes in the order of ``submitted_at``, see ``store.attempt_walks``."""
+
+ASSOCIATIONS = sa.Table(
+    "associations",
+    METADATA,
+    sa.Column("id", NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("namespace", sa.Text, nullable=False),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("user_name", sa.Text, nullable=False),
+    sa.Index("associations_by_name", "namespace", "queue", "user_name", unique=True),
+)
+"""The namespaces, queues and users that occur together, as in Slurm's accounting. An attempt keeps
+its association when its job is deleted; associations are never deleted."""
+ATTEMPT_DEVICES = sa.Table(
+    "attempt_devices",
+    METADATA,
+    sa.Column("pod_uid", sa.Text, primary_key=True),
+    sa.Column("device", sa.Text, primary_key=True),
+    sa.Column("submitted_at", NUMBER, nullable=True),
+    sa.Index("attempt_devices_by_device", "device", "submitted_at"),
+)
+"""The devices of ``ATTEMPTS.devices``, without the size of a slice."""
+JOB_LABELS = sa.Table(
+    "job_labels",
+    METADATA,
+    sa.Column("job_uid", sa.Text, primary_key=True),
+    sa.Column("label", sa.Text, primary_key=True),
+    sa.Index("job_labels_by_label", "label", "job_uid"),
+)
+"""The labels of ``JOBS.labels`` as ``KEY=VALUE``."""
 DAILY_USAGE = sa.Table(
     "daily_usage",
     METADATA,

@@ -18,12 +18,13 @@ from stromboli.shared import errors
 from stromboli.shared.api import accounting
 
 _ATTEMPTS, _JOBS, _DAILY = tables.ATTEMPTS.c, tables.JOBS.c, tables.DAILY_USAGE.c
-_OF_JOBS: dict[str, "sa.Column[str]"] = {"queue": _JOBS.queue, "user": _JOBS.user_name}
-_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {
-    "namespace": _ATTEMPTS.namespace,
-    "job": _ATTEMPTS.job,
-    "node": _ATTEMPTS.node,
+_ASSOCIATIONS = tables.ASSOCIATIONS.c
+_OF_ASSOCIATIONS: dict[str, "sa.Column[str]"] = {
+    "namespace": _ASSOCIATIONS.namespace,
+    "queue": _ASSOCIATIONS.queue,
+    "user": _ASSOCIATIONS.user_name,
 }
+_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {"job": _ATTEMPTS.job, "node": _ATTEMPTS.node}
 _OF_DAYS: dict[str, "sa.Column[str]"] = {
     "namespace": _DAILY.namespace,
     "queue": _DAILY.queue,
@@ -75,12 +76,14 @@ def _statements(
         return
     yield parts.of_attempts(intervals, [daily_usage.IS_NOT_SUMMED])
     before, after = (parts.query.since, days[0]), (days[1], until)
-    is_summed = [daily_usage.IS_SUMMED]
     if before[0] < before[1]:
-        yield parts.of_attempts([before], is_summed)
+        for touching in usage_sums.touching(before):
+            yield parts.of_attempts([before], [daily_usage.IS_SUMMED, touching])
     yield parts.of_days(days, counts_held=is_by_day or before[0] == before[1])
     if after[0] < after[1]:
-        yield parts.of_attempts([after], is_summed, count="attempts" if is_by_day else "begun")
+        count = "attempts" if is_by_day else "begun"
+        for touching in usage_sums.touching(after):
+            yield parts.of_attempts([after], [daily_usage.IS_SUMMED, touching], count=count)
 
 
 def _whole_days(since: datetime, until: datetime) -> usage_sums.Interval | None:
@@ -113,18 +116,32 @@ class _Parts:
         """The sums in each interval of all attempts that had a node then."""
         query = self.query
         columns = [_OF_ATTEMPTS[key] for key in self._keys if key in _OF_ATTEMPTS]
-        conditions = [*wanted, *filters.equal((_ATTEMPTS.namespace, query.namespace))]
-        if of_jobs := filters.of_jobs("", query.user, query.queue, query.labels):
-            conditions.append(_ATTEMPTS.job_uid.in_(sa.select(_JOBS.uid).where(*of_jobs)))
-        per_job = usage_sums.by_job(
-            intervals, self._now_us, columns, conditions, is_sqlite=self._is_sqlite
+        if has_labels := any(key not in _OF_ATTEMPTS | _OF_ASSOCIATIONS for key in self._keys):
+            columns.append(_ATTEMPTS.job_uid)
+        conditions = [
+            *wanted,
+            *filters.equal((_ATTEMPTS.namespace, query.namespace)),
+            *filters.labelled(query.labels, _ATTEMPTS.job_uid),
+        ]
+        if query.user or query.queue:
+            of_these = filters.associations(query.user, query.queue)
+            conditions.append(_ATTEMPTS.association.in_(of_these))
+        found = usage_sums.by_columns(
+            intervals,
+            self._now_us,
+            [_ATTEMPTS.association, *columns],
+            conditions,
+            is_sqlite=self._is_sqlite,
         ).subquery()
-        groups = [self._group(key, per_job) for key in self._keys]
-        sums = (sa.func.sum(per_job.c[name]) for name in (count, *usage_sums.SUMS[2:]))
+        joined = found.outerjoin(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id)
+        if has_labels:
+            joined = joined.outerjoin(tables.JOBS, found.c.job_uid == _JOBS.uid)
+        groups = [self._group(key, found) for key in self._keys]
+        sums = (sa.func.sum(found.c[name]) for name in (count, *usage_sums.SUMS[2:]))
         return (
-            sa.select(per_job.c.begin, *groups, *sums)
-            .select_from(per_job.outerjoin(tables.JOBS, per_job.c.job_uid == _JOBS.uid))
-            .group_by(per_job.c.begin, *groups)
+            sa.select(found.c.begin, *groups, *sums)
+            .select_from(joined)
+            .group_by(found.c.begin, *groups)
         )
 
     def of_days(self, days: usage_sums.Interval, *, counts_held: bool) -> "sa.Select[Any]":
@@ -148,11 +165,11 @@ class _Parts:
             .group_by(_DAILY.day, *groups)
         )
 
-    def _group(self, key: str, per_job: "sa.Subquery") -> "sa.ColumnElement[Any]":
-        if key in _OF_JOBS:
-            return _OF_JOBS[key]
+    def _group(self, key: str, found: "sa.Subquery") -> "sa.ColumnElement[Any]":
+        if key in _OF_ASSOCIATIONS:
+            return _OF_ASSOCIATIONS[key]
         if key in _OF_ATTEMPTS:
-            return per_job.c[_OF_ATTEMPTS[key].name]
+            return found.c[_OF_ATTEMPTS[key].name]
         label = key.removeprefix(accounting.LABEL)
         if label == key or not label or '"' in label:
             known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))

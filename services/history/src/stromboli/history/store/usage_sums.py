@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import SECOND, micros
+from stromboli.history.core.rows import LONGEST_SPAN, OPEN_SPAN, SECOND, micros
 from stromboli.history.store import tables
 
 SUMS = (
@@ -31,7 +31,7 @@ Interval = tuple[datetime, datetime]
 """Begin and end; the end is outside."""
 
 
-def by_job(
+def by_columns(
     intervals: Sequence[Interval],
     now_us: int,
     columns: "Sequence[sa.Column[Any]]",
@@ -39,11 +39,8 @@ def by_job(
     *,
     is_sqlite: bool,
 ) -> "sa.Select[Any]":
-    """The sums of the attempts that ``wanted`` selects, by interval (``begin``), job and some
-    columns of the attempts. Running attempts count until ``now_us``. At most 400 intervals.
-
-    By job first, so that a job is looked up once and not for each of its attempts.
-    """
+    """The sums of the attempts that ``wanted`` selects, by interval (``begin``) and some columns of
+    the attempts. Running attempts count until ``now_us``. At most 400 intervals."""
     least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
     # A bare number would be a 32-bit integer in PostgreSQL.
     cut = sa.union_all(
@@ -73,14 +70,27 @@ def by_job(
     return (
         sa.select(
             cut.c.begin,
-            _ATTEMPTS.job_uid,
             *columns,
             *(value.label(name) for name, value in zip(SUMS, sums, strict=True)),
         )
         .select_from(tables.ATTEMPTS.join(cut, is_held))
         .where(*wanted)
-        .group_by(cut.c.begin, _ATTEMPTS.job_uid, *columns)
+        .group_by(cut.c.begin, *columns)
     )
+
+
+def touching(interval: Interval) -> "list[sa.ColumnElement[bool]]":
+    """Conditions that together select each attempt that existed in an interval, and select none
+    twice: submitted within it, or before it and less than its span before its begin. Both read few
+    rows by an index; PostgreSQL reads all rows for them in one condition."""
+    begin_us, end_us = map(micros, interval)
+    at = _ATTEMPTS.submitted_at
+    ended = (
+        sa.and_(_ATTEMPTS.span == span, at > begin_us - int(2**span * SECOND), at < begin_us)
+        for span in range(LONGEST_SPAN + 1)
+    )
+    is_open = sa.and_(_ATTEMPTS.span == OPEN_SPAN, at < begin_us)
+    return [sa.and_(at >= begin_us, at < end_us), sa.or_(*ended, is_open)]
 
 
 def _seconds(begin: Any, end: Any) -> Any:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from stromboli.history.core import folding
 from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows
-from stromboli.history.store import daily_usage, database, tables
+from stromboli.history.store import associations, daily_usage, database, tables
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
 
@@ -120,9 +120,14 @@ class Writer:
         for event in events:
             folding.fold(rows, event)
         changed = _changed(before.attempts, rows.attempts)
-        await self._subtract(connection, before, rows, changed)
-        await self._put(connection, tables.JOBS, _changed(before.jobs, rows.jobs))
+        changed_jobs = _changed(before.jobs, rows.jobs)
+        regrouped = _regrouped(before, rows)
+        await self._subtract(connection, changed, regrouped)
+        await associations.associate(connection, rows, changed, regrouped)
+        await self._put(connection, tables.JOBS, changed_jobs)
+        await associations.put_labels(connection, before.jobs, changed_jobs)
         await self._put(connection, tables.ATTEMPTS, changed)
+        await associations.put_devices(self._database, connection, before.attempts, changed)
         await self._put(connection, tables.EVICTIONS, _changed(before.evictions, rows.evictions))
         if notices := [it for event in events for it in self._notices(event.message)]:
             statement = self._database.insert(tables.NOTICES).on_conflict_do_nothing()
@@ -133,19 +138,10 @@ class Writer:
             await connection.execute(statement, values)
 
     async def _subtract(
-        self,
-        connection: AsyncConnection,
-        before: Rows,
-        rows: Rows,
-        changed: Sequence[AttemptRow],
+        self, connection: AsyncConnection, changed: Sequence[AttemptRow], regrouped: Sequence[str]
     ) -> None:
         """Take what will change out of the sums of days, while the tables have its old values."""
         summed = [row for row in changed if row.is_summed]
-        regrouped = [
-            uid
-            for uid, old in before.jobs.items()
-            if (old.queue, old.user_name) != (rows.jobs[uid].queue, rows.jobs[uid].user_name)
-        ]
         attempts = tables.ATTEMPTS.c
         for column, keys in (
             (attempts.pod_uid, sorted(row.pod_uid for row in summed)),
@@ -250,6 +246,15 @@ def _copies(rows: Rows) -> Rows:
         dict[tuple[str, int, str, int], PhaseRow](),
         {key: msgspec.structs.replace(row) for key, row in rows.evictions.items()},
     )
+
+
+def _regrouped(before: Rows, rows: Rows) -> list[str]:
+    """The existing jobs that have another queue or user than before."""
+    return [
+        uid
+        for uid, old in before.jobs.items()
+        if (old.queue, old.user_name) != (rows.jobs[uid].queue, rows.jobs[uid].user_name)
+    ]
 
 
 def _changed(before: Mapping[Any, R], after: Mapping[Any, R]) -> list[R]:

@@ -41,7 +41,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import explain, plugins, policy, simulate
+from stromboli.scheduler.core import eventual_room, explain, plugins, policy, simulate
 from stromboli.scheduler.core.cache import (
     assumptions,
     cluster_cache,
@@ -250,7 +250,8 @@ class SessionRun:
         self._explained = explain.explain_waiting(
             self._cache, opened, CREATION_GRACE, partial, backing_off
         )
-        lapsed_admissions.note(opened, self._explained.explanations)
+        obstructed = eventual_room.find_obstructed(opened)
+        lapsed_admissions.note(opened, self._explained.explanations, obstructed)
         self._gauges = opened.gauges() if self._with_gauges else None
         self._skippable = unschedulable.find_skippable(opened)
 

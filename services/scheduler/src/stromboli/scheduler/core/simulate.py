@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.actions import borrowing
+from stromboli.scheduler.core.actions import borrowing, reservation_evictions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import closing, opening, plugin_isolation, session, timing
@@ -25,6 +25,7 @@ from stromboli.shared.api import (
     core,
     meta,
     numa,
+    reservation,
     resource,
     scheduling,
     shard,
@@ -86,6 +87,7 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "DeviceClass": ("device_classes", resource.DeviceClass),
     "ResourceSlice": ("resource_slices", resource.ResourceSlice),
     "NodeShard": ("node_shards", shard.NodeShard),
+    "AdvanceReservation": ("advance_reservations", reservation.AdvanceReservation),
     "HyperNode": ("hyper_nodes", topology.HyperNode),
     "Numatopology": ("numa_topologies", numa.Numatopology),
 }
@@ -128,7 +130,9 @@ def run(
 
 
 def run_actions(opened: session.Session) -> None:
-    """Run the configured actions and the borrowing pass, and close the session."""
+    """Evict from reserved nodes, run the configured actions and the borrowing pass, and close the
+    session."""
+    reservation_evictions.evict(opened)
     for name in opened.configuration.actions:
         with opened.timed(timing.ACTION, name):
             actions.find(name)(opened)

@@ -27,6 +27,7 @@ _KINDS = {
         kinds.JOB_FLOWS,
         kinds.CRON_JOBS,
         kinds.HYPER_NODES,
+        kinds.ADVANCE_RESERVATIONS,
         kinds.COMMANDS,
     )
 }

@@ -298,6 +298,53 @@ def _of_cron_jobs() -> Rules:
     }
 
 
+def _of_reservations() -> Rules:
+    listed = " + ".join(
+        f"object.spec.?{field}.orValue([]).size()"
+        for field in ("users", "groups", "namespaces", "queues")
+    )
+    ways = " + ".join(
+        f"({it} ? 1 : 0)"
+        for it in (
+            "object.spec.?nodeNames.orValue([]).size() > 0",
+            "object.spec.?nodeSelector.orValue({}).size() > 0",
+            "object.spec.?allNodes.orValue(false)",
+        )
+    )
+    has_end = "has(object.spec.endTime)"
+    has_length = "object.spec.?duration.orValue('') != ''"
+    return {
+        "noEnd": _when(
+            f"!({has_end}) && !({has_length})",
+            "'spec.endTime: write either endTime or duration'",
+        ),
+        "twoEnds": _when(
+            f"{has_end} && {has_length}", "'spec.duration: write either endTime or duration'"
+        ),
+        "order": _when(
+            f"{has_end} && timestamp(object.spec.endTime) <= timestamp(object.spec.startTime)",
+            "'spec.endTime: the period ends before it begins'",
+        ),
+        "length": _when(
+            f"!({has_end}) && {has_length} && duration(object.spec.duration) <= duration('0s')",
+            "'spec.duration: the period ends before it begins'",
+        ),
+        "lead": _when(
+            "object.spec.?leadTime.orValue('') != ''"
+            " && duration(object.spec.leadTime) < duration('0s')",
+            "'spec.leadTime: is negative'",
+        ),
+        "principals": _when(
+            f"({listed} > 0) == object.spec.?maintenance.orValue(false)",
+            "'spec.maintenance: write either maintenance, or users, groups, namespaces or queues'",
+        ),
+        "nodes": _when(
+            f"{ways} != 1",
+            "'spec.nodeNames: write one of nodeNames, nodeSelector and allNodes'",
+        ),
+    }
+
+
 def _of_commands() -> Rules:
     known = " || ".join(
         f"(object.target.kind == '{kind}' && object.?action.orValue('') in {_list(actions)})"
@@ -372,6 +419,7 @@ RULES: dict[str, Rules] = {
             "'spec.members: at least one member is required'",
         )
     },
+    kinds.ADVANCE_RESERVATIONS.plural: _of_reservations(),
     kinds.COMMANDS.plural: _of_commands(),
 }
 """Plural of a kind -> its rules."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from stromboli.shared import decoding, keys, network_topology
-from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
+from stromboli.shared.api import batch, core, flow, kinds, meta, reservation, scheduling
 from stromboli.shared.api import topology as topology_api
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec import crds, job_dependencies, job_plugins
@@ -27,6 +27,7 @@ from stromboli.shared.jobspec.validation import (
     pod_groups,
     pods,
     queues,
+    reservations,
     topology,
     user_commands,
 )
@@ -63,6 +64,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     topology (None: unknown), the object's namespace, and ``claimed``: the scheduler names under
     which another system acts.
 
+    ``reservations``: all by name, and ``nodes``: all, if the object is about reservations.
     ``priority_classes``: all by name. ``submitter``: the user whose permissions are checked; None:
     permissions are not checked. ``requester``: the user of the request; None: one of our services,
     which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
@@ -77,6 +79,8 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     submitter: permissions.Submitter | None = None
     requester: permissions.Submitter | None = None
     absent_priority_classes: frozenset[str] = frozenset()
+    reservations: Mapping[str, reservation.AdvanceReservation] = {}
+    nodes: tuple[core.Node, ...] = ()
 
     @property
     def namespace_queue(self) -> str:
@@ -287,6 +291,14 @@ def is_about_queues(kind: Kind[Any], document: Document) -> bool:
     )
 
 
+def is_about_reservations(kind: Kind[Any], document: Document) -> bool:
+    """Whether the object is a reservation, or a job that names one."""
+    metadata = document.get("metadata")
+    held = metadata.get("annotations") if isinstance(metadata, dict) else None
+    named = isinstance(held, dict) and bool(held.get(keys.RESERVATION))
+    return kind == kinds.ADVANCE_RESERVATIONS or (kind == kinds.JOBS and named)
+
+
 def may_depend_on_topology(found: tuple[Violation, ...]) -> bool:
     """Whether newer data about HyperNodes could change the result."""
     return any(violation.path.endswith("networkTopology") for violation in found)
@@ -305,6 +317,11 @@ def _of_ours(
             yield from jobs.validate_update(read, old)
         case batch.Job():
             yield from jobs.validate_create(read, known.queues, policy.plugins, known.tiers)
+            yield from reservations.of_job(
+                read.metadata, read.spec.queue, known.reservations, known.submitter
+            )
+        case reservation.AdvanceReservation() if old is None or old.spec != read.spec:
+            yield from reservations.violations(read, known.reservations, known.nodes)
         case scheduling.Queue():
             others = {name: q for name, q in known.queues.items() if name != read.metadata.name}
             if old:

@@ -80,6 +80,17 @@ def cron(schedule: str = "*/5 * * * *", *, name: str = "nightly", **spec: Any) -
     )
 
 
+def reservation(name: str = "course", **spec: Any) -> Document:
+    """A reservation of a node for a morning; None removes a field."""
+    usual = {
+        "startTime": "2026-12-01T08:00:00Z",
+        "endTime": "2026-12-01T12:00:00Z",
+        "nodeNames": ["n1"],
+    }
+    given = {key: value for key, value in {**usual, **spec}.items() if value is not None}
+    return bare_object(kinds.ADVANCE_RESERVATIONS, name, spec=given)
+
+
 def hyper_node(*members: Document, name: str = "rack-1", **spec: Any) -> Document:
     """A HyperNode."""
     return bare_object(kinds.HYPER_NODES, name, spec={"tier": 1, "members": list(members), **spec})

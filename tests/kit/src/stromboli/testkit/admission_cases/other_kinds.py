@@ -17,6 +17,7 @@ from stromboli.testkit.admission_cases.manifests import (
     member,
     pod,
     pod_group,
+    reservation,
 )
 
 JDB_MIN = keys.JDB_MIN_AVAILABLE
@@ -80,6 +81,29 @@ OTHER_KINDS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "by-name": ("", hyper_node(member(exactMatch={"name": "n1"}))),
         "by-pattern": ("", hyper_node(member(regexMatch={"pattern": "^n[0-9]+$"}))),
         "no-members": ("spec.members", bare_object(kinds.HYPER_NODES, "rack-1", spec={"tier": 1})),
+    },
+    kinds.ADVANCE_RESERVATIONS: {
+        "for-a-user": ("", reservation(users=["ann"])),
+        "for-maintenance": ("", reservation(maintenance=True, duration="4h", endTime=None)),
+        "by-label": ("", reservation(queues=["default"], nodeNames=None, nodeSelector={"a": "b"})),
+        "for-nobody": ("spec.maintenance", reservation()),
+        "for-a-user-and-maintenance": (
+            "spec.maintenance",
+            reservation(maintenance=True, groups=["staff"]),
+        ),
+        "without-an-end": ("spec.endTime", reservation(users=["ann"], endTime=None)),
+        "with-two-ends": ("spec.duration", reservation(users=["ann"], duration="1h")),
+        "that-ends-first": (
+            "spec.endTime",
+            reservation(users=["ann"], endTime="2026-11-30T08:00:00Z"),
+        ),
+        "of-no-length": (
+            "spec.duration",
+            reservation(users=["ann"], endTime=None, duration="0s"),
+        ),
+        "a-lead-time-below-zero": ("spec.leadTime", reservation(users=["ann"], leadTime="-1h")),
+        "without-nodes": ("spec.nodeNames", reservation(users=["ann"], nodeNames=None)),
+        "with-nodes-and-all": ("spec.nodeNames", reservation(users=["ann"], allNodes=True)),
     },
     kinds.COMMANDS: {
         "for-a-job": ("", command("AbortJob")),

@@ -69,6 +69,17 @@ def operator_tools(real_tools: tools.Tools) -> dict[str, tools.OperatorTool]:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def image_file_tools() -> tools.ImageFileTools:
+    """The programs that run image files. Skips if one is missing; `make test-sif` fails instead."""
+    try:
+        return tools.locate_image_files()
+    except tools.RealPartsMissingError as error:
+        if os.environ.get("STROM_SIF") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory

@@ -17,6 +17,8 @@ ENGINE_INSTALLER = "engine.py"
 """Beside it."""
 OPERATOR_INSTALLER = "operators.py"
 """Beside it."""
+IMAGE_FILE_INSTALLER = "image_files.py"
+"""Beside it."""
 LOCATE_TIMEOUT_S = 60
 
 
@@ -79,6 +81,15 @@ class EngineTools:
     """Tar of a root file system that replaces the base image of our Dockerfiles."""
     cache: str
     """The folder of images, which all clones of the repository share."""
+
+
+@dataclass(frozen=True)
+class ImageFileTools:
+    """Paths of the programs that run image files, as ``make sif-tools`` prints them."""
+
+    singularity: str
+    busybox: str
+    mksquashfs: str
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,12 @@ def locate_operators() -> dict[str, OperatorTool]:
         name: OperatorTool(Path(it["directory"]), it["program"], it["version"])
         for name, it in found.items()
     }
+
+
+@functools.cache
+def locate_image_files() -> ImageFileTools:
+    """The programs that run image files. Raises RealPartsMissingError that names missing ones."""
+    return ImageFileTools(**_located(IMAGE_FILE_INSTALLER, "run `make sif-tools`"))
 
 
 def _located(script: str, remedy: str) -> dict[str, Any]:

@@ -76,9 +76,13 @@ def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
     """Return the tasks to be tried for a job; None if the job must wait as a whole."""
     if not job.is_decidable:
         return None
+    if job.is_pending and "enqueue" in ssn.configuration.actions:
+        return None
+    # It blocks no other job of its queue: it waits for a time, not for room.
+    job.fit_error = ssn.reservations.waits(job)
+    if job.fit_error:
+        return None
     if job.is_pending:
-        if "enqueue" in ssn.configuration.actions:
-            return None
         ssn.admit(job)
     invalid = ssn.job_valid(job)
     if invalid is not None:

@@ -65,6 +65,8 @@ def _vote(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> boo
     # A closed queue admits no job, not even one without minResources.
     if not queue.is_open:
         job.fit_error = f"queue {queue.name} is {queue.state}"
+    elif waits := ssn.reservations.waits(job):
+        job.fit_error = waits
     elif held_back := ssn.held_back(job):
         job.fit_error = held_back
     elif job.min_resources is None or ssn.job_enqueueable(job):

@@ -103,9 +103,8 @@ class ClusterCache:
     # Records
 
     def apply(self, record: envelope.Record) -> str:
-        """Apply one record; a record of another topic changes nothing.
-
-        Return the reason if the record cannot be decoded, for the dead-letter topic; else empty.
+        """Apply one record; a record of another topic changes nothing. Return the reason if the
+        record cannot be decoded, for the dead-letter topic; else empty.
         """
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
@@ -148,9 +147,8 @@ class ClusterCache:
         self._note_read()
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
-        """Assume a decision of this scheduler. Its record changes nothing when it is read back.
-
-        This triggers no session: the session that made the decision has considered its effects.
+        """Assume a decision of this scheduler. Its record changes nothing when it is read back. It
+        triggers no session: the session that made the decision has considered its effects.
         """
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
@@ -274,7 +272,6 @@ class ClusterCache:
 
     def isolate(self, error: Exception) -> None:
         """Isolate the objects that a failed session worked on (see ``quarantine``). O(cluster).
-
         Raises InvariantError if no object can be blamed.
         """
         if isinstance(error, errors.InvariantError):
@@ -364,6 +361,9 @@ class ClusterCache:
                 | kinds.NODE_SHARDS
             ):
                 self._apply_cluster_resource(change)
+            case kinds.ADVANCE_RESERVATIONS:
+                self._apply_cluster_resource(change)
+                self._request_session()  # it may evict, and the next session knows when to
             case kind if kind in api_seen.CLAIM_KINDS:
                 if kind in claim_cache.ASSUMED_OBJECTS:
                     self.assumed.observe_claim(claim_cache.ASSUMED_OBJECTS[kind], change.key)
@@ -434,8 +434,8 @@ class ClusterCache:
     def _refresh_pod(self, key: str) -> None:
         """Update the task from the pod's snapshot and from open decisions."""
         found = self.quarantine.state(kinds.PODS, key)
-        before = self._placement_of(key)
-        group, known = self._job_key_of(key), triggers.task_fingerprint(self.world, key)
+        before, group = self._placement_of(key), self._job_key_of(key)
+        known = triggers.task_fingerprint(self.world, key)
         match found:
             case core.Pod():
                 uid = found.metadata.uid
@@ -460,11 +460,11 @@ class ClusterCache:
                 self.world.put_unreadable_pod(key, reason, node, job)
             case _:
                 self.plans.show(self.world, key, self.assumed.bind_of(key))
-        if before is not None and before != self._placement_of(key):
+        has_moved = before != self._placement_of(key)
+        if has_moved and (before is not None or triggers.may_attract(self.world, key)):
             self._request_session_if_waiting()
         if known != triggers.task_fingerprint(self.world, key):
-            for job in {group, self._job_key_of(key)} - {""}:
-                self._update_waiting(job)
+            self._update_all_waiting({group, self._job_key_of(key)} - {""})
 
     def _placement_of(self, key: str) -> triggers.PodPlacement | None:
         return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)

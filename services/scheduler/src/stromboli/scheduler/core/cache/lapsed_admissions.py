@@ -1,16 +1,19 @@
 """Admitted gangs for which no room is kept, because they cannot use it.
 
-The phase Inqueue reserves the minimum resources of a gang until its pods hold them. Two kinds of
+The phase Inqueue reserves the minimum resources of a gang until its pods hold them. Three kinds of
 gangs would reserve them indefinitely, and others would never be admitted:
 
 - *without pods* for ``queue_usage.PODS_EXPECTED_WITHIN``: their creation fails, or the gang is
   suspended, as a RayCluster can be;
-- *too large*: the explanation says that the gang can never fit the cluster as it is.
+- *too large*: the explanation says that the gang can never fit the cluster as it is;
+- *obstructed*: no end of other gangs lets it start (``eventual_room``): no node has its labels, all
+  have a taint, its volume is absent.
 
 They stay Inqueue, and their room counts again once they have pods, or may fit. Pods are placed by
-what is idle, so nothing is over-committed meanwhile.
+what is idle, so nothing is over-committed meanwhile. A gang that waits for room that other gangs
+hold keeps its reservation: otherwise small gangs would take all room that becomes free.
 
-Sessions keep both kinds in their recorded memory, so that a restart and a replay know them. What a
+Sessions keep all kinds in their recorded memory, so that a restart and a replay know them. What a
 session finds holds from the next one.
 """
 
@@ -35,23 +38,27 @@ class Lapsed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     without_pods: dict[str, str] = {}
     too_large: dict[str, str] = {}
+    obstructed: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.without_pods or self.too_large)
+        return bool(self.without_pods or self.too_large or self.obstructed)
 
 
 def apply(world: cluster_model.ClusterModel, memory: Mapping[str, str]) -> None:
     """Keep no room for the gangs of the memory. Call it before the session opens, on a settled
     model. O(these gangs)."""
     known = _still_lapsed(world, _decode(memory.get(NAME, "")))
-    keys = frozenset([*known.without_pods, *known.too_large])
+    keys = frozenset([*known.without_pods, *known.too_large, *known.obstructed])
     world.books.keep_no_room_for(keys, world.jobs)
 
 
 def note(
-    closed: session.Session, explained: Mapping[str, messages.PodGroupExplained | None]
+    closed: session.Session,
+    explained: Mapping[str, messages.PodGroupExplained | None],
+    obstructed: Mapping[str, bool],
 ) -> None:
     """Remember the gangs that lapse, and forget others. ``explained``: changed explanations.
+    ``obstructed``: whether each gang that the session tried is obstructed; others stay as they are.
 
     O(lapsed gangs and changes).
     """
@@ -70,7 +77,11 @@ def note(
         is_admitted = job is not None and job.phase == "Inqueue"
         if is_too_large and is_admitted and len(too_large) < MAX_GANGS:
             too_large[key] = closed.jobs[key].uid
-    now = Lapsed(dict(sorted(without_pods.items())), dict(sorted(too_large.items())))
+    hindered = {key: uid for key, uid in known.obstructed.items() if obstructed.get(key, True)}
+    for key in sorted(key for key, is_obstructed in obstructed.items() if is_obstructed):
+        if key not in hindered and len(hindered) < MAX_GANGS:
+            hindered[key] = closed.jobs[key].uid
+    now = Lapsed(*(dict(sorted(each.items())) for each in (without_pods, too_large, hindered)))
     if now or text:
         closed.remember[NAME] = msgspec.json.encode(now).decode() if now else ""
     if now != before:
@@ -89,6 +100,7 @@ def _still_lapsed(world: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
     return Lapsed(
         {k: uid for k, uid in known.without_pods.items() if holds(k, uid) and not jobs[k].tasks},
         {k: uid for k, uid in known.too_large.items() if holds(k, uid)},
+        {k: uid for k, uid in known.obstructed.items() if holds(k, uid)},
     )
 
 

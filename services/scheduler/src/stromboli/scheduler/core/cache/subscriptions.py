@@ -17,6 +17,7 @@ TOPICS: tuple[topics.Topic, ...] = (
     topics.TOPOLOGY,
     *claim_cache.TOPICS,
     topics.NODE_SHARDS,
+    topics.ADVANCE_RESERVATIONS,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,

@@ -43,6 +43,15 @@ def placement_of(
     return PodPlacement(node, None, None, is_going=False) if node else None
 
 
+def may_attract(of: cluster_model.ClusterModel, key: str) -> bool:
+    """Whether a pod without a gang that appears on a node may let another pod start, because a term
+    of pod affinity or topology spread selects one of its labels. Changes of gangs start sessions
+    anyway.
+    """
+    task = of.tasks.get(key)
+    return task is not None and not task.job and bool(task.task_class.labels)
+
+
 def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, ...]:
     """The fields of a pod that decisions about its job depend on."""
     task = of.tasks.get(key)

@@ -22,7 +22,9 @@ of these must hold:
 
 This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``.
 
-Changes of queues, priorities and resource columns bring back all gangs of both kinds. So that
+Changes of queues, priorities and resource columns bring back all gangs of both kinds, and so does a
+change of the AdvanceReservations or the end of one, after which nodes take tasks again that they
+rejected. Gangs that name a reservation are never skipped. So that
 numbers in explanations stay fresh, skipped gangs are tried again in turn once anything has changed
 since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, often enough
 that each gang is retried within ``RETRY_INTERVAL``. All of them in one session would take a second
@@ -44,6 +46,8 @@ from stromboli.scheduler.core.cluster import cluster_model, device_claims, unadm
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, nodes, resource_vectors
+from stromboli.shared.api import reservation
+from stromboli.shared.jobspec import reservations
 
 NODE_ONLY_PLUGINS = frozenset(
     {
@@ -133,7 +137,8 @@ def _unadmitted(closed: session.Session) -> Mapping[str, unadmitted_jobs.SortKey
 
 def _was_refused(closed: session.Session, job: entities.Job) -> bool:
     """Whether the job waits for room in its queue, and for nothing else."""
-    is_plain = not (job.tasks or job.problems) and job.min_request is not None
+    is_plain = not (job.tasks or job.problems or closed.reservations.use(job).name)
+    is_plain = is_plain and job.min_request is not None
     return job.is_pending and job.is_decidable and is_plain and closed.queue_of(job).is_open
 
 
@@ -164,6 +169,8 @@ class UnschedulableGangs:
         """Room on nodes when the last session began."""
         self._configured: configuration.Configuration | None = None
         self._epoch = -1
+        self._reserved: tuple[reservation.AdvanceReservation, ...] = ()
+        """The reservations that were not over in the last session."""
         self._session = self._changed_in = 0
         self._retried_at: datetime | None = None
 
@@ -185,6 +192,8 @@ class UnschedulableGangs:
         self._session += 1
         before, self._opened = self._opened, _NodeRoom.of(of.nodes)
         is_same = self._epoch == of.epoch and self._configured is configured
+        reserved, self._reserved = self._reserved, _not_over(of, now)
+        is_same = is_same and reserved == self._reserved
         baseline = self._baseline
         if baseline is None or baseline.names is not of.nodes.names or not is_same:
             self._reset(of, configured, now)
@@ -282,9 +291,17 @@ class UnschedulableGangs:
         self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
 
+def _not_over(
+    of: cluster_model.ClusterModel, now: datetime
+) -> tuple[reservation.AdvanceReservation, ...]:
+    """The reservations that may still keep tasks off nodes, those that are invalid included."""
+    found: tuple[reservation.AdvanceReservation, ...] = of.auxiliary.listed("advance_reservations")
+    return tuple(each for each in found if not reservations.is_over(each.spec, now))
+
+
 def depends_on_nodes_only(configured: configuration.Configuration) -> bool:
     """Whether only ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS`` are configured, so that the
-    passage of time changes no decision."""
+    passage of time changes no decision, except through AdvanceReservations."""
     is_known = _plugins(configured) <= NODE_ONLY_PLUGINS
     return is_known and NODE_ONLY_ACTIONS.issuperset(configured.actions)
 
@@ -320,6 +337,7 @@ def _blocking_classes(closed: session.Session, job: entities.Job) -> tuple[entit
         or job.frozen
         or job.topology_error
         or job.pod_group.spec.network_topology is not None
+        or closed.reservations.use(job).name
     )
     if not (was_tried and is_plain):
         return ()

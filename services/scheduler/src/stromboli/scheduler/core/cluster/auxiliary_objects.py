@@ -14,7 +14,7 @@ from stromboli.scheduler.core.model import (
     topology_domains,
 )
 from stromboli.scheduler.core.numa import nodes as numa_nodes
-from stromboli.shared.api import core, meta, numa, resource, shard, storage, topology
+from stromboli.shared.api import core, meta, numa, reservation, resource, shard, storage, topology
 from stromboli.shared.messages import node_topology
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     resource.DeviceClass: "device_classes",
     resource.ResourceSlice: "resource_slices",
     shard.NodeShard: "node_shards",
+    reservation.AdvanceReservation: "advance_reservations",
     topology.HyperNode: "hyper_nodes",
     numa.Numatopology: "numa_topologies",
 }
@@ -57,6 +58,7 @@ class AuxiliaryObjects:
         self.device_classes: dict[str, resource.DeviceClass] = {}
         self.resource_slices: dict[str, resource.ResourceSlice] = {}
         self.node_shards: dict[str, shard.NodeShard] = {}
+        self.advance_reservations: dict[str, reservation.AdvanceReservation] = {}
         self.hyper_nodes: dict[str, topology.HyperNode] = {}
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}

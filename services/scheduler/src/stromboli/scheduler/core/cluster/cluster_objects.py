@@ -5,7 +5,16 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api import core, numa, resource, scheduling, shard, storage, topology
+from stromboli.shared.api import (
+    core,
+    numa,
+    reservation,
+    resource,
+    scheduling,
+    shard,
+    storage,
+    topology,
+)
 from stromboli.shared.messages import node_topology
 
 
@@ -46,6 +55,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     device_classes: tuple[resource.DeviceClass, ...] = ()
     resource_slices: tuple[resource.ResourceSlice, ...] = ()
     node_shards: tuple[shard.NodeShard, ...] = ()
+    advance_reservations: tuple[reservation.AdvanceReservation, ...] = ()
     hyper_nodes: tuple[topology.HyperNode, ...] = ()
     numa_topologies: tuple[numa.Numatopology, ...] = ()
     hardware: tuple[node_topology.TopologyObserved, ...] = ()

@@ -48,6 +48,8 @@ class PodIndex:
         )
         """Pods by the weighted preference terms that they carry."""
         self.ports: row_counts.CountsBy[entities.Port] = row_counts.CountsBy()
+        self.ports_without_gang: row_counts.CountsBy[entities.Port] = row_counts.CountsBy()
+        """The part of ``ports`` that pods without a PodGroup use."""
         self.claimants: dict[str, entities.Task] = {}
         """Pod -> its task, of pods that claim volumes or devices."""
         self._size = 0
@@ -88,7 +90,8 @@ class PodIndex:
         for placed, rows in list(self._placed.items()):
             kept = {after[row]: count for row, count in rows.items() if row in after}
             self._placed[placed] = kept
-        for table in (self.anti_affinity_carriers, self.preference_carriers, self.ports):
+        carried = (self.anti_affinity_carriers, self.preference_carriers)
+        for table in (*carried, self.ports, self.ports_without_gang):
             table.reorder_rows(sources)
         self._drop_cached_counts()
 
@@ -126,6 +129,9 @@ class PodIndex:
         )
 
     def _count(self, task: entities.Task, row: int, change: int) -> None:
+        if not task.job:
+            for port in task.task_class.ports:
+                self.ports_without_gang.add(port, row, change)
         placed = pod_kind(task)
         rows = self._placed.get(placed)
         if rows is None:

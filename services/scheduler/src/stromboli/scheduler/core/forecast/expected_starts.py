@@ -166,7 +166,8 @@ class Forecast:
         self._begin = self._now = present.now
         self._until = present.now + HORIZON
         self._draw = draw
-        self._skips_wakes = unschedulable.depends_on_nodes_only(options.configured)
+        is_timeless = unschedulable.depends_on_nodes_only(options.configured)
+        self._skips_wakes = is_timeless and not present.advance_reservations
         self._groups: dict[str, scheduling.PodGroup] = {}
         self._pods: dict[str, dict[str, core.Pod]] = {}
         self._parts: dict[str, float] = {}
@@ -302,7 +303,7 @@ class Forecast:
             ended = next((pod for pod in pods.values() if pod.metadata.uid == uid), None)
             if ended is None:
                 continue  # it was evicted
-            done = gang_pods.on_node(ended, ended.spec.node_name, "Succeeded")
+            done = gang_pods.succeeded(ended, self._now)
             pods[done.metadata.key] = done
             self._put(done)
             if all(pod.status.phase in _ENDED for pod in pods.values()):
@@ -337,11 +338,11 @@ class Forecast:
             self._replace(f"{each.namespace}/{each.pod}")
         for bind in statement.binds:
             pods = self._pods_of(key)
-            pod = gang_pods.on_node(pods[f"{bind.namespace}/{bind.pod}"], bind.node, "Running")
-            started = msgspec.structs.replace(pod.status, start_time=self._now)
-            pods[pod.metadata.key] = msgspec.structs.replace(pod, status=started)
-            self._put(pods[pod.metadata.key])
-            self._expect_end(key, pods[pod.metadata.key])
+            pending = pods[f"{bind.namespace}/{bind.pod}"]
+            pod = gang_pods.running(pending, bind.node, self._now)
+            pods[pod.metadata.key] = pod
+            self._put(pod)
+            self._expect_end(key, pod)
         if statement.binds and self._has_started(key):
             self._set_phase(key, "Running")
             if key in self._watched:

@@ -1,5 +1,7 @@
 """Pods of a forward simulation: those that a gang would get, and their states."""
 
+from datetime import datetime
+
 import msgspec
 
 from stromboli.scheduler.core.model import requirements
@@ -63,10 +65,19 @@ def _part(name: str, amount: int, parts: int) -> str:
     return units.text(name, -(-amount // unit) * (unit // parts))
 
 
-def on_node(pending: core.Pod, node_name: str, phase: str) -> core.Pod:
-    """The pod on a node, in this phase."""
+def running(pending: core.Pod, node_name: str, at: datetime) -> core.Pod:
+    """The pod on a node, running since this time."""
     spec: core.PodSpec = msgspec.structs.replace(pending.spec, node_name=node_name)
-    found: core.Pod = msgspec.structs.replace(
-        pending, spec=spec, status=core.PodStatus(phase=phase)
+    status = core.PodStatus(phase="Running", start_time=at)
+    found: core.Pod = msgspec.structs.replace(pending, spec=spec, status=status)
+    return found
+
+
+def succeeded(pod: core.Pod, at: datetime) -> core.Pod:
+    """The running pod, ended at this time."""
+    ready = core.Condition(type="Ready", status="False", last_transition_time=at)
+    status = core.PodStatus(
+        phase="Succeeded", start_time=pod.status.start_time, conditions=(ready,)
     )
+    found: core.Pod = msgspec.structs.replace(pod, status=status)
     return found

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.scheduler.core import policy, schedule
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import cluster_cache, lapsed_admissions
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
 from stromboli.scheduler.core.placement import extension_points
@@ -88,8 +88,13 @@ class Scheduler:
     def decide(
         self, at: datetime, *, with_gauges: bool = False
     ) -> tuple[messages.StatementDecided, ...]:
-        """Run a session, assume its decisions and return them. ``with_gauges``: set ``gauges``."""
+        """Run a session, assume its decisions and return them. ``with_gauges``: set ``gauges``.
+
+        Another session is due immediately if admitted gangs lost or regained their reservation,
+        since virtual time may have no other event.
+        """
         cache = self.cache
+        lapsed = cache.memory.get(lapsed_admissions.NAME, "")
         decided = schedule.run_session(
             cache,
             at,
@@ -116,6 +121,8 @@ class Scheduler:
             cache.record_explanation("", order)
         cache.finish_session(is_throttled=decided.is_throttled)
         self.wake_at = decided.wake_at
+        if cache.memory.get(lapsed_admissions.NAME, "") != lapsed:
+            self.request_session()
         return decided.decisions
 
     def reason(self, key: str) -> tuple[str, str]:

@@ -112,13 +112,13 @@ class NodeFinder:
 
     def kind(self, task: entities.Task) -> Hashable:
         """The cache key of the task: its class and the plugins' class keys."""
-        return (task.task_class, *(tell(task) for tell in self._session.flat(interfaces.CLASS_KEY)))
+        own = self._session.reservations.class_key(task, self._session.job_of(task))
+        others = (tell(task) for tell in self._session.flat(interfaces.CLASS_KEY))
+        return (task.task_class, own, *others)
 
     def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
         """Whether the tasks are equal for predicates and scores."""
-        return task.task_class is other.task_class and all(
-            tell(task) == tell(other) for tell in self._session.flat(interfaces.CLASS_KEY)
-        )
+        return task.task_class is other.task_class and self.kind(task) == self.kind(other)
 
     def filter_result(self, task: entities.Task) -> FilterResult:
         """The predicates' answers for all nodes in the current state."""
@@ -133,11 +133,27 @@ class NodeFinder:
                 is_alone = True
                 if check.code is not extension_points.Code.UNSCHEDULABLE:
                     resolvable = resolvable & check.passed
-        own = (*self._session.topology.checks(task), *self._session.cooldowns.checks(task))
-        for check in own:
+        ssn = self._session
+        own = (*ssn.topology.checks(task), *ssn.cooldowns.checks(task))
+        reserved = ssn.reservations.checks(task, ssn.job_of(task))
+        for check in (*own, *reserved):
             checks.append(check)
             passed, resolvable = passed & check.passed, resolvable & check.passed
         return FilterResult(passed, resolvable, checks, is_alone)
+
+    def plugin_checks(
+        self, task: entities.Task
+    ) -> Iterator[tuple[extension_points.Scope, extension_points.Check]]:
+        """The predicates' checks over all nodes, without those that depend on the job's other
+        tasks; read-only.
+        """
+        scopes = self._session.scopes
+        tests = self._session.flat(interfaces.PREDICATE)
+        for test, checks in zip(tests, self._fresh(task).checks, strict=True):
+            yield from ((scopes[test], check) for check in checks)
+        view = node_views.NodeView(self._nodes, task)
+        for test in self._predicates(extension_points.Scope.GLOBAL):
+            yield from ((extension_points.Scope.GLOBAL, check) for check in test(task, view))
 
     def fits_idle(self, task: entities.Task) -> extension_points.Mask:
         """Nodes with enough idle resources for the task; read-only."""

@@ -3,9 +3,16 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
+from stromboli.scheduler.core.advance_reservations import reserved_nodes, rule
 from stromboli.scheduler.core.cluster import auxiliary_objects, cluster_model, cluster_objects
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import external_calls, interfaces, session, timing
+from stromboli.scheduler.core.framework import (
+    external_calls,
+    interfaces,
+    run_times,
+    session,
+    timing,
+)
 from stromboli.shared.api import meta
 
 FindPlugin = Callable[[str, Collection[str]], interfaces.PluginFactory]
@@ -44,12 +51,23 @@ def open_on_model(
     """
     with timed(timing.OPENING, ""):
         opened = session.Session(configured, kept, given, seed, decision_limit, calls, timed)
+        _open_reservations(opened)
         try:
             opened.open_plugins(find)
         except BaseException:
             kept.changed.update(opened.waiting)  # the next attempt needs these jobs, too
             raise
     return opened
+
+
+def _open_reservations(opened: session.Session) -> None:
+    """Set the rule of AdvanceReservations, and request sessions when its answers change."""
+    found = reserved_nodes.of_cluster(opened.world.auxiliary, opened.nodes)
+    limits, size = run_times.RunTimes(opened), len(opened.nodes)
+    opened.reservations = rule.ReservationRule(found, opened.now, size, limits.of)
+    opened.complaints += opened.reservations.complaints
+    for at in opened.reservations.changes():
+        opened.request_session_at(at)
 
 
 def build_model(

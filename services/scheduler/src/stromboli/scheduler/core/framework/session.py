@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stromboli.scheduler.core.advance_reservations import rule
 from stromboli.scheduler.core.cluster import cluster_model, cluster_objects, pod_affinity_index
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import (
@@ -84,7 +85,8 @@ class Session(extensions.Extensions):
     calls to other processes. ``timed``: measures parts of the session. ``remember``: plugin -> what
     it finds in ``cluster.memory`` in the next session. ``wake_at``: time from which a session may
     decide differently without any change; None for never. ``can_borrow``: a plugin allows borrowing
-    (``borrowing``). ``is_borrowing``: a gang is borrowing at the moment.
+    (``borrowing``). ``is_borrowing``: a gang is borrowing at the moment. ``reservations``: the rule
+    of AdvanceReservations.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class Session(extensions.Extensions):
         self.total: resource_vectors.Sum = resource_vectors.total(self.nodes.allocatable)
         self.changes = changes.Changes(self)
         self.decisions = Decisions()
-        self.complaints: list[str] = kept.complaints()
+        self.complaints = [*kept.complaints(), *kept.auxiliary.network_problems(self.nodes)]
         self.failures: dict[str, str] = {}
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
@@ -130,7 +132,7 @@ class Session(extensions.Extensions):
         self._board: pod_affinity_index.PodAffinityIndex | None = None
         self.topology = topology_constraint.TopologyConstraint(self)
         self.cooldowns = node_cooldowns.NodeCooldowns()
-        self.complaints += kept.auxiliary.network_problems(self.nodes)
+        self.reservations = rule.NO_RESERVATIONS
 
     # Plugins --------------------------------------------------------------------------------
 
@@ -470,9 +472,7 @@ class Session(extensions.Extensions):
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit of decisions is reached; the caller records pending jobs in
-        ``untried``.
-        """
+        """Whether the limit of decisions is reached; the caller notes jobs in ``untried``."""
         decided = len(self.decisions.binds) + len(self.decisions.evictions)
         return self.decision_limit is not None and decided >= self.decision_limit
 

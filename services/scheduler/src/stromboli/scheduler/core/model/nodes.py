@@ -27,6 +27,9 @@ OVERFLOW_WEIGHT = 2**18
 times what a node can have. A few times this weight would overflow 64 bits.
 """
 
+_TABLES = ("allocatable", "idle", "used", "releasing", "pipelined", "used_without_gang")
+"""Tables by resource and row."""
+
 
 class RowOrder(NamedTuple):
     """A change of rows: the old row of each new one, and the names of new nodes."""
@@ -66,6 +69,9 @@ class Nodes:
         """Cpu and memory of tasks on the nodes as scoring counts them, nominated tasks included."""
         self.pods: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         """Number of tasks on each node."""
+        self.used_without_gang = np.zeros((width, 0), np.int64)
+        """The part of ``used`` that belongs to pods without a PodGroup, such as a DaemonSet's."""
+        self.pods_without_gang: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self.tasks: list[dict[str, entities.Task]] = []
         """Row -> task key -> task."""
         self.touched: list[int] = []
@@ -154,6 +160,9 @@ class Nodes:
         self.assumed_used[0, at] += shape.assumed_cpu * times
         self.assumed_used[1, at] += shape.assumed_memory * times
         self.pods[at] += times
+        if not like.job:
+            self.pods_without_gang[at] += times
+            self.used_without_gang[:, at] += request
 
     def _add_weight(self, weight: int, rows: Sequence[int]) -> None:
         """Add weight to each of the rows. O(1) each; O(its tasks) when a node stops being
@@ -186,9 +195,10 @@ class Nodes:
     def _recount(self, row: int) -> None:
         """Compute a row from its tasks again."""
         self.idle[:, row] = self.allocatable[:, row]
-        for table in (self.used, self.releasing, self.pipelined, self.assumed_used):
+        tables = (self.used, self.releasing, self.pipelined, self.assumed_used)
+        for table in (*tables, self.used_without_gang):
             table[:, row] = 0
-        self.pods[row] = 0
+        self.pods[row] = self.pods_without_gang[row] = 0
         for task in self.tasks[row].values():
             self._add_usage(task, (row,), 1)
 
@@ -238,9 +248,8 @@ class Nodes:
             return None
         names = sorted([*self.rows, *self._coming])
         sources = np.array([self.rows.get(name, -1) for name in names], np.intp)
-        for table in ("allocatable", "idle", "used", "releasing", "pipelined", "assumed_used"):
+        for table in (*_TABLES, "assumed_used", "pods", "pods_without_gang"):
             setattr(self, table, node_attributes.reordered(getattr(self, table), sources))
-        self.pods = node_attributes.reordered(self.pods, sources)
         self.tasks = [{} if at < 0 else self.tasks[at] for at in sources.tolist()]
         nothing = core.Node()
         self.objects = [nothing if at < 0 else self.objects[at] for at in sources.tolist()]
@@ -254,7 +263,7 @@ class Nodes:
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
         """Rearrange the tables after a change of the resource columns. O(nodes x resources)."""
-        for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
+        for table in _TABLES:
             moved = resource_vectors.moved(getattr(self, table), sources, axis=0)
             setattr(self, table, moved)
 

@@ -42,7 +42,9 @@ class Affinity:
         if affinity_terms.required_affinity:
             required_affinity = self._is_near(task.task_class, affinity_terms.required_affinity)
             found.append(
-                extension_points.Check(AFFINITY_NOT_MET, unresolvable, required_affinity[view.rows])
+                extension_points.Check(
+                    AFFINITY_NOT_MET, unresolvable, required_affinity[view.rows], is_lasting=True
+                )
             )
         if affinity_terms.required_anti_affinity:
             required_anti_affinity = np.ones(len(self._board.table), np.bool_)

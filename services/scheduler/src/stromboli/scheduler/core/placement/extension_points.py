@@ -54,13 +54,15 @@ class Check(NamedTuple):
     """One reason and the nodes that pass, in the order of the view.
 
     ``is_resource``: the check counts a resource that is also a column of the nodes, terminating
-    tasks included.
+    tasks included. ``is_lasting``: the end of other gangs' tasks does not let a node pass, as with
+    labels, taints and volumes.
     """
 
     reason: str
     code: Code
     passed: Mask
     is_resource: bool = False
+    is_lasting: bool = False
 
 
 PLUGIN_FAILED = "PluginFailed"

@@ -68,7 +68,10 @@ class Spread:
             even &= ~placed | self._is_even(each, task.task_class, eligible)
         return [
             extension_points.Check(
-                NO_TOPOLOGY_LABEL, extension_points.Code.UNRESOLVABLE, placed[view.rows]
+                NO_TOPOLOGY_LABEL,
+                extension_points.Code.UNRESOLVABLE,
+                placed[view.rows],
+                is_lasting=True,
             ),
             extension_points.Check(
                 SKEW_TOO_HIGH, extension_points.Code.UNSCHEDULABLE, even[view.rows]

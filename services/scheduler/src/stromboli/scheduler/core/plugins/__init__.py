@@ -31,6 +31,7 @@ NAMES = frozenset(
         "queue-policy",
         "sharding",
         "shortest-remaining-service",
+        "least-attained-service",
         "maintenance",
         "reservation",
         "eviction-limits",

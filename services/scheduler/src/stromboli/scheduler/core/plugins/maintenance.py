@@ -90,8 +90,8 @@ class Plugin:
         undisturbed = self._is_uninterrupted(self._now, self._run_times.of(task), view.rows)
         code = extension_points.Code.UNRESOLVABLE
         return [
-            extension_points.Check(REASON, code, undisturbed),
-            extension_points.Check(UNREADABLE, code, ~self._unreadable[view.rows]),
+            extension_points.Check(REASON, code, undisturbed, is_lasting=True),
+            extension_points.Check(UNREADABLE, code, ~self._unreadable[view.rows], is_lasting=True),
         ]
 
     def _open(

@@ -118,7 +118,12 @@ class Plugin:
             (LIMIT_EXCEEDED, ~is_labelled | has_room[groups]),
         )
         return [
-            extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed)
+            extension_points.Check(
+                reason,
+                extension_points.Code.UNRESOLVABLE,
+                passed,
+                is_lasting=reason != LIMIT_EXCEEDED,
+            )
             for reason, passed in verdicts
         ]
 

@@ -63,7 +63,10 @@ class Plugin:
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
         # Eviction does not help: the node belongs to another scheduler.
-        return [extension_points.Check(OUTSIDE, extension_points.Code.ERROR, self._mask[view.rows])]
+        inside = self._mask[view.rows]
+        return [
+            extension_points.Check(OUTSIDE, extension_points.Code.ERROR, inside, is_lasting=True)
+        ]
 
     def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         scores: extension_points.Scores = self._mask[view.rows].astype(np.int64) * PREFERRED

@@ -37,6 +37,7 @@ _REFUSALS = (
     (TOO_FEW, extension_points.Code.UNSCHEDULABLE),
 )
 """Reasons, numbered from 1."""
+_LASTING = frozenset({NO_REPORT, NOT_STATIC, OTHER_POLICY})
 _NUMBERS = {reason: number for number, (reason, _) in enumerate(_REFUSALS, start=1)}
 _LINKS_COUNT, _REST_COUNTS = 3, 1
 """Weights of a choice of GPUs: the quality of their links, and how little the remaining GPUs
@@ -132,7 +133,9 @@ class Plugin:
             return []
         answers = self._refreshed(wanted, view.size)
         return [
-            extension_points.Check(reason, code, answers.refused != number)
+            extension_points.Check(
+                reason, code, answers.refused != number, is_lasting=reason in _LASTING
+            )
             for number, (reason, code) in enumerate(_REFUSALS, start=1)
         ]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import row_counts
+from stromboli.scheduler.core.cluster import pod_index, row_counts
 from stromboli.scheduler.core.model import entities, node_views, task_classes
 from stromboli.scheduler.core.placement import extension_points
 
@@ -12,9 +12,10 @@ TAKEN = "node(s) didn't have free ports for the requested pod ports"
 class Ports:
     """Number of pods per node that use each port, including changes of the session."""
 
-    def __init__(self, known: row_counts.CountsBy[entities.Port], size: int) -> None:
+    def __init__(self, known: pod_index.PodIndex, size: int) -> None:
         self._size = size
-        self._held = row_counts.SessionCountsBy(known, size)
+        self._held = row_counts.SessionCountsBy(known.ports, size)
+        self._without_gang = known.ports_without_gang
         self._by_number: dict[tuple[str, int], set[entities.Port]] = {}
         """(protocol, number) -> ports in use, which differ in the address."""
         self._indexed = 0
@@ -35,16 +36,24 @@ class Ports:
         wanted = task_class.ports
         if not wanted:
             return []
-        free = np.ones(self._size, np.bool_)
+        free, lasting = np.ones((2, self._size), np.bool_)
         for port in wanted:
             for held in self._with_number(port):
                 if _collide(port, held):
                     rows, counts = self._held[held].rows()
                     free[rows[counts > 0]] = False
-        passed = free[view.rows]
+                    lasting_users = self._without_gang.get(held)
+                    if lasting_users is not None:
+                        lasting[lasting_users.rows()[0]] = False
+        passed, stays = free[view.rows], lasting[view.rows]
         if view.added is not None:
             passed = passed & (view.added == 0)  # An equal pod uses the same ports.
-        return [extension_points.Check(TAKEN, extension_points.Code.UNSCHEDULABLE, passed)]
+        code = extension_points.Code.UNSCHEDULABLE
+        found = [extension_points.Check(TAKEN, code, passed | ~stays)]
+        if not stays.all():
+            # Each node is counted once: the other check passes where this one refuses.
+            found.append(extension_points.Check(TAKEN, code, stays, is_lasting=True))
+        return found
 
     def _with_number(self, port: entities.Port) -> set[entities.Port]:
         if self._indexed != len(self._held):

@@ -93,7 +93,9 @@ class _Static:
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
         return [
-            extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed[view.rows])
+            extension_points.Check(
+                reason, extension_points.Code.UNRESOLVABLE, passed[view.rows], is_lasting=True
+            )
             for reason, passed in self._checks.of(task.task_class.shape).checks
             if reason not in self._off
         ]
@@ -116,8 +118,7 @@ class _Local:
     def __init__(self, ssn: session.Session, with_ports: bool) -> None:
         self._nodes = ssn.nodes
         self._pods = ssn.nodes.pods.copy()
-        known = ssn.world.pod_index.ports
-        self._ports = ports.Ports(known, len(ssn.nodes)) if with_ports else None
+        self._ports = ports.Ports(ssn.world.pod_index, len(ssn.nodes)) if with_ports else None
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView

@@ -83,14 +83,20 @@ class Claims:
                 reached = self._stock.reach(claim.spec.volume_name)
                 found.append(
                     extension_points.Check(
-                        CONFLICT, extension_points.Code.UNRESOLVABLE, reached[view.rows]
+                        CONFLICT,
+                        extension_points.Code.UNRESOLVABLE,
+                        reached[view.rows],
+                        is_lasting=True,
                     )
                 )
                 zoned = self._zoned(self._volumes.get(claim.spec.volume_name))
                 if zoned is not None:
                     found.append(
                         extension_points.Check(
-                            ELSEWHERE, extension_points.Code.UNRESOLVABLE, zoned[view.rows]
+                            ELSEWHERE,
+                            extension_points.Code.UNRESOLVABLE,
+                            zoned[view.rows],
+                            is_lasting=True,
                         )
                     )
         return found
@@ -114,7 +120,9 @@ class Claims:
         places = self._stock.places(lacking)
         found = reached & places.found
         return [
-            extension_points.Check(NONE_FREE, extension_points.Code.UNRESOLVABLE, found[view.rows]),
+            extension_points.Check(
+                NONE_FREE, extension_points.Code.UNRESOLVABLE, found[view.rows], is_lasting=True
+            ),
             extension_points.Check(
                 NO_ROOM, extension_points.Code.UNRESOLVABLE, places.with_capacity[view.rows]
             ),

@@ -208,6 +208,7 @@ class Plugin:
         def places(time: float) -> dict[int, resource_vectors.Vector] | None:
             start = datetime.fromtimestamp(time, UTC)
             mask = self._session.is_open(start, run_time, node_views.ALL, size)
+            mask &= self._session.reservations.available(job, start, run_time)
             usable = [
                 start_estimate.Demand(each.request, each.count, each.mask & mask)
                 for each in demands

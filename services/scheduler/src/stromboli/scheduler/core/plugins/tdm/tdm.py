@@ -73,14 +73,19 @@ class Plugin:
     ) -> Sequence[extension_points.Check]:
         zone_of = self._zone_of[view.rows]
         checks = [
-            extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, zone_of != name)
+            extension_points.Check(
+                reason, extension_points.Code.UNRESOLVABLE, zone_of != name, is_lasting=True
+            )
             for name in self._found
             if (reason := self._closed(name))
         ]
         if not task.revocable_zone:
             checks.append(
                 extension_points.Check(
-                    NOT_ALLOWED, extension_points.Code.UNRESOLVABLE, zone_of == ""
+                    NOT_ALLOWED,
+                    extension_points.Code.UNRESOLVABLE,
+                    zone_of == "",
+                    is_lasting=True,
                 )
             )
         return checks

@@ -1,0 +1,280 @@
+"""``strom reservation``: nodes that are reserved for a period, for some jobs or for maintenance."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stromboli.cli import lazy, options, parsing, time_options
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import listing, output
+from stromboli.client import workload_calls
+from stromboli.shared.api import core, kinds, reservation
+from stromboli.shared.jobspec import reservations
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+HEADERS = ("NAME", "STATE", "START", "END", "NODES", "FOR")
+app = typer.Typer(cls=lazy.GetGroup, help="Reserve nodes for a period.")
+Name = Annotated[str, typer.Argument(metavar="RESERVATION", help="Its name.")]
+Names = Annotated[list[str], typer.Argument(metavar="RESERVATION...", help="Their names.")]
+
+
+def _several(what: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"{what} whose jobs may use the nodes. May repeat.")
+
+
+@app.command("create")
+def create(
+    name: Name,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start", metavar="TIME", help="Start: 2026-12-01T08:00:00Z, now, or in 2 hours: +2h."
+        ),
+    ],
+    end: Annotated[str, typer.Option("--end", metavar="TIME", help="End, like --start.")] = "",
+    duration: Annotated[
+        str, typer.Option("--duration", metavar="DURATION", help="Length instead of --end: 4h.")
+    ] = "",
+    node: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NODE", help="A node. May be repeated.")
+    ] = None,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="LABELS", help="Nodes with labels: rack=a.")
+    ] = "",
+    node_count: Annotated[
+        int | None,
+        typer.Option(
+            "--node-count",
+            min=1,
+            help="That many nodes, chosen now, of those with the labels or of all.",
+        ),
+    ] = None,
+    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="All nodes.")] = False,
+    user: Annotated[list[str] | None, _several("A user")] = None,
+    group: Annotated[list[str] | None, _several("A group of users")] = None,
+    for_namespace: Annotated[list[str] | None, _several("A namespace")] = None,
+    queue: Annotated[list[str] | None, _several("A queue")] = None,
+    maintenance: Annotated[
+        bool, typer.Option("--maintenance", help="No job may use the nodes.")
+    ] = False,
+    at_start: Annotated[
+        str,
+        typer.Option(
+            metavar="Leave|Evict",
+            help="Pods of other jobs that still run at the start. [default: Leave; Evict for "
+            "maintenance]",
+        ),
+    ] = "",
+    at_end: Annotated[
+        str,
+        typer.Option(
+            metavar="Leave|Evict",
+            help="Pods of the reservation that still run at its end. [default: Leave]",
+        ),
+    ] = "",
+    lead_time: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long before the start no pods without a time limit are placed on the nodes. "
+            "[default: 168h]",
+        ),
+    ] = "",
+    server: options.Server = None,
+) -> None:
+    """Reserve nodes for a period.
+
+    Jobs use them with: strom job run --reservation NAME.
+    """
+    now = datetime.now(UTC)
+    spec: dict[str, Any] = {
+        "startTime": _time(start, now, "--start").isoformat(),
+        "endTime": _time(end, now, "--end").isoformat() if end else "",
+        "duration": duration,
+        "maintenance": maintenance,
+        "users": user or [],
+        "groups": group or [],
+        "namespaces": for_namespace or [],
+        "queues": queue or [],
+        "allNodes": all_nodes,
+        "nodeNames": node or [],
+        "nodeSelector": time_options.labels(selector),
+        "atStart": at_start,
+        "atEnd": at_end,
+        "leadTime": lead_time,
+    }
+    document = {
+        "apiVersion": kinds.ADVANCE_RESERVATIONS.api_version,
+        "kind": kinds.ADVANCE_RESERVATIONS.kind,
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    with options.client(server) as client:
+        if node_count:
+            _choose_nodes(client, document, node_count)
+        (applied,) = client.apply([document])
+    said = f"{output.title(kinds.ADVANCE_RESERVATIONS, name)} {applied.result}"
+    output.show_lines([said])
+
+
+@app.command("list")
+def list_all(
+    output_format: options.Output = output.Format.TABLE, server: options.Server = None
+) -> None:
+    """List reservations."""
+    found = listing.Listing(
+        kind=kinds.ADVANCE_RESERVATIONS,
+        what="reservations",
+        headers=HEADERS,
+        row=row,
+        is_wanted=lambda _: True,
+        has_namespace=False,
+        state="STATE",
+    )
+    with options.client(server) as client:
+        raws = client.send(workload_calls.reservations()).items
+        listing.show(client, found, output_format, raws)
+
+
+@app.command("get")
+def get(
+    name: Name,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show a reservation."""
+    with options.client(server) as client:
+        raw = client.send(workload_calls.reservation(name))
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.ADVANCE_RESERVATIONS, [raw])
+            return
+        found = client.decode(kinds.ADVANCE_RESERVATIONS, raw)
+    output.show_table(HEADERS, [row(found, datetime.now(UTC))])
+
+
+@app.command("delete")
+def delete(names: Names, server: options.Server = None) -> None:
+    """Delete reservations: their nodes take all pods again."""
+    with options.client(server) as client:
+
+        def remove(name: str) -> str:
+            client.send(workload_calls.delete_reservation(name))
+            return f"{output.title(kinds.ADVANCE_RESERVATIONS, name)} deleted"
+
+        options.for_each(names, remove)
+
+
+def row(found: reservation.AdvanceReservation, now: datetime) -> tuple[str, ...]:
+    """A reservation as a row under ``HEADERS``."""
+    spec = found.spec
+    try:
+        period = reservations.period(spec)
+    except ValueError:
+        return (found.metadata.name, "Invalid", "", "", nodes_text(spec), principals_text(spec))
+    state = "Ended" if period.end <= now else "Active" if period.start <= now else "Planned"
+    times = time_options.short(period.start), time_options.short(period.end)
+    return (found.metadata.name, state, *times, nodes_text(spec), principals_text(spec))
+
+
+def nodes_text(spec: reservation.AdvanceReservationSpec) -> str:
+    """The reserved nodes in a table."""
+    if spec.all_nodes:
+        return "all"
+    if spec.node_selector:
+        return ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+    return ",".join(spec.node_names)
+
+
+def principals_text(spec: reservation.AdvanceReservationSpec) -> str:
+    """Who may use the nodes, in a table."""
+    if spec.maintenance:
+        return "maintenance"
+    named = {
+        "user": spec.users,
+        "group": spec.groups,
+        "namespace": spec.namespaces,
+        "queue": spec.queues,
+    }
+    return " ".join(f"{word}:{name}" for word, names in named.items() for name in names)
+
+
+def _choose_nodes(client: "Client", document: dict[str, Any], count: int) -> None:
+    """Replace the selector of a reservation by the names of nodes. Raises CommandError."""
+    spec = document["spec"]
+    wanted = spec.pop("nodeSelector", {})
+    if spec.get("nodeNames") or spec.get("allNodes"):
+        raise typer.BadParameter("it excludes --node and --all-nodes", param_hint="--node-count")
+    there = [client.decode(kinds.NODES, raw) for raw in client.nodes()]
+    decode = kinds.ADVANCE_RESERVATIONS
+    raws = client.send(workload_calls.reservations()).items
+    others = [
+        client.decode(decode, raw)
+        for raw in raws
+        if kinds.name_of(raw) != document["metadata"]["name"]
+    ]
+    free = free_nodes(_period(spec), wanted, there, others)
+    if len(free) < count:
+        raise CommandError(
+            f"reservation {document['metadata']['name']}",
+            f"{len(free)} nodes are free of other reservations in this period, {count} are needed",
+            "choose another period or fewer nodes: strom reservation list",
+        )
+    spec["nodeNames"] = free[:count]
+
+
+def free_nodes(
+    period: reservations.Period,
+    labels: dict[str, str],
+    nodes: Iterable[core.Node],
+    others: Sequence[reservation.AdvanceReservation],
+) -> list[str]:
+    """The schedulable nodes with these labels that no reservation has in the period, by name."""
+    taken = [each.spec for each in others if _overlaps(each.spec, period)]
+    return sorted(
+        each.metadata.name
+        for each in nodes
+        if not each.spec.unschedulable
+        and labels.items() <= (each.metadata.labels or {}).items()
+        and not any(
+            reservations.covers(spec, each.metadata.name, each.metadata.labels) for spec in taken
+        )
+    )
+
+
+def _overlaps(spec: reservation.AdvanceReservationSpec, period: reservations.Period) -> bool:
+    try:
+        return reservations.period(spec).overlaps(period)
+    except ValueError:
+        return False
+
+
+def _period(spec: dict[str, Any]) -> reservations.Period:
+    end = datetime.fromisoformat(spec["endTime"]) if "endTime" in spec else None
+    made = reservation.AdvanceReservationSpec(
+        start_time=datetime.fromisoformat(spec["startTime"]),
+        end_time=end,
+        duration=spec.get("duration", ""),
+    )
+    try:
+        return reservations.period(made)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--end") from None
+
+
+def _time(text: str, now: datetime, option: str) -> datetime:
+    """``now``, ``+2h``, or a time, UTC if it has no zone; in whole seconds. Raises BadParameter."""
+    if text == "now":
+        return now.replace(microsecond=0)
+    try:
+        if text.startswith("+"):
+            ahead = timedelta(seconds=parsing.duration_s(text[1:]))
+            return (now + ahead).replace(microsecond=0)
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        expected = "write 2026-12-01T08:00:00Z, now or +2h"
+        raise typer.BadParameter(f"{text!r} is not a time; {expected}", param_hint=option) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

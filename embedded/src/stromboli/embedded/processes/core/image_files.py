@@ -1,0 +1,119 @@
+"""Command lines that run a container from an image file: a SIF file or a sandbox directory.
+
+Apptainer's options are used, which SingularityCE shares. The container sees its image, the pod's
+mounts and a minimal ``/dev``; ``/tmp``, ``/var/tmp`` and the home folder are in the pod's folder.
+Processes, host name and network are those of its launcher, so that a further command beside the
+container (exec, probes, hooks) is a second container of the same image with the same mounts that
+sees the processes of the first.
+
+Variables are passed in the program's own environment under a prefix, because values in options are
+split at commas. Source: https://apptainer.org/docs/user/latest/environment_and_metadata.html.
+"""
+
+import csv
+import io
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded.processes.core import pod as pods
+
+PROGRAMS = ("apptainer", "singularity")
+"""Programs with these options, in the order of preference."""
+SCHEME = "file://"
+DEVICE_OPTIONS = (("nvidia.com/", "--nv"), ("amd.com/gpu", "--rocm"))
+"""Prefix of an extended resource -> the option that adds its devices and libraries."""
+TERMINATION_LOG = pods.Container(name="").termination_message_path
+"""The default path of the termination message, which containers with an image file do not have."""
+ROOT_CAPABILITIES = (
+    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
+    *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP"),
+    *("CAP_SETPCAP", "CAP_SYS_CHROOT", "CAP_AUDIT_WRITE"),
+)
+"""What containers of Kubernetes have by default. With all, which the program requests for root, no
+container would start where the node itself lacks one, such as in a container."""
+_OPTIONS = ("--cleanenv", "--contain", "--ipc", "--no-eval")
+"""Nothing of the machine but devices, and values of variables as they are."""
+
+
+class MissingImageError(Exception):
+    """The image file does not exist on this node; the message names it."""
+
+
+class ImageRuntime(msgspec.Struct, frozen=True):
+    """The installed program. ``path``: its absolute path; ``is_root``: whether root runs it."""
+
+    path: str
+    is_root: bool = False
+
+    @property
+    def variable_prefix(self) -> str:
+        """Return the prefix of variables that are passed on to the container."""
+        return f"{posixpath.basename(self.path).upper()}ENV_"
+
+
+def path_of(image: str) -> str:
+    """Return the absolute path that an image names: ``file:///shared/train.sif`` or the path
+    itself; empty for an image of a registry.
+    """
+    path = image.removeprefix(SCHEME)
+    return path if path.startswith("/") else ""
+
+
+def options(
+    runtime: ImageRuntime,
+    container: pods.Container,
+    mounts: Iterable[Mapping[str, Any]],
+    scratch: str,
+    view: str,
+) -> list[str]:
+    """Return the options of a container. ``scratch``: an existing folder for its temporary files;
+    ``view``: see ``machine.view``.
+    """
+    found = [*_OPTIONS, "--workdir", scratch, "--cwd", container.working_dir or "/"]
+    if runtime.is_root:
+        found += ["--no-privs", "--add-caps", ",".join(ROOT_CAPABILITIES)]
+    if view == "user":  # the launcher is root in its user namespace only, which mounts no images
+        found.append("--userns")
+    resources = {**(container.resources.requests or {}), **(container.resources.limits or {})}
+    for prefix, option in DEVICE_OPTIONS:
+        if any(name.startswith(prefix) for name in resources):
+            found.append(option)
+    for mount in mounts:
+        if mount["target"] == TERMINATION_LOG:  # the minimal /dev takes no further mount points
+            continue
+        found += ["--mount", _mount(mount)]
+    return found
+
+
+def entry(runtime: ImageRuntime, container: pods.Container, found: list[str]) -> list[str]:
+    """Return the command that runs its arguments beside the container. ``found``: ``options``."""
+    return [runtime.path, "--silent", "exec", *found, path_of(container.image)]
+
+
+def command_line(
+    runtime: ImageRuntime, container: pods.Container, found: list[str], command: list[str]
+) -> list[str]:
+    """Return the command that starts the container. Without a command of its own, the image's run
+    script gets the arguments.
+    """
+    if container.command:
+        return [*entry(runtime, container, found), *command]
+    return [runtime.path, "--silent", "run", *found, path_of(container.image), *command]
+
+
+def variables(runtime: ImageRuntime, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make the program set ``own`` in the container."""
+    return {f"{runtime.variable_prefix}{name}": value for name, value in own.items()}
+
+
+def _mount(mount: Mapping[str, Any]) -> str:
+    """Return the value of ``--mount``: fields as in a CSV file, since paths may contain commas."""
+    fields = ["type=bind", f"source={mount['source']}", f"destination={mount['target']}"]
+    if mount["read_only"]:
+        fields.append("ro")
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow(fields)
+    return written.getvalue()

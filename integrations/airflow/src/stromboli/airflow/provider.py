@@ -1,0 +1,66 @@
+"""What Airflow's provider manager reads: the connection type, the executor and its options."""
+
+from typing import Any
+
+SECTION = "stromboli"
+
+
+def provider_info() -> dict[str, Any]:
+    """The description of this provider, in the schema of ``airflow/provider_info.schema.json``."""
+    return {
+        "package-name": "stromboli-airflow",
+        "name": "Stromboli",
+        "description": "Tasks as jobs of Stromboli, a batch system for Kubernetes",
+        "connection-types": [
+            {
+                "connection-type": "stromboli",
+                "hook-class-name": "stromboli.airflow.hook.StromboliHook",
+                "hook-name": "Stromboli",
+            }
+        ],
+        "cli": [],
+        "executors": ["stromboli.airflow.executor.StromboliExecutor"],
+        "config": {
+            SECTION: {
+                "description": "Options of stromboli.airflow.executor.StromboliExecutor.",
+                "options": {
+                    name: {
+                        "description": text,
+                        "type": "string",
+                        "version_added": None,
+                        "example": None,
+                        "default": default,
+                    }
+                    for name, (default, text) in OPTIONS.items()
+                },
+            }
+        },
+    }
+
+
+OPTIONS: dict[str, tuple[str, str]] = {
+    "server": ("", "URL of the server; the default is STROM_SERVER, then this machine."),
+    "token_file": ("", "File with a bearer token for a server with accounts."),
+    "ca_file": ("", "CA certificate of the server (PEM)."),
+    "namespace": ("default", "Namespace of the jobs."),
+    "image": (
+        "",
+        "Image with Airflow and the packages of the DAGs. Without one, tasks run the scheduler's "
+        "Python, for process nodes on its machine.",
+    ),
+    "queues": (
+        "",
+        "JSON: Airflow queue -> Stromboli queue. A queue that is not listed has the same name in "
+        "Stromboli, except [operators] default_queue: the server chooses.",
+    ),
+    "requests": ("", "JSON: what each pod requests; by default one CPU."),
+    "priority_class": ("", "PriorityClass of the jobs."),
+    "environment": ("", "JSON: environment variables of each pod."),
+    "pod_template_file": (
+        "",
+        "YAML file with a pod template, which the executor completes: volumes, secrets, service "
+        "account. Its first container runs the task.",
+    ),
+    "ended_ttl_s": ("600", "Seconds after which an ended job is deleted."),
+}
+"""Option -> its default and description."""

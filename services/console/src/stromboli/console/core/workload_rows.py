@@ -1,0 +1,134 @@
+"""Flows and crons as rows of lists, and one cron in full. Pure."""
+
+import zoneinfo
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from stromboli.cli.render import workload_view
+from stromboli.console.core.url_filters import UrlFilters, word
+from stromboli.shared.api import flow
+
+MOST_ROWS = 200
+"""Flows, and crons, that a page shows; the search finds the others."""
+NEXT_TIMES = 5
+
+
+class WorkloadFilters(UrlFilters, frozen=True, kw_only=True):
+    """The filters of both lists. ``q``: a part of the name."""
+
+    q: str = ""
+
+
+class FlowEntry(msgspec.Struct, frozen=True):
+    """A flow in a list."""
+
+    flow: flow.JobFlow
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return self.flow.metadata.key
+
+
+class CronEntry(msgspec.Struct, frozen=True):
+    """A cron in a list."""
+
+    cron: flow.CronJob
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return self.cron.metadata.key
+
+
+class FlowRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow with the number of its jobs by state."""
+
+    namespace: str
+    name: str
+    phase: str
+    jobs: int
+    running: int
+    completed: int
+    failed: int
+    created: datetime | None
+
+
+class CronRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A cron with its times; ``next`` is None for one that is suspended or never due again."""
+
+    namespace: str
+    name: str
+    schedule: str
+    zone: str
+    is_suspended: bool
+    active: tuple[str, ...]
+    last: datetime | None
+    last_success: datetime | None
+    next: datetime | None
+
+
+def read_filters(query: Mapping[str, str]) -> WorkloadFilters:
+    """The filters of a URL's query."""
+    return WorkloadFilters(namespace=word(query, "namespace"), q=word(query, "q"))
+
+
+def flow_rows(found: Iterable[FlowEntry], q: str) -> list[FlowRow]:
+    """The flows whose key has ``q``: those that run first, then the newest."""
+    rows = [_flow_row(it.flow) for it in found if q.lower() in it.key.lower()]
+    return sorted(rows, key=lambda it: (it.phase != "Running", -_seconds(it.created), it.name))
+
+
+def cron_rows(found: Iterable[CronEntry], q: str, now: datetime) -> list[CronRow]:
+    """The crons whose key has ``q``, the next one that is due first."""
+    rows = [cron_row(it.cron, now) for it in found if q.lower() in it.key.lower()]
+    return sorted(rows, key=lambda it: (it.next is None, _seconds(it.next), it.name))
+
+
+def cron_row(found: flow.CronJob, now: datetime) -> CronRow:
+    """A cron with its times."""
+    return CronRow(
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        schedule=found.spec.schedule,
+        zone=found.spec.time_zone or "UTC",
+        is_suspended=bool(found.spec.suspend),
+        active=tuple(it.name for it in found.status.active),
+        last=found.status.last_schedule_time,
+        last_success=found.status.last_successful_time,
+        next=workload_view.next_time(found, now),
+    )
+
+
+def next_times(found: flow.CronJob, now: datetime) -> list[tuple[datetime, str]]:
+    """The next times of a cron, each with the text that a clock in its zone shows."""
+    times: list[tuple[datetime, str]] = []
+    at = now
+    while len(times) < NEXT_TIMES:
+        coming = workload_view.next_time(found, at)
+        if coming is None:
+            break
+        zone = zoneinfo.ZoneInfo(found.spec.time_zone or "UTC")
+        times.append((coming, f"{coming.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"))
+        at = coming
+    return times
+
+
+def _flow_row(found: flow.JobFlow) -> FlowRow:
+    status = found.status
+    return FlowRow(
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        phase=workload_view.flow_phase(found),
+        jobs=len({entry.name for entry in found.spec.flows}),
+        running=len(status.running_jobs),
+        completed=len(status.completed_jobs),
+        failed=len(status.failed_jobs) + len(status.terminated_jobs),
+        created=found.metadata.creation_timestamp,
+    )
+
+
+def _seconds(moment: datetime | None) -> float:
+    return 0.0 if moment is None else moment.timestamp()

@@ -1,0 +1,137 @@
+"""Validation of AdvanceReservations, and of jobs that name one."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta
+from stromboli.shared.api.reservation import AdvanceReservation, AdvanceReservationSpec
+from stromboli.shared.jobspec import reservations
+from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.messages.admission import Violation
+
+PATH = f"metadata.annotations[{keys.RESERVATION}]"
+NODES_IN_MESSAGE = 3
+"""Number of nodes that a message names; further ones are counted."""
+
+
+def violations(
+    made: AdvanceReservation,
+    others: Mapping[str, AdvanceReservation],
+    nodes: Iterable[core.Node],
+) -> Iterator[Violation]:
+    """All violations beyond the schema. ``others``: all reservations by name, with or without this
+    one. O(reservations x nodes)."""
+    spec = made.spec
+    found = [*_of_period(spec), *_of_principals(spec), *_of_nodes(spec)]
+    yield from found
+    if not found and not spec.maintenance:
+        rest = (each for name, each in sorted(others.items()) if name != made.metadata.name)
+        yield from _overlaps(spec, rest, list(nodes))
+
+
+def _of_period(spec: AdvanceReservationSpec) -> Iterator[Violation]:
+    try:
+        reservations.period(spec)
+    except ValueError as error:
+        path = "spec.duration" if spec.duration else "spec.endTime"
+        expected = "startTime, and a later endTime or a duration"
+        yield Violation(path=path, reason=str(error), expected=expected)
+    try:
+        reservations.lead_time(spec)
+    except ValueError as error:
+        yield Violation(path="spec.leadTime", reason=str(error), expected="a duration such as 24h")
+
+
+def _of_principals(spec: AdvanceReservationSpec) -> Iterator[Violation]:
+    has_any = bool(spec.users or spec.groups or spec.namespaces or spec.queues)
+    if has_any == spec.maintenance:
+        yield Violation(
+            path="spec.maintenance",
+            reason="lists who may use the nodes" if has_any else "no job may use the nodes",
+            expected="either maintenance, or users, groups, namespaces or queues",
+        )
+
+
+def _of_nodes(spec: AdvanceReservationSpec) -> Iterator[Violation]:
+    ways = (bool(spec.node_names), bool(spec.node_selector), spec.all_nodes)
+    if sum(ways) != 1:
+        yield Violation(
+            path="spec.nodeNames",
+            reason="several ways to choose nodes" if any(ways) else "no nodes",
+            expected="one of nodeNames, nodeSelector and allNodes",
+        )
+
+
+def _overlaps(
+    spec: AdvanceReservationSpec, others: Iterable[AdvanceReservation], nodes: list[core.Node]
+) -> Iterator[Violation]:
+    """The violation by each reservation that has the same node at the same time. Maintenance may
+    overlap others, as with Slurm's flag MAINT."""
+    period, own = reservations.period(spec), covered(spec, nodes)
+    for other in others:
+        try:
+            is_apart = not period.overlaps(reservations.period(other.spec))
+        except ValueError:
+            continue
+        shared = [] if is_apart else sorted(own & covered(other.spec, nodes))
+        if shared:
+            more = f" and {len(shared) - NODES_IN_MESSAGE} more" * (len(shared) > NODES_IN_MESSAGE)
+            named = ", ".join(shared[:NODES_IN_MESSAGE]) + more
+            yield Violation(
+                path="spec.startTime",
+                reason=f"overlaps AdvanceReservation {other.metadata.name} on {named}",
+                expected="another period or other nodes",
+            )
+
+
+def covered(spec: AdvanceReservationSpec, nodes: Iterable[core.Node]) -> set[str]:
+    """The names of the reserved nodes, those that do not exist included."""
+    there = (each.metadata for each in nodes)
+    return {*spec.node_names} | {
+        each.name for each in there if reservations.covers(spec, each.name, each.labels)
+    }
+
+
+def warnings(made: AdvanceReservation, nodes: Iterable[core.Node]) -> Iterator[str]:
+    """What is probably a mistake: nodes that do not exist."""
+    known = {each.metadata.name for each in nodes}
+    unknown = sorted({*made.spec.node_names} - known)
+    if unknown:
+        yield f"spec.nodeNames: there is no node {', '.join(unknown)}"
+    if made.spec.node_selector and not covered(made.spec, nodes):
+        yield "spec.nodeSelector: no node has these labels now"
+
+
+def of_job(
+    metadata: meta.ObjectMeta,
+    queue: str,
+    known: Mapping[str, AdvanceReservation],
+    submitter: permissions.Submitter | None,
+) -> Iterator[Violation]:
+    """The violation if a job names a reservation that its submitter may not use."""
+    name = metadata.annotation(keys.RESERVATION)
+    found = known.get(name) if name else None
+    if found is None or submitter is None:
+        return
+    if not reservations.may_use(
+        found.spec,
+        user=submitter.name,
+        groups=submitter.groups,
+        namespace=metadata.namespace,
+        queue=queue,
+    ):
+        yield Violation(
+            path=PATH,
+            reason=f"AdvanceReservation {name} is not open to user {submitter.name!r} in namespace "
+            f"{metadata.namespace!r} and queue {queue!r}",
+            expected="leave it out, or ask the administrator of the reservation",
+        )
+
+
+def warnings_of_job(
+    metadata: meta.ObjectMeta, known: Mapping[str, AdvanceReservation]
+) -> Iterator[str]:
+    """A reservation that does not exist, which may be created later."""
+    name = metadata.annotation(keys.RESERVATION)
+    if name and name not in known:
+        yield f"{PATH}: AdvanceReservation {name} does not exist; the job waits for it"

@@ -1,0 +1,167 @@
+"""A/A test: the same jobs through the real pipeline and through the simulation.
+
+The pipeline is the embedded system with simulated nodes: client, REST, admission, controller,
+scheduler, monitor and kubelets, in an event loop whose clock advances only while nothing else is
+left to do. So hours of the pipeline take minutes, the load of the machine changes nothing, and what
+remains of its latencies are the pauses that services make on purpose. ``make fidelity`` runs it
+with 2,000 jobs.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stromboli.client.asynchronous import AsyncClient
+from stromboli.embedded import system
+from stromboli.embedded.nodes import list_watch, simulated
+from stromboli.embedded.simulation.core import job_runs, kernel, workload
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.testkit.doubles import virtual_time
+
+COUNT = int(os.environ.get("STROM_FIDELITY_JOBS", "20"))
+NODES, CORES = 6, 4
+SECOND = workload.SECOND_US
+LOAD = 0.9
+"""Work that arrives, as a part of what the nodes can do."""
+AT_MOST_S = 2.0
+"""Difference between both starts of a job, 95th percentile."""
+APART_S = 0.1
+"""Starts that are less apart may change their order: of two pods that end at nearly the same time,
+either may be reported first."""
+WITHIN_S = 600.0
+"""Virtual time from the last submission until all jobs have ended."""
+
+
+def jobs_of(count: int, seed: int) -> list[workload.Job]:
+    """Gangs of 1 to 8 cores that run for 0.5 to 8 s, and arrive so that some of them wait."""
+    draw = random.Random(seed)
+    at_s, found = 0.0, []
+    for number in range(count):
+        tasks = draw.choice((1, 1, 1, 2, 2, 4, 8))
+        run_s = min(8.0, max(0.5, draw.lognormvariate(0.7, 0.8)))
+        found.append(
+            workload.Job(
+                f"j{number:04}",
+                round(at_s * SECOND),
+                round(run_s * SECOND),
+                tasks,
+                tasks,
+                workload.Resources(1000),
+            )
+        )
+        at_s += draw.expovariate(1.0) * tasks * run_s / (LOAD * NODES * CORES)
+    return found
+
+
+def manifest(job: workload.Job) -> dict[str, Any]:
+    """The job as a user writes it."""
+    requests = {"cpu": f"{job.resources.cpu_milli}m"}
+    container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
+    template = {
+        "metadata": {"annotations": {keys.RUN_SECONDS: str(job.duration_us / SECOND)}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    task = {"name": "task", "replicas": job.tasks, "template": template}
+    spec = {"minAvailable": job.min_available, "tasks": [task]}
+    return {"metadata": {"name": job.name, "namespace": "default"}, "spec": spec}
+
+
+async def piped(state: Path, jobs: Sequence[workload.Job]) -> dict[str, float]:
+    """Submit each job at its time to a running system. Job -> when its first pod got a node, in
+    seconds."""
+    nodes = simulated.node_documents(NODES, cpu=str(CORES), memory="64Gi")
+    scheduler = SchedulerSettings(forecast_refresh_s=0.0, what_if_cpu=0.0)
+    options = system.Options(state=state, nodes=tuple(nodes), scheduler=scheduler)
+    loop = asyncio.get_running_loop()
+    started = datetime.now(UTC)
+
+    def clock() -> datetime:
+        return started + timedelta(seconds=loop.time())
+
+    async with system.run_system(options, clock) as running:
+        await running.ready()
+        begin_s = loop.time()
+        observed = asyncio.ensure_future(_observed(running, jobs))
+        async with AsyncClient(running.url) as client, asyncio.TaskGroup() as group:
+
+            async def submit(job: workload.Job) -> None:
+                await asyncio.sleep(begin_s + job.submit_us / SECOND - loop.time())
+                await client.submit(manifest(job))
+
+            for job in jobs:
+                group.create_task(submit(job))
+        async with asyncio.timeout(WITHIN_S):
+            starts_s = await observed
+    return {name: at_s - begin_s for name, at_s in starts_s.items()}
+
+
+async def _observed(running: system.System, jobs: Sequence[workload.Job]) -> dict[str, float]:
+    """Job -> time of its first bind, once all pods of all jobs have ended."""
+    starts_s: dict[str, float] = {}
+    running_pods = sum(job.tasks for job in jobs)
+    ended: set[str] = set()
+    async for event in list_watch.list_and_watch(running.cluster, kinds.PODS):
+        if event is not None and event.type != "DELETED":
+            pod = kinds.PODS.decode(event.object)
+            if pod.spec.node_name:
+                name = pod.metadata.annotation(keys.JOB_NAME) or ""
+                starts_s.setdefault(name, asyncio.get_running_loop().time())
+            if pod.status.phase == "Succeeded":
+                ended.add(pod.metadata.name)
+                if len(ended) == running_pods:
+                    break
+    return starts_s
+
+
+def in_virtual_time(jobs: Sequence[workload.Job]) -> dict[str, float]:
+    """Job -> start in seconds."""
+    starts_s: dict[str, float] = {}
+
+    def add(run: job_runs.JobRun) -> None:
+        starts_s[run.job.name] = run.first_start_us / SECOND
+
+    cluster = (workload.NodeGroup("node", NODES, workload.Resources(CORES * 1000, 64 * 2**30)),)
+    ordered = sorted(jobs, key=lambda each: each.submit_us)
+    kernel.Simulation(workload.Scenario(cluster, ordered), add).run()
+    return starts_s
+
+
+def swapped(
+    pipeline: Mapping[str, float], virtual: Mapping[str, float]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of jobs that start in the other order, by more than ``APART_S`` in one of both."""
+    names = sorted(virtual, key=virtual.__getitem__)
+    for at, first in enumerate(names):
+        for second in names[at + 1 :]:
+            early_s = pipeline[first] - pipeline[second]
+            if early_s > 0 and max(early_s, virtual[second] - virtual[first]) > APART_S:
+                yield first, second
+
+
+@pytest.mark.timeout(0 if COUNT > 100 else 600)
+def test_jobs_start_in_the_same_order_and_at_the_same_times(tmp_path: Path) -> None:
+    jobs = jobs_of(COUNT, seed=1)
+    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
+        pipeline = runner.run(piped(tmp_path, jobs))
+    virtual = in_virtual_time(jobs)
+    waits = [virtual[job.name] - job.submit_us / SECOND for job in jobs]
+    assert sum(wait > 1 for wait in waits) >= COUNT // 20, "the nodes are hardly ever full"
+    apart = sorted(abs(pipeline[job.name] - virtual[job.name]) for job in jobs)
+    median, p95 = apart[COUNT // 2], apart[COUNT * 95 // 100]
+    found = list(swapped(pipeline, virtual))
+    sys.stdout.write(
+        f"\n{COUNT} jobs, of which {sum(wait > 1 for wait in waits)} wait: starts differ by "
+        f"{median:.3f} s (median), {p95:.3f} s (p95), {apart[-1]:.3f} s (most); "
+        f"{len(found)} pairs start in another order\n"
+    )
+    assert not found
+    assert p95 <= AT_MOST_S

@@ -1,0 +1,92 @@
+"""An event loop in virtual time: its clock advances only while nothing else is left to do.
+
+``loop.time()`` jumps to the next timer once no callback is ready, no socket has data and no thread
+works for the loop. So programs whose waits are timers of the loop run as fast as the machine can,
+computing takes no virtual time, and the load of the machine changes nothing. Threads count that the
+loop started with ``run_in_executor``, and those of ``embedded.store``.
+"""
+
+import asyncio
+import concurrent.futures
+import selectors
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVarTuple
+
+from stromboli.embedded import store
+
+LOOK_S = 0.005
+"""Real time between two looks at threads that work."""
+Ts = TypeVarTuple("Ts")
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Starts at time 0. All of its waits must be for timers, its own sockets or its threads."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._executing = 0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was created."""
+        return self._now_s
+
+    def advance(self, by_s: float) -> None:
+        """Move the clock forward."""
+        self._now_s += by_s
+
+    def run_in_executor(
+        self,
+        executor: concurrent.futures.Executor | None,
+        func: Callable[[*Ts], Any],
+        *args: *Ts,
+    ) -> asyncio.Future[Any]:
+        """Run in a thread, during which time does not advance."""
+        future = super().run_in_executor(executor, func, *args)
+        self._executing += 1
+        future.add_done_callback(self._executed)
+        return future
+
+    def _executed(self, _: asyncio.Future[Any]) -> None:
+        self._executing -= 1
+
+    @property
+    def is_waiting_for_threads(self) -> bool:
+        """Whether a thread works for the loop."""
+        if self._executing:
+            return True
+        frames = sys._current_frames()
+        idents = (each.ident for each in threading.enumerate() if each.name.startswith("store "))
+        return any(ident in frames and not _is_idle(frames[ident]) for ident in idents if ident)
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """Whether the thread of a store waits for work: it is in ``_serve`` itself, its queue empty."""
+    if frame.f_code is not store.Store._serve.__code__:
+        return False
+    waiting: store.Store = frame.f_locals["self"]
+    return waiting._queue.empty()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Waits for no timer, and advances the clock of its loop instead."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._virtual = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready; else nothing, ``timeout`` virtual seconds later."""
+        found = super().select(0)
+        while not found and (timeout is None or timeout > 0):
+            if timeout is None or self._virtual.is_waiting_for_threads:
+                found = super().select(LOOK_S)
+                continue
+            found = super().select(0)  # a thread may have answered between both looks
+            if not found:
+                self._virtual.advance(timeout)
+                break
+        return found
