@@ -4,25 +4,16 @@
 Chromium.
 """
 
-import contextlib
 import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx
-import msgspec
 import pytest
 import pytest_asyncio
-from litestar import Litestar, Request, Response, get
-from litestar.params import FromPath
-from litestar.response import Stream
 
 from stromboli.client import calls, errors
-from stromboli.client.responses import Explanation
 from stromboli.console.settings import ConsoleSettings
-from stromboli.shared.runtime import http
 from tests.e2e.support import console_system
 from tests.e2e.support.console_pages import csrf_in, shows, uid_in
 from tests.e2e.support.console_system import ConsoleSystem, job
@@ -213,7 +204,7 @@ async def test_filters_are_in_the_url(made: ConsoleSystem) -> None:
 
 async def test_a_pending_job_shows_the_numbers_of_the_explanation(made: ConsoleSystem) -> None:
     await made.client.submit(job("too-large", 2, gpus=8))
-    async for _ in made.client.watch(_explanation("too-large"), timeout_s=30):
+    async for _ in made.client.watch(calls.watch_explanation("default", "too-large"), timeout_s=30):
         if (await made.client.explanation("too-large")).explained is not None:
             break
     async with made.login() as browser:
@@ -263,108 +254,6 @@ async def test_usage_is_shown_by_group_and_leads_to_its_attempts(made: ConsoleSy
         text = (await browser.get("/usage?by=job&then=queue")).text
         assert re.search(r'href="/history\?[^"]*job=kept[^"]*">1</a>', text), text
         assert "Total" in text
-
-
-@get("/v1/me")
-async def me() -> dict[str, str]:
-    """The user of a server that answers only what a test needs."""
-    return {"name": "vera"}
-
-
-@contextlib.asynccontextmanager
-async def over(*routes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser that is logged in to a console over a server with these routes alone."""
-    bound = http.listen("127.0.0.1", 0)
-    async with http.serving(Litestar([me, *routes], openapi_config=None), bound) as port:
-        settings = ConsoleSettings(server=f"http://127.0.0.1:{port}")
-        async with (
-            console_system.serving(settings) as url,
-            httpx.AsyncClient(base_url=url, trust_env=False) as browser,
-        ):
-            await browser.post("/login", data={"token": "t"})
-            yield browser
-
-
-async def test_a_server_without_a_history_is_a_notice_beside_the_filters() -> None:
-    """All other pages work without it."""
-
-    @get("/v1/history/{what:str}")
-    async def past(what: FromPath[str]) -> Response[bytes]:
-        detail = b'{"status": 503, "detail": "this server runs without a history service"}'
-        return Response(detail, status_code=503, media_type="application/problem+json")
-
-    async with over(past) as browser:
-        for path in ("/history?job=train", "/usage?by=user", "/evictions?job=train"):
-            answer = await browser.get(path)
-            assert answer.status_code == 200
-            assert "this server runs without a history service" in answer.text
-            assert 'role="search"' in answer.text
-
-
-async def test_evictions_name_jobs_of_other_namespaces_to_readers_of_all_alone() -> None:
-    """REST names the job that got the room to the owner of the pod."""
-    eviction = {
-        "decision": "scheduler/0/1",
-        "namespace": "vision",
-        "pod": "train-worker-0",
-        "podUid": "p",
-        "job": "train",
-        "uid": "u",
-        "byNamespace": "robots",
-        "byPodGroup": "secret-of-robots-1",
-        "byJob": "secret-of-robots",
-        "byUid": "w",
-        "reason": "preempt",
-        "at": "2026-11-23T12:00:00Z",
-    }
-
-    @get("/v1/history/evictions")
-    async def evictions() -> dict[str, Any]:
-        return {"evictions": [eviction]}
-
-    async with over(evictions) as browser:
-        text = (await browser.get("/evictions?namespace=vision")).text
-        assert "a job in another namespace" in text
-        assert 'href="/jobs/vision/train"' in text
-        assert "robots" not in text
-        assert 'href="/jobs/robots/secret-of-robots"' in (await browser.get("/evictions")).text
-
-
-async def test_a_log_is_followed_line_by_line_until_it_ends() -> None:
-    """The stream begins with what there is, so that a page that was hidden misses nothing."""
-    asked: dict[str, str] = {}
-
-    @get("/v1/namespaces/{namespace:str}/pods/{pod:str}/log", media_type="text/plain")
-    async def log(
-        request: Request[Any, Any, Any], namespace: FromPath[str], pod: FromPath[str]
-    ) -> Stream:
-        asked.update({name: values[-1] for name, values in request.query_params.dict().items()})
-
-        async def written() -> AsyncIterator[bytes]:
-            for part in (b"epoch 1\nepo", b"ch 2\n", b"<b>done</b>"):
-                yield part
-
-        return Stream(written())
-
-    async with over(log) as browser:
-        answer = await browser.get("/live/log/vision/train-worker-0?uid=u1&container=main")
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        events = [block.split("\n") for block in answer.text.strip().split("\n\n")]
-        assert events[0][0] == "event: reset"
-        assert events[-1] == ["event: ended", 'data: ""']
-        lines = [
-            line
-            for event, data in events
-            if event == "event: lines"
-            for line in msgspec.json.decode(data.removeprefix("data: "))
-        ]
-        assert lines == ["epoch 1", "epoch 2", "<b>done</b>"]
-        assert asked == {
-            "uid": "u1",
-            "container": "main",
-            "follow": "true",
-            "tailLines": "1000",
-        }
 
 
 async def test_a_log_that_cannot_be_read_ends_with_the_reason(made: ConsoleSystem) -> None:
@@ -512,7 +401,3 @@ async def test_a_console_that_is_read_only_has_no_actions(tmp_path: Path) -> Non
             form = {"csrf": csrf_in(page), "uid": (await found.client.job("kept")).metadata.uid}
             answer = await browser.post("/jobs/default/kept/delete", data=form)
             assert answer.status_code == 403
-
-
-def _explanation(name: str) -> calls.Call[Explanation]:
-    return calls.watch_explanation("default", name)

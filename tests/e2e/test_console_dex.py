@@ -42,7 +42,8 @@ OPEN_FOR_S = 280.0
 VERA = "vera@example.com"
 LIFE_S = RENEW_BEFORE_S + 5
 """Life of an ID token: it is renewed 5 s after it was made."""
-TEXT = "document.body.innerText"
+TEXT = "(document.body?.innerText ?? '')"
+"""Empty while a page loads."""
 
 
 class IssuerAccounts:

@@ -51,13 +51,12 @@ M = TypeVar("M", bound=meta.Object)
 class AsyncClient:
     """A connection to one server. Use as an async context manager.
 
-    ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token`` or
-    ``token_file`` authenticates at a server with accounts; the default is described in
-    ``credentials``. A function as ``token`` is called for each request. ``ca_file`` (default
-    ``STROM_CA_FILE``) contains the trusted CA certificate. The constructor raises ClientError for
-    invalid arguments. Objects are Structs with the fields that Stromboli uses; ``send(calls....)``
-    returns all fields. Requests are never retried, except that watches reconnect. ``on_warning``
-    receives each warning about an accepted object; by default it is logged.
+    ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token``, also as a
+    function for each request, or ``token_file`` authenticate at a server with accounts; the default
+    is described in ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) has the CA certificate.
+    The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
+    the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
+    never retried, except that watches reconnect. ``on_warning`` gets the server's warnings.
     """
 
     def __init__(

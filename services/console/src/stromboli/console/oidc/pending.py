@@ -40,7 +40,6 @@ class PendingLogin(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = decoding.decoder_of(PendingLogin)
 
 
 def start(to: str, namespace: str, now: float) -> PendingLogin:
@@ -60,6 +59,6 @@ def encode(login: PendingLogin) -> str:
 def decode(value: str) -> PendingLogin | None:
     """The login of a cookie; None for a value that is none."""
     try:
-        return _decoder.decode(base64.urlsafe_b64decode(value.encode()))
+        return decoding.from_json(base64.urlsafe_b64decode(value.encode()), PendingLogin)
     except (msgspec.DecodeError, binascii.Error, UnicodeEncodeError):
         return None
