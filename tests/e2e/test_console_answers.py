@@ -52,7 +52,7 @@ async def test_a_server_without_a_history_is_a_notice_beside_the_filters() -> No
 
 
 async def test_evictions_name_jobs_of_other_namespaces_to_readers_of_all_alone() -> None:
-    """REST names the job that got the room to the owner of the pod."""
+    """Also if REST named them."""
     eviction = {
         "decision": "scheduler/0/1",
         "namespace": "vision",

@@ -119,8 +119,8 @@ async def test_an_eviction_is_found_from_both_of_its_jobs(store: Database) -> No
     assert await evictions(store, namespace="elsewhere") == []
 
 
-async def test_a_pod_of_another_namespace_has_no_name(store: Database) -> None:
-    """A tenant learns by whom its pods were evicted, and not which pods others have."""
+async def test_pods_and_jobs_of_another_namespace_have_no_names(store: Database) -> None:
+    """A tenant learns for which namespace its pods were evicted, and not which jobs others have."""
     await apply(
         store,
         events.phase("Pending", 0, 1, job="blue/train"),
@@ -129,12 +129,13 @@ async def test_a_pod_of_another_namespace_has_no_name(store: Database) -> None:
         eviction(1, "p1", "p1-uid", "red/urgent", "u2", namespace="blue"),
     )
     (of_victim,) = await evictions(store, namespace="blue")
-    assert (of_victim.pod, of_victim.by_job) == ("p1", "urgent")
+    hidden = (of_victim.by_pod_group, of_victim.by_job, of_victim.by_uid)
+    assert (of_victim.pod, of_victim.by_namespace, hidden) == ("p1", "red", ("", "", ""))
     (of_evictor,) = await evictions(store, namespace="red")
     hidden = (of_evictor.pod, of_evictor.pod_uid, of_evictor.job, of_evictor.uid)
     assert (of_evictor.namespace, hidden) == ("blue", ("", "", "", ""))
     (of_operator,) = await evictions(store)
-    assert of_operator.pod == "p1"
+    assert (of_operator.pod, of_operator.by_job) == ("p1", "urgent")
 
 
 async def test_a_prefix_of_a_namespace_is_another_namespace(store: Database) -> None:

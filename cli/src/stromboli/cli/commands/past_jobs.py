@@ -95,13 +95,13 @@ def lineage(
 
 
 def eviction_row(found: accounting.Eviction) -> tuple[str, ...]:
-    """An eviction as a row of the table; a pod of another namespace has no name."""
+    """An eviction as a row of the table; pods and jobs of another namespace have no names."""
     reason = found.reason if not found.refused else f"not carried out: {found.refused}"
     return (
         time_options.short(found.at) if found.at else "",
         found.pod,
         f"{found.namespace}/{found.job or '-'}",
-        f"{found.by_namespace}/{found.by_job or found.by_pod_group}",
+        f"{found.by_namespace}/{found.by_job or found.by_pod_group or '-'}",
         reason,
     )
 

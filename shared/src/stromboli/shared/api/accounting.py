@@ -171,9 +171,9 @@ class EvictionQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Eviction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod that was evicted by a decision, to make room for a PodGroup.
 
-    ``job`` and ``uid``: the job of the pod. The pod and its job are empty if they are in another
-    namespace than the query's. ``by_job`` and ``by_uid``: the job of the PodGroup, empty for a
-    PodGroup of other controllers. ``refused``: why the eviction was not executed, empty if it was.
+    ``job`` and ``uid``: the job of the pod. ``by_job`` and ``by_uid``: the job of the PodGroup,
+    empty for a PodGroup of other controllers. Names and uids of another namespace than the query's
+    are empty. ``refused``: why the eviction was not executed, empty if it was.
     """
 
     decision: str

@@ -154,9 +154,10 @@ def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.Job
 
 def _eviction(row: Any, namespace: str) -> accounting.Eviction:
     """The eviction for a reader of this namespace (empty: of all namespaces); the names of pods and
-    jobs in other namespaces are left out."""
+    jobs in other namespaces are left out, as in Events and conditions."""
     is_shown = namespace in ("", row.namespace)
     by_namespace, _, by_pod_group = row.by_pod_group.partition("/")
+    is_by_shown = namespace in ("", by_namespace)
     return accounting.Eviction(
         decision=row.decision,
         namespace=row.namespace,
@@ -165,9 +166,9 @@ def _eviction(row: Any, namespace: str) -> accounting.Eviction:
         job=(row.job or "") if is_shown else "",
         uid=(row.job_uid or "") if is_shown else "",
         by_namespace=by_namespace,
-        by_pod_group=by_pod_group,
-        by_job=row.by_job or "",
-        by_uid=row.by_job_uid,
+        by_pod_group=by_pod_group if is_by_shown else "",
+        by_job=(row.by_job or "") if is_by_shown else "",
+        by_uid=row.by_job_uid if is_by_shown else "",
         reason=row.reason,
         refused=row.refused,
         at=optional_instant(row.at),
