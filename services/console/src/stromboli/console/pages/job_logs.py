@@ -104,7 +104,7 @@ async def _followed(
         async with session.client.stream(call) as chunks:
             buffer = job_logs.LineBuffer()
             async for chunk in _with_heartbeats(chunks):
-                if console.sessions.get(session.id) is None:
+                if not await console.continues(session):
                     return
                 if chunk is None:
                     yield ALIVE

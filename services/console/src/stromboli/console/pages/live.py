@@ -38,17 +38,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         if not lists:
             return
         async for has_changed in ticks(lists):
-            if console.sessions.get(session.id) is None or not await _is_renewed(session):
+            if not await console.continues(session):
                 return
             yield CHANGED if has_changed else ALIVE
-
-    async def _is_renewed(session: Session) -> bool:
-        """Whether the session continues. The next request of the page reports why it does not."""
-        try:
-            await console.sessions.renew(session)
-        except errors.ClientError:
-            return False
-        return True
 
     @get("/live/jobs")
     async def jobs(request: Web) -> Stream:

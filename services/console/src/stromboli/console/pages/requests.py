@@ -47,6 +47,17 @@ class Console(msgspec.Struct, frozen=True):
             raise LoginRequiredError
         return found
 
+    async def continues(self, session: Session) -> bool:
+        """Whether the session of a stream continues, with renewed tokens where they expire. The
+        next request of the page reports why it does not."""
+        if self.sessions.get(session.id) is None:
+            return False
+        try:
+            await self.sessions.renew(session)
+        except errors.ClientError:
+            return False
+        return True
+
     def page(
         self, session: Session | None, template: str, status: int = 200, /, **values: Any
     ) -> Page:
