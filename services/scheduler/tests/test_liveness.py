@@ -339,6 +339,17 @@ def test_reclaim_takes_small_victims_first_where_a_queue_gives_no_more_than_its_
     lived("reclaim by capacity", Case({"n0": 4, "n1": 4}, queues, gangs, (), comes_back=False))
 
 
+@pytest.mark.parametrize("name", ["chart and reclaim", "reclaim by proportion"])
+def test_reclaim_takes_the_victim_whose_node_then_has_room_for_the_whole_gang(name: str) -> None:
+    """All victims are equal and the queue may lose one of them; nodes differ in size."""
+    queues = (Queue("a"), Queue("b"))
+    gangs = (
+        Gang("old", "b", 0, 2, 3, running=("n0", "n1", "n2")),
+        Gang("new", "a", 0, 2, 2, waiting=2),
+    )
+    lived(name, Case({"n0": 3, "n1": 3, "n2": 4}, queues, gangs, (), comes_back=False))
+
+
 @depth.examples(EXAMPLES)
 @given(st.lists(gang("g", Ranges(("a",))), min_size=1, max_size=4), st.integers(1, 4))
 def test_every_gang_enters_its_queue_when_its_waiting_time_is_over(

@@ -6,7 +6,7 @@ pass filters and the quota of its queue on the node as it is after the evictions
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -71,9 +71,11 @@ def _reclaim_for(
         jobs = {task.job for task in on_node if _is_reclaimable(ssn, queue, task.job)}
         return bool(victims.on(ssn.nodes.rows[node], jobs))
 
-    rules = victim_search.SearchRules(
-        NAME, may_place, search(_first), nominates_idle, search(_least_evicted)
-    )
+    def most_tasks(choices: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
+        return _most_tasks(ssn, eviction_rules.pending_tasks(ssn, job), choices)
+
+    alternatives = search(_least_evicted), search(most_tasks)
+    rules = victim_search.SearchRules(NAME, may_place, search(_first), nominates_idle, alternatives)
     victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
@@ -113,6 +115,29 @@ def _least_evicted(choices: Iterator[victim_search.NodeRoom]) -> victim_search.N
     freed[:, requirements.PODS] = 0  # Quotas do not count pods.
     parts = freed / np.maximum(freed.max(axis=0), 1)
     return compared[int(np.argmin(parts.sum(axis=1)))]
+
+
+def _most_tasks(
+    ssn: session.Session,
+    tasks: Sequence[entities.Task],
+    choices: Iterator[victim_search.NodeRoom],
+) -> victim_search.NodeRoom | None:
+    """Return the room for most of the gang's pending tasks, of the first ``MAX_COMPARED``.
+
+    A large victim may leave room over on one node and none on another. Where a queue may lose only
+    one more of such pods, the node decides whether the whole gang fits.
+    """
+    best, most = None, -1
+    for room in itertools.islice(choices, MAX_COMPARED):
+        left = ssn.nodes.future_idle_of(ssn.nodes.rows[room.node])
+        left = left + sum(victim.request for victim in room.victims if victim.node == room.node)
+        fitting = 0
+        for task in tasks:
+            if np.all((task.request <= left) | (task.request == 0)):
+                left, fitting = left - task.request, fitting + 1
+        if fitting > most:
+            best, most = room, fitting
+    return best
 
 
 def _is_reclaimable(ssn: session.Session, queue: entities.Queue, job: str) -> bool:

@@ -10,9 +10,9 @@ Rules, for one gang:
 4. Victims that the finished statement does not need are spared, the most valuable first.
 5. A gang that needs idle room only is left to ``allocate`` if that comes later in the session. A
    nomination would keep the gang from being bound, in this session and in later ones.
-6. A gang of which only some tasks found room gets a second attempt, with the tasks that its minimum
-   needs, the largest first, and with the smallest victims (``SearchRules.make_least_room``). The
-   first attempt follows Volcano; the second covers bad choices of the first.
+6. A gang of which only some tasks found room gets further attempts, with the tasks that its minimum
+   needs, the largest first, and with other choices of nodes (``SearchRules.alternatives``). The
+   first attempt follows Volcano; the others cover bad choices of the first.
 
 So idle, terminating and reclaimed room count together, and a node without victims never hides a
 node that has some. The search depends on the session alone and is deterministic.
@@ -58,15 +58,15 @@ class SearchRules(msgspec.Struct, frozen=True, eq=False):
 
     ``action``: its name, which is the eviction reason. ``may_place``: whether a task may get room
     now. ``make_room``: finds room by evictions. ``nominates_idle``: whether a gang that needs no
-    eviction is nominated to idle room on this node, as in Volcano. ``make_least_room``: like
-    ``make_room``, with the least evicted; None if there is no such choice.
+    eviction is nominated to idle room on this node, as in Volcano. ``alternatives``: like
+    ``make_room``, with other choices of the node, in the order in which they are tried.
     """
 
     action: str
     may_place: Callable[[entities.Task], bool]
     make_room: MakeRoom
     nominates_idle: Callable[[str], bool]
-    make_least_room: MakeRoom | None = None
+    alternatives: tuple[MakeRoom, ...] = ()
 
 
 def evict_for_gang(
@@ -80,11 +80,14 @@ def evict_for_gang(
     place(ssn, job, tasks, rules, stmt)
     is_partial = stmt.operations and not ssn.job_pipelined(job)
     is_equal = len({ssn.finder.kind(task) for task in tasks}) == 1
-    if is_partial and not (is_equal and rules.make_least_room is None):
-        stmt.discard()
-        least = msgspec.structs.replace(rules, make_room=rules.make_least_room or rules.make_room)
-        needed = gang_packing.smallest_needed(ssn, topology_placement.PlacementUnit(job), tasks)
-        place(ssn, job, gang_packing.largest_first(ssn, needed), least, stmt)
+    if is_partial and (rules.alternatives or not is_equal):
+        for make_room in rules.alternatives or (rules.make_room,):
+            stmt.discard()
+            needed = gang_packing.smallest_needed(ssn, topology_placement.PlacementUnit(job), tasks)
+            other = msgspec.structs.replace(rules, make_room=make_room)
+            place(ssn, job, gang_packing.largest_first(ssn, needed), other, stmt)
+            if ssn.job_pipelined(job):
+                break
     conclude(ssn, job, stmt, rules)
 
 
