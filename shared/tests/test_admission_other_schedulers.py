@@ -51,6 +51,8 @@ def test_objects_of_another_system_are_not_rejected(case: Case) -> None:
     if case.kind in (kinds.JOBS, kinds.CRON_JOBS, kinds.PODS):
         if case.refused != "spec.schedulerName":
             assert said(case, CLAIMED, "volcano") == set()
+    elif case.kind == kinds.ADVANCE_RESERVATIONS:
+        assert case.refused in said(case, CLAIMED)  # No other system has this kind.
     else:
         assert case.kind in NAMELESS
         assert said(case, CLAIMED) == set()

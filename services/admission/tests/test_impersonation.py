@@ -131,10 +131,11 @@ def existing(namespace: str) -> list[dict[str, Any]]:
         manifests.bare_object(kinds.RESOURCE_CLAIMS, "there", spec={}),
         manifests.bare_object(kinds.RESOURCE_CLAIM_TEMPLATES, "there", spec={"spec": {}}),
         objects.read(objects.pod("there")),
+        manifests.reservation("there", users=["ann"]),
         manifests.queue("there"),
         manifests.bare_object(kinds.NODES, "there", spec={}),
     ]
-    for each in found[:-2]:
+    for each in found[:-3]:
         each["metadata"]["namespace"] = namespace
     found[-2]["status"] = {"state": "Closed"}
     return found
@@ -153,6 +154,7 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
     ("POST", "/v1/check"): (lambda ns: {"objects": [new_job(ns)]}, []),
     ("POST", "/v1/queues"): (lambda _: manifests.queue("new"), [("create", "Queue")]),
     ("DELETE", "/v1/queues/{name}"): (None, [("delete", "Queue")]),
+    ("DELETE", "/v1/advancereservations/{name}"): (None, [("delete", "AdvanceReservation")]),
     ("POST", f"{NAMESPACE}/jobs"): (new_job, [("create", "Job")]),
     ("DELETE", f"{NAMESPACE}/jobs/{{name}}"): (None, [("delete", "Job")]),
     ("POST", f"{NAMESPACE}/jobs/{{name}}/commands"): (

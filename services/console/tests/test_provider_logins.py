@@ -282,7 +282,7 @@ async def test_new_keys_of_the_provider_are_read_and_not_for_every_token(cell: C
     tokens = Tokens(IdToken("", "vera", 0.0), refresh_token)
     tokens = await made.refresh(tokens)
     cell.provider.rotate()
-    with pytest.raises(ProviderUnavailableError, match="the key of its token is not there"):
+    with pytest.raises(ProviderUnavailableError, match="the key of its token is missing"):
         await made.refresh(tokens)
     clock[0] = AGAIN_AFTER_S + 1
     tokens = await made.refresh(Tokens(tokens.id_token, cell.provider.last_refresh_token))

@@ -448,6 +448,8 @@ def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) 
             name = _scheduler_of(found)
         case core.Pod():
             return True  # pods of all schedulers are received; the rules check the name
+        case reservation.AdvanceReservation():
+            return True  # no other system has this kind
         case _:
             return _acts(policy, known)
     if not name:
