@@ -110,7 +110,8 @@ def _filling(attempts: int, *, is_sqlite: bool) -> Iterator[str]:
         f"{micros(START)} + n * {MONTH_S * 1_000_000 * PODS_PER_JOB // attempts} FROM numbers"
     )
     yield (
-        "INSERT INTO associations SELECT row_number() OVER (), namespace, queue, user_name FROM "
+        "INSERT INTO associations SELECT (SELECT coalesce(max(id), 0) FROM associations) + "
+        "row_number() OVER (), namespace, queue, user_name FROM "
         "(SELECT DISTINCT namespace, queue, user_name FROM jobs WHERE uid LIKE 'month-%') AS found"
     )
     yield (

@@ -241,7 +241,7 @@ async def test_definitions_that_are_there_are_never_written_over(
         for each in (await api.get(DEFINITIONS))["items"]:
             assert each["metadata"]["generation"] == 1
     said = installed.sh(f"{install_guide.block('definitions').strip()} --dry-run=server")
-    assert said.count("serverside-applied") == 9
+    assert said.count("serverside-applied") == 10
 
 
 @in_one_loop

@@ -74,14 +74,14 @@ async def test_the_server_accepts_the_crds_without_warnings(
     definitions: tuple[crds.Definition, ...],
 ) -> None:
     """All schemas are structural and all names accepted."""
-    assert len(definitions) == 9
+    assert len(definitions) == 10
     for definition in definitions:
         states = {found.type: found.status for found in definition.status.conditions}
         assert states == {"NamesAccepted": "True", "Established": "True"}
 
 
 async def test_definitions_can_be_applied_again(open_cluster: port.Cluster) -> None:
-    assert len(await crds.apply_crds(open_cluster)) == 9
+    assert len(await crds.apply_crds(open_cluster)) == 10
 
 
 async def test_an_existing_crd_is_never_overwritten(open_cluster: port.Cluster) -> None:
