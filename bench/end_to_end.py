@@ -12,7 +12,8 @@ watches, requests of the simulated kubelets (status of pods, leases), and Kubern
 are in ``event_requests_per_pod``. ``cpu_s_per_1000_pods`` is the CPU time of each process until all
 pods run; ``ours`` is the sum of the services and Kafka.
 
-With ``--bound-pods`` the controller creates pods with their nodes (its setting of that name).
+With ``--pending-pods`` the controller creates all pods pending and binds them (its setting
+``bound_pods`` is off).
 
 The raw numbers go to ``bench/end_to_end.json``; the last line of stdout is the result as one JSON
 object. Five rounds take five minutes on an idle machine; ``--rounds 1 --gangs 3`` takes one.
@@ -68,7 +69,7 @@ class Rounds:
     """Rounds on one running system."""
 
     def __init__(
-        self, system: real_system.RealSystem, client: Client, *, bound_pods: bool = False
+        self, system: real_system.RealSystem, client: Client, *, bound_pods: bool = True
     ) -> None:
         self._system = system
         self._unbound = ("created_bound", "ours") if bound_pods else ("created_bound",)
@@ -119,11 +120,11 @@ class Rounds:
 
 
 async def measure(
-    state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = False
+    state: Path, rounds: int, gangs: int, pods: int, *, bound_pods: bool = True
 ) -> dict[str, Any]:
     """Run all rounds, alternating the system and the raw clients."""
     made: dict[str, list[Round]] = {name: [] for name in ("ours", *raw_rounds.MODES)}
-    environment = {"STROM_CONTROLLER_BOUND_PODS": "true"} if bound_pods else {}
+    environment = {"STROM_CONTROLLER_BOUND_PODS": "true" if bound_pods else "false"}
     nodes = raw_rounds.NODES
     async with (
         real_system.RealSystem(
@@ -202,7 +203,9 @@ def main() -> None:
     arguments.add_argument("--gangs", type=int, default=GANGS)
     arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="pods per gang")
     arguments.add_argument("--out", type=Path, default=RAW, help="file for the raw numbers")
-    arguments.add_argument("--bound-pods", action="store_true", help="create pods with their nodes")
+    arguments.add_argument(
+        "--pending-pods", action="store_true", help="create pods pending and bind them"
+    )
     given = arguments.parse_args()
     load = os.getloadavg()[0]
     with (
@@ -210,14 +213,14 @@ def main() -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         rounds = measure(
-            Path(folder), given.rounds, given.gangs, given.pods, bound_pods=given.bound_pods
+            Path(folder), given.rounds, given.gangs, given.pods, bound_pods=not given.pending_pods
         )
         measured = runner.run(rounds)
     setup = {
         "rounds": given.rounds,
         "gangs": given.gangs,
         "pods_per_gang": given.pods,
-        "bound_pods": given.bound_pods,
+        "bound_pods": not given.pending_pods,
         "nodes": raw_rounds.NODES,
         "etcd_fsync": True,
         "webhooks": True,

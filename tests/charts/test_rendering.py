@@ -263,8 +263,10 @@ def test_pods_created_with_nodes_bring_the_policy_that_they_need(
     real_tools: tools.Tools, whole: list[helm.Object]
 ) -> None:
     """It spares the account of the controller alone, whatever the release."""
-    assert not [it for it in whole if it["metadata"]["name"] == pod_annotations.NAME]
-    options = ("--set", "settings.bound_pods=true", "--set", "serviceAccount.name=runner")
+    assert [it for it in whole if it["metadata"]["name"] == pod_annotations.NAME]
+    pending = helm.rendered("controller", *helm.BROKERS, "--set", "settings.bound_pods=false")
+    assert not [it for it in pending if it["metadata"]["name"] == pod_annotations.NAME]
+    options = ("--set", "serviceAccount.name=runner")
     objects = helm.rendered("controller", *helm.BROKERS, *options)
     policy = helm.the_only(objects, "ValidatingAdmissionPolicy")
     binding = helm.the_only(objects, "ValidatingAdmissionPolicyBinding")

@@ -64,9 +64,8 @@ async def run(client: Client, names: list[str]) -> Any:
 async def test_a_gang_costs_one_request_per_pod_unless_a_policy_denies_nodes(
     tmp_path: Path,
 ) -> None:
-    environment = {"STROM_CONTROLLER_BOUND_PODS": "true"}
     async with (
-        real_system.RealSystem(tmp_path, fake_nodes=20, environment=environment) as system,
+        real_system.RealSystem(tmp_path, fake_nodes=20) as system,
         Client(system.parts) as client,
     ):
         asked = await run(client, [f"g{number}" for number in range(GANGS)])

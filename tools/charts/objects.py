@@ -112,7 +112,7 @@ _CONTROLLER = (
 )
 _NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
-_IF_BOUND_PODS = "{{- if .Values.settings.bound_pods }}\n"
+_IF_BOUND_PODS = '{{- if dig "bound_pods" true .Values.settings }}\n'
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
 _IF_GROUPS = "{{- if .Values.resourceGroups }}\n"
 _END = "{{- end }}\n"

@@ -84,7 +84,9 @@ async def start_observed_system(
     state: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[ObservedSystem]:
     """Everything started, and watched from before the first job. ``environment``: further
-    settings."""
+    settings. Unless they say otherwise, pods are created pending and bound: two writes to kill
+    between, and ``test_bound_pods`` has the other path."""
+    environment = {"STROM_CONTROLLER_BOUND_PODS": "false", **(environment or {})}
     size = ("--cpu", str(workload.CPUS))
     async with contextlib.AsyncExitStack() as stack:
         system = RealSystem(

@@ -203,7 +203,8 @@ async def run_system(
             ),
             scheduler.serve(options.scheduler, bus_of("scheduler"), healths["scheduler"], clock),
             controller.serve(
-                ControllerSettings(),
+                # The embedded cluster enforces no admission policies.
+                ControllerSettings(bound_pods=False),
                 bus_of("controller"),
                 cluster_of("controller"),
                 healths["controller"],

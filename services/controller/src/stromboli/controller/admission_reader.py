@@ -69,7 +69,9 @@ class AdmissionReader:
         if problem == self._reported:
             return
         self._reported = problem
-        if problem:
+        if found is not None and not found.is_protected:
+            _log.info("pods are created pending", reason=problem)  # as in an embedded cluster
+        elif problem:
             _log.error("pods are not created with their nodes", reason=problem)
         else:
             names = [it.name for it in found.mutators] if found is not None else []

@@ -197,7 +197,7 @@ class RealSystem:
             chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
             key.write_bytes(certificate.private_key_pem.bytes())
             key.chmod(0o600)
-            if self._further.get("STROM_CONTROLLER_BOUND_PODS") == "true":
+            if self._further.get("STROM_CONTROLLER_BOUND_PODS") != "false":
                 await self._protect_annotations()
             environment = {
                 "STROM_KAFKA_BOOTSTRAP": self.parts.kafka_bootstrap,

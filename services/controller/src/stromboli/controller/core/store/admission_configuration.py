@@ -70,9 +70,11 @@ class Mutator(msgspec.Struct, frozen=True, kw_only=True):
 
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
-    some may."""
+    some may. ``is_protected``: whether the policy that protects the annotations exists, in force or
+    not."""
 
     problem: str = ""
+    is_protected: bool = True
     mutators: tuple[Mutator, ...] = ()
 
     def mutator_of(
@@ -110,7 +112,10 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
         *_of_policies(_POLICIES.decode(raw) for raw in listed.mutating_policies),
     )
     mutators = (it for it in found if it.name not in deterministic)
-    return AdmissionConfiguration(problem=problem, mutators=tuple(mutators))
+    is_protected = listed.policy is not None or listed.binding is not None
+    return AdmissionConfiguration(
+        problem=problem, is_protected=is_protected, mutators=tuple(mutators)
+    )
 
 
 def _document(raw: bytes | None) -> dict[str, Any] | None:
