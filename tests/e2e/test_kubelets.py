@@ -51,6 +51,56 @@ def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSyst
     )
 
 
+def test_a_gang_that_fits_is_created_on_its_nodes_and_looks_as_if_it_were_bound(
+    system: KubeletSystem,
+) -> None:
+    """One write for each pod: no Binding. The kubelets set the condition `PodScheduled`, and the
+    controller writes the `Scheduled` Events, as after a Binding."""
+    before = bindings(system)
+    system.user.submit(job("created-bound", shell("sleep 1"), pods=3))
+    system.user.comes_to("created-bound", "Completed")
+    assert bindings(system) == before
+    for pod in system.user.pods("created-bound"):
+        assert keys.DECISION in pod["metadata"]["annotations"]
+        conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
+        assert conditions["PodScheduled"] == "True"
+    found = system.user.until(
+        lambda: system.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o=name"),
+        lambda names: names.count("created-bound-work-") >= 3,
+    )
+    assert found
+
+
+def test_a_gang_that_waits_has_pending_pods_and_is_bound_when_there_is_room(
+    system: KubeletSystem,
+) -> None:
+    """Autoscalers and users see what waits."""
+    brief = {"terminationGracePeriodSeconds": 1}
+    whole = {"resources": {"requests": {"cpu": "600m"}}}
+    fields: dict[str, Any] = {"pods": NODES, "container": whole}
+    system.user.submit(job("holds", shell(FOREVER), pod=brief, **fields))
+    system.user.comes_to("holds", "Running")
+    system.user.submit(job("waits", shell("sleep 1"), **fields))
+    waiting = system.user.until(lambda: system.user.pods("waits"), lambda pods: len(pods) == NODES)
+    assert [pod["spec"].get("nodeName") for pod in waiting] == [None] * NODES
+    assert {pod["status"]["phase"] for pod in waiting} == {"Pending"}
+    before = bindings(system)
+    system.user.delete("holds")
+    system.user.comes_to("waits", "Completed")
+    assert bindings(system) == before + NODES
+
+
+def bindings(system: KubeletSystem) -> int:
+    """How many Bindings of pods the API server has received."""
+    lines = system.kubectl("get", "--raw", "/metrics").splitlines()
+    counters = (
+        line
+        for line in lines
+        if line.startswith("apiserver_request_total{") and 'subresource="binding"' in line
+    )
+    return sum(int(float(line.rpartition(" ")[2])) for line in counters)
+
+
 def test_logs_and_exec_reach_the_container(system: KubeletSystem) -> None:
     """Through the API server, which authenticates at the kubelet with its client certificate."""
     brief = {"terminationGracePeriodSeconds": 1}

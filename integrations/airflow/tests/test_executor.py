@@ -23,7 +23,7 @@ def phases_of(client: Client, dag: str, run: str) -> list[str]:
 def test_tasks_of_python_and_bash_run_as_jobs(airflow: Airflow, client: Client) -> None:
     run = airflow.trigger("as_jobs")
     assert airflow.finished("as_jobs", run) == "success"
-    assert airflow.xcom("as_jobs", run, "shell") == "42"
+    assert airflow.xcom("as_jobs", run, "shell") == 42
     until(lambda: phases_of(client, "as_jobs", run) == ["Completed"] * 3)
 
 

@@ -80,6 +80,7 @@ def test_a_deferred_task_that_is_marked_as_failed_deletes_its_job(
     run = airflow.trigger("waiting", folder=str(tmp_path))
     airflow.in_state("waiting", run, "job", "deferred")
     until(lambda: starts(tmp_path) == 1)
+    airflow.is_watched("waiting", run, "job")
     airflow.set_state("waiting", run, "job", "failed")
     until(lambda: not jobs_of(client, "waiting", run))
 
@@ -90,6 +91,7 @@ def test_a_deferred_task_that_is_cleared_gets_a_new_job_and_its_old_one_is_delet
     run = airflow.trigger("waiting", folder=str(tmp_path))
     airflow.in_state("waiting", run, "job", "deferred")
     until(lambda: starts(tmp_path) == 1)
+    airflow.is_watched("waiting", run, "job")
     (first,) = jobs_of(client, "waiting", run)
     airflow.clear("waiting", run, "job")
     until(lambda: first not in jobs_of(client, "waiting", run))

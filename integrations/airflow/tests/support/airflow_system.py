@@ -181,6 +181,11 @@ class Airflow:
         """Wait for a state of a task."""
         until(lambda: self.task(dag, run, task)["state"] in states)
 
+    def is_watched(self, dag: str, run: str, task: str) -> None:
+        """Wait until a triggerer has taken up the trigger of a deferred task, which is later than
+        the task's state says."""
+        until(lambda: " starting" in self.log(dag, run, task))
+
     def set_state(self, dag: str, run: str, task: str, state: str) -> None:
         """Mark a task, as a user does."""
         path = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}"
