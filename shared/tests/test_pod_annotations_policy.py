@@ -7,12 +7,10 @@ import pytest
 
 from stromboli.shared.jobspec.policies import pod_annotations
 
-ACCOUNTS = ["system:serviceaccount:stromboli:stromboli-controller"]
-
 
 def served() -> tuple[dict[str, Any], dict[str, Any]]:
     """The policy and its binding as an API server returns them, with its defaults."""
-    policy, binding = copy.deepcopy(pod_annotations.documents(ACCOUNTS))
+    policy, binding = copy.deepcopy(pod_annotations.documents())
     constraints = policy["spec"]["matchConstraints"]
     constraints |= {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
     constraints["resourceRules"][0]["scope"] = "*"

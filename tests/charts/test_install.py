@@ -143,6 +143,7 @@ RARE = {
         "get persistentvolumeclaims",
         "get podgroups.scheduling.volcano.sh",
         "get pods",
+        "write decisions.scheduling.stromboli.sh",  # asked by a policy, sent in no request
         "patch events",  # of an Event that occurs again, which depends on timing
         *AGENTS,
         *NETWORK,

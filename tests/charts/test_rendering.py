@@ -259,23 +259,16 @@ def test_only_an_impersonating_rest_may_impersonate(real_tools: tools.Tools) -> 
         assert ("STROM_ADMISSION_IMPERSONATE" in names) is expected
 
 
-def test_pods_created_with_nodes_bring_the_policy_that_they_need(
+def test_a_release_of_everything_protects_the_annotations_of_decisions_of_all_controllers(
     real_tools: tools.Tools, whole: list[helm.Object]
 ) -> None:
-    """It spares the account of the controller alone, whatever the release."""
-    assert [it for it in whole if it["metadata"]["name"] == pod_annotations.NAME]
-    pending = helm.rendered("controller", *helm.BROKERS, "--set", "settings.bound_pods=false")
-    assert not [it for it in pending if it["metadata"]["name"] == pod_annotations.NAME]
-    options = ("--set", "serviceAccount.name=runner")
-    objects = helm.rendered("controller", *helm.BROKERS, *options)
-    policy = helm.the_only(objects, "ValidatingAdmissionPolicy")
-    binding = helm.the_only(objects, "ValidatingAdmissionPolicyBinding")
+    """Without them no pod is created with its node. The right belongs to the controller alone."""
+    policy = helm.the_only(whole, "ValidatingAdmissionPolicy", pod_annotations.NAME)
+    binding = helm.the_only(whole, "ValidatingAdmissionPolicyBinding", pod_annotations.NAME)
     assert pod_annotations.shortcoming(policy, binding) == ""
-    (account,) = [it["metadata"] for it in helm.of_kind(objects, "ServiceAccount")]
-    assert account["name"] == "runner"
-    (condition,) = policy["spec"]["matchConditions"]
-    user = '"system:serviceaccount:batch:runner"'
-    assert condition["expression"].endswith(f" in [{user}])")
+    roles = helm.of_kind(whole, "ClusterRole")
+    names = [it["metadata"]["name"] for it in roles if pod_annotations.RIGHT in it["rules"]]
+    assert names == ["batch-stromboli-controller"]
 
 
 @pytest.mark.parametrize("by", ["own", "cert-manager"])

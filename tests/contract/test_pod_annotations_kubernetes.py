@@ -1,4 +1,4 @@
-"""Only our service accounts write the annotations of decisions, on a real API server."""
+"""Only accounts with the right write the annotations of decisions, on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,11 +11,7 @@ import pytest_asyncio
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
-from stromboli.shared.cluster.kubernetes import (
-    KubernetesAccounts,
-    KubernetesCluster,
-    KubernetesSettings,
-)
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.jobspec.policies import pod_annotations
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects, records
@@ -25,6 +21,11 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 MINE = {keys.DECISION: "scheduler/1/2"}
 REFUSED = (errors.ForbiddenError, errors.InvalidError)
+RBAC = "rbac.authorization.k8s.io"
+ROOT = f"/apis/{RBAC}/v1"
+PODS = {"apiGroups": [""], "resources": ["pods", "pods/binding", "pods/status"], "verbs": ["*"]}
+ROLES = {"tenant": [PODS], "another-controller": [PODS, pod_annotations.RIGHT]}
+"""User -> what it may do."""
 
 
 def pod(**annotations: str) -> bytes:
@@ -35,11 +36,17 @@ def pod(**annotations: str) -> bytes:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ours(real_parts: real.RealParts) -> AsyncIterator[KubernetesCluster]:
-    """A connection as the account that the policy in force spares."""
+    """A connection as an account with all rights, while the policy is in force."""
     given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
-    async with KubernetesCluster(given) as cluster:
-        account = await KubernetesAccounts(cluster).own_username()
-        made = pod_annotations.documents([account])
+    async with KubernetesCluster(given) as cluster, real_parts.client() as api:
+        for user, rules in ROLES.items():
+            metadata = {"name": f"annotations-{user}"}
+            await api.create(f"{ROOT}/clusterroles", {"metadata": metadata, "rules": rules})
+            subject = {"apiGroup": RBAC, "kind": "User", "name": user}
+            role = {"apiGroup": RBAC, "kind": "ClusterRole", **metadata}
+            bound = {"metadata": metadata, "subjects": [subject], "roleRef": role}
+            await api.create(f"{ROOT}/clusterrolebindings", bound)
+        made = pod_annotations.documents()
         for document in made:
             kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
             await cluster.create(kind, "", msgspec.json.encode(document))
@@ -54,8 +61,8 @@ async def ours(real_parts: real.RealParts) -> AsyncIterator[KubernetesCluster]:
 
 
 def others(cluster: KubernetesCluster) -> port.Cluster:
-    """A connection as another account with all rights."""
-    return cluster.impersonating("tenant", ("system:masters", "system:authenticated"))
+    """A connection as an account with all rights on pods."""
+    return cluster.impersonating("tenant", ("system:authenticated",))
 
 
 async def refusal_of_create(cluster: port.Cluster, **annotations: str) -> str:
@@ -73,6 +80,12 @@ async def test_others_create_no_pod_with_an_annotation_of_ours(
     assert key in await refusal_of_create(others(ours), **{key: "1"})
     assert await refusal_of_create(ours, **{key: "1"}) == ""
     assert await refusal_of_create(others(ours), **{"example.org/a": "1"}) == ""
+
+
+async def test_every_account_with_the_right_writes_them(ours: KubernetesCluster) -> None:
+    """So several installations can have one policy."""
+    controller = ours.impersonating("another-controller", ("system:authenticated",))
+    assert await refusal_of_create(controller, **MINE) == ""
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])

@@ -126,7 +126,7 @@ async def system(tmp_path: Path) -> AsyncIterator[System]:
         EmbeddedBus(tmp_path / "log.db") as bus,
         WatchedCluster(tmp_path / "cluster.db") as cluster,
     ):
-        for document in pod_annotations.documents(["controller"]):
+        for document in pod_annotations.documents():
             kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
             await cluster.create(kind, "", msgspec.json.encode(document))
         nodes = simulated.node_documents(3, cpu="4", memory="1Ti")

@@ -83,7 +83,7 @@ async def running(
         await simulated.create_nodes(
             cluster, simulated.node_documents(nodes, cpu=cpu, memory="1Ti")
         )
-        for document in pod_annotations.documents(["controller"]) if bound_pods else ():
+        for document in pod_annotations.documents() if bound_pods else ():
             kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
             await cluster.create(kind, "", msgspec.json.encode(document))
         clock = runtime.utc_now

@@ -36,7 +36,7 @@ def files() -> dict[str, str]:
         **definitions,
         f"{admission}/policies.yaml": _policies(),
         f"{admission}/webhooks.yaml": _webhooks(),
-        "services/controller/chart/templates/policies.yaml": _pod_annotations(),
+        "charts/base/templates/pod-annotations.yaml": _pod_annotations(),
     }
 
 
@@ -66,11 +66,11 @@ def _policies() -> str:
 def _pod_annotations() -> str:
     """The policy that protects the annotations of decisions; the controller requires it to create
     pods with their nodes."""
-    text = _yaml(*pod_annotations.documents([ACCOUNTS])).replace(f'"{ACCOUNTS}"', _CONTROLLER)
-    if text.count("{{") != text.count(_CONTROLLER) or _CONTROLLER not in text:
+    text = _yaml(*pod_annotations.documents())
+    if "{{" in text:
         raise ValueError("the policy has braces, which Helm would interpret")
     source = "shared/src/stromboli/shared/jobspec/policies/pod_annotations.py"
-    return f"{HEAD.format(source=source)}{_IF_BOUND_PODS}{text}{_END}"
+    return f"{HEAD.format(source=source)}{text}"
 
 
 def _webhooks() -> str:
@@ -106,13 +106,8 @@ def _webhooks() -> str:
 _CONTEXT = '{{- $context := dict "root" . "service" "admission" }}\n'
 _NAMES = '{{ .Values.global.schedulerNames | toJson | trimPrefix "[" | trimSuffix "]" }}'
 _ACCOUNTS = '{{ include "admission.serviceAccounts" . }}'
-_CONTROLLER = (
-    '{{ printf "system:serviceaccount:%s:%s" .Release.Namespace'
-    ' (include "common.account" (dict "root" . "service" "controller") | trim) | toJson }}'
-)
 _NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
-_IF_BOUND_PODS = '{{- if dig "bound_pods" true .Values.settings }}\n'
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
 _IF_GROUPS = "{{- if .Values.resourceGroups }}\n"
 _END = "{{- end }}\n"

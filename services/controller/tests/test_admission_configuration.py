@@ -9,7 +9,7 @@ from stromboli.controller.core.store import admission_configuration
 from stromboli.controller.core.store.admission_configuration import Listed
 from stromboli.shared.jobspec.policies import pod_annotations
 
-POLICY, BINDING = (msgspec.json.encode(it) for it in pod_annotations.documents(["us"]))
+POLICY, BINDING = (msgspec.json.encode(it) for it in pod_annotations.documents())
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 HERE, POD = {"team": "a"}, {"app": "x"}
 

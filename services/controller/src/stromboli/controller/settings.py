@@ -33,8 +33,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     bound_pods: bool = True
     """Create the pods of a gang with their nodes if the gang fits idle nodes when it is admitted:
     one write per pod instead of two. If off, every pod is created pending and bound later. Without
-    the ValidatingAdmissionPolicy ``pod-annotations.stromboli.sh``, which the chart installs with
-    this setting, it has no effect, and a line in the log gives the reason."""
+    the ValidatingAdmissionPolicy ``pod-annotations.stromboli.sh``, which the chart ``base``
+    installs, it has no effect, and a line in the log gives the reason."""
     deterministic_webhooks: tuple[str, ...] = ()
     """Names of mutating webhooks and MutatingAdmissionPolicies that change equal pods equally. Pods
     that match any other webhook or policy are not created with their nodes."""

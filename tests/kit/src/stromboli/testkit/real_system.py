@@ -250,7 +250,7 @@ class RealSystem:
         """Install the admission policy that is required for pods which are created with their
         nodes."""
         async with self.parts.client() as api:
-            for document in pod_annotations.documents([kubernetes.ADMIN]):
+            for document in pod_annotations.documents():
                 kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
                 await api.create(kind.path(), document)
 

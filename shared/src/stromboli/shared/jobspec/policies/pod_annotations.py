@@ -3,11 +3,14 @@
 The id of a decision on a pod proves that the decision was executed (``keys.DECISION``), so a
 service that creates pods with their nodes relies on this policy. ``shortcoming`` detects a cluster
 without it, or with a weakened one.
+
+Who may write them is a matter of RBAC: the accounts with the verb ``write`` on the resource
+``decisions`` of the group ``scheduling.stromboli.sh``, which no API serves. So one policy holds
+for a cluster with several installations, each with its own account.
 """
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stromboli.shared import keys
@@ -30,13 +33,13 @@ _RULE = {
     # A Binding writes its annotations to the pod, and a status update may change annotations.
     "resources": ["pods", "pods/binding", "pods/status"],
 }
-_OTHERS = "not-a-service"
-_IS_OTHER = re.compile(r"!\(request\.userInfo\.username in \[[^\[\]]*\]\)")
+RIGHT = {"apiGroups": ["scheduling.stromboli.sh"], "resources": ["decisions"], "verbs": ["write"]}
+"""The rule of a ClusterRole whose accounts may write the annotations."""
 Document = dict[str, Any]
 
 
-def documents(service_accounts: Sequence[str]) -> tuple[Document, Document]:
-    """The policy and its binding. ``service_accounts``: the user names of our services."""
+def documents() -> tuple[Document, Document]:
+    """The policy and its binding."""
     return (
         {
             "apiVersion": _API_VERSION,
@@ -45,13 +48,6 @@ def documents(service_accounts: Sequence[str]) -> tuple[Document, Document]:
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [_RULE]},
-                "matchConditions": [
-                    {
-                        "name": _OTHERS,
-                        "expression": "!(request.userInfo.username in"
-                        f" {json.dumps(list(service_accounts))})",
-                    }
-                ],
                 "variables": _variables(),
                 "validations": _validations(),
             },
@@ -75,9 +71,11 @@ def _variables() -> list[Document]:
 
 
 def _validations() -> list[Document]:
+    group, resource, verb = (RIGHT[field][0] for field in ("apiGroups", "resources", "verbs"))
+    is_ours = f"authorizer.group('{group}').resource('{resource}').check('{verb}').allowed()"
     return [
         {
-            "expression": "variables.changed.size() == 0",
+            "expression": f"variables.changed.size() == 0 || {is_ours}",
             "messageExpression": "'metadata.annotations: only Stromboli may write '"
             " + variables.changed.join(', ')",
             "reason": "Forbidden",
@@ -86,8 +84,8 @@ def _validations() -> list[Document]:
 
 
 def shortcoming(policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | None) -> str:
-    """Why the policy and binding of a cluster do not protect the annotations; empty if they do. The
-    accounts that the policy exempts are not checked."""
+    """Why the policy and binding of a cluster do not protect the annotations; empty if they do.
+    Which accounts have the right to write them is not checked."""
     if policy is None or binding is None:
         kind = "ValidatingAdmissionPolicy" if policy is None else "ValidatingAdmissionPolicyBinding"
         return f"the {kind} {NAME} does not exist"
@@ -101,7 +99,7 @@ def shortcoming(policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | N
 
 
 def _is_whole(spec: Mapping[str, Any]) -> bool:
-    """Whether the policy rejects the same requests as ours, apart from exempt accounts."""
+    """Whether the policy rejects the same requests as ours."""
     constraints = spec.get("matchConstraints") or {}
     covers = any(
         all(set(wanted) <= set(rule.get(field) or ()) for field, wanted in _RULE.items())
@@ -109,11 +107,10 @@ def _is_whole(spec: Mapping[str, Any]) -> bool:
         and rule.get("scope", "*") in ("*", "Namespaced")
         for rule in constraints.get("resourceRules") or ()
     )
-    conditions = spec.get("matchConditions") or ()
     return (
         covers
         and not _is_narrowed({**constraints, "resourceRules": None})
-        and all(_IS_OTHER.fullmatch(it.get("expression", "")) for it in conditions)
+        and not spec.get("matchConditions")
         and spec.get("failurePolicy", "Fail") == "Fail"
         and spec.get("paramKind") is None
         and spec.get("variables") == _variables()
