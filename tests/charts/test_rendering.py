@@ -268,7 +268,7 @@ def test_a_release_of_everything_protects_the_annotations_of_decisions_of_all_co
     assert pod_annotations.shortcoming(policy, binding) == ""
     roles = helm.of_kind(whole, "ClusterRole")
     names = [it["metadata"]["name"] for it in roles if pod_annotations.RIGHT in it["rules"]]
-    assert names == ["batch-stromboli-controller"]
+    assert names == ["batch:stromboli-controller"]
 
 
 @pytest.mark.parametrize("by", ["own", "cert-manager"])
