@@ -68,7 +68,9 @@ async def _allow(cluster: port.Cluster) -> None:
 
 @pytest.mark.parametrize("system", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 def test_a_gang_waits_while_a_policy_denies_its_binds_and_starts_afterwards(system: Real) -> None:
-    """The policy's text is in the explanation, and other jobs start meanwhile."""
+    """The policy's text is in the explanation, and other jobs start meanwhile. A gang is bound once
+    the controller has read the policy, which it does every 10 s: until then its pods are created
+    with their nodes, without a Binding."""
 
     def change(call: Callable[[port.Cluster], Awaitable[None]]) -> None:
         async def connected() -> None:
@@ -82,9 +84,17 @@ def test_a_gang_waits_while_a_policy_denies_its_binds_and_starts_afterwards(syst
         pods: list[Document] = user.pods(name)
         return [pod["spec"].get("nodeName", "") for pod in pods]
 
+    def is_created_bound() -> bool:
+        user.submit(job("denied-early", LONG_S, pods=2, minAvailable=2))
+        found = user.until(lambda: nodes("denied-early"), lambda names: len(names) == 2)
+        user.delete("denied-early")
+        user.until(user.names, lambda names: "denied-early" not in names)
+        return all(found)
+
     user = User(system.url)
     try:
         change(_deny)
+        user.until(is_created_bound, lambda created_bound: not created_bound)
         user.submit(job("denied", LONG_S, pods=2, minAvailable=2))
         said = user.until(lambda: user.strom("explain", "denied"), lambda text: WHY in text)
         assert "denied is pending: the API server refused to bind it" in said
@@ -96,6 +106,6 @@ def test_a_gang_waits_while_a_policy_denies_its_binds_and_starts_afterwards(syst
         assert all(nodes("denied"))
     finally:
         for name in user.names():
-            if name in ("denied", "allowed"):
+            if name in ("denied", "denied-early", "allowed"):
                 user.delete(name)
         user.close()

@@ -33,8 +33,8 @@ def evaluated(
 
 
 def matching(found: admission_configuration.AdmissionConfiguration) -> str:
-    mutator = found.mutator_of(HERE, POD)
-    return "" if mutator is None else mutator.name
+    exclusion = found.exclusion_of(HERE, POD)
+    return "" if exclusion is None else exclusion.name
 
 
 def test_without_the_policy_for_annotations_there_is_a_problem() -> None:
@@ -56,11 +56,11 @@ def test_a_condition_that_is_not_evaluated_counts_as_a_match(conditions: list[An
 def test_what_an_operator_declares_deterministic_keeps_no_pod_from_its_node() -> None:
     declared = ("inject.example.org", "sidecars")
     found = evaluated(webhook(), mutating=(mutating_policy(),), deterministic=declared)
-    assert found.mutators == ()
+    assert found.exclusions == ()
 
 
 def test_our_own_webhook_for_pods_is_deterministic() -> None:
-    assert evaluated(webhook(name=admission_configuration.OWN)).mutators == ()
+    assert evaluated(webhook(name=admission_configuration.OWN)).exclusions == ()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,39 @@ def test_our_own_webhook_for_pods_is_deterministic() -> None:
     ids=str,
 )
 def test_a_webhook_for_other_requests_changes_no_new_pod(rule: dict[str, Any]) -> None:
-    assert evaluated(webhook(rules=[{**PODS, **rule}])).mutators == ()
+    assert evaluated(webhook(rules=[{**PODS, **rule}])).exclusions == ()
+
+
+@pytest.mark.parametrize("resources", ["pods/binding", "pods/*", "*/*"])
+@pytest.mark.parametrize("field", ["webhooks", "validating_webhooks", "validating_policies"])
+def test_what_judges_bindings_excludes_pods_of_its_namespaces(field: str, resources: str) -> None:
+    """A pod that is created with its node would evade it. No operator can declare it harmless."""
+    made = mutating_policy if field == "validating_policies" else webhook
+    rule = {**PODS, "resources": [resources]}
+    here = {"namespaceSelector": {"matchLabels": HERE}, "objectSelector": {"matchLabels": HERE}}
+    raw = (
+        made(resourceRules=[rule], **here)
+        if made is mutating_policy
+        else made(rules=[rule], **here)
+    )
+    listed = Listed(policy=POLICY, binding=BINDING, **{field: (raw,)})
+    found = admission_configuration.evaluate(listed, ("inject.example.org", "sidecars"))
+    assert matching(found) in ("inject.example.org", "sidecars")
+    assert found.exclusion_of({"team": "b"}, POD) is None
+
+
+def test_our_policy_for_annotations_excludes_nothing() -> None:
+    """It matches Bindings, too."""
+    listed = Listed(validating_policies=(POLICY,), policy=POLICY, binding=BINDING)
+    assert admission_configuration.evaluate(listed).exclusions == ()
+
+
+@pytest.mark.parametrize("field", ["validating_webhooks", "validating_policies"])
+def test_what_validates_new_pods_excludes_none(field: str) -> None:
+    """It judges the pod with its node, and if it rejects it, the pod is created pending."""
+    raw = mutating_policy() if field == "validating_policies" else webhook()
+    listed = Listed(policy=POLICY, binding=BINDING, **{field: (raw,)})
+    assert admission_configuration.evaluate(listed).exclusions == ()
 
 
 @pytest.mark.parametrize("resources", ["*", "*/*"])
@@ -93,7 +125,7 @@ def test_selectors_limit_a_webhook_to_namespaces_and_pods(made: Any) -> None:
     other, same = {"matchLabels": {"team": "b"}}, {"matchLabels": HERE}
     assert matching(found(namespaceSelector=other)) == ""
     assert matching(found(namespaceSelector=same)) != ""
-    assert found(namespaceSelector=other).mutator_of(None, POD) is not None
+    assert found(namespaceSelector=other).exclusion_of(None, POD) is not None
     exists = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
     assert matching(found(objectSelector=exists)) == ""
 

@@ -142,8 +142,8 @@ def test_a_webhook_that_may_change_pods_keeps_a_job_from_having_a_plan() -> None
     known = cache(NODE, made)
     labels = {"team": "a"}
     spaces = core.LabelSelector(match_labels=labels)
-    mutator = admission_configuration.Mutator(name="inject.example.org", namespaces=spaces)
-    known.plans.admission = admission_configuration.AdmissionConfiguration(mutators=(mutator,))
+    excluded = admission_configuration.Exclusion(name="inject.example.org", namespaces=spaces)
+    known.plans.admission = admission_configuration.AdmissionConfiguration(exclusions=(excluded,))
     (create,) = job_objects.group_commands(known, made)
     assert isinstance(create, commands.Create), "the labels of the namespace are unknown"
     for version, of_namespace in ((5, labels), (6, {"team": "b"})):

@@ -1,7 +1,7 @@
 """Reads the cluster's admission configuration, which decides whether pods are created with nodes.
 
 It lists instead of watching: changes are rare, and a change that is read late is still detected,
-because each created pod is compared with its plan. Cost: six small requests per ``EVERY_S``, only
+because each created pod is compared with its plan. Cost: eight small requests per ``EVERY_S``, only
 with the setting ``bound_pods``.
 """
 
@@ -74,15 +74,18 @@ class AdmissionReader:
         elif problem:
             _log.error("pods are not created with their nodes", reason=problem)
         else:
-            names = [it.name for it in found.mutators] if found is not None else []
+            names = [it.name for it in found.exclusions] if found is not None else []
             _log.info("pods are created with their nodes", except_where=names)
 
     async def _list(self) -> admission_configuration.Listed:
         webhooks = (await self._cluster.list(kinds.MUTATING_WEBHOOKS)).items
+        validating = (await self._cluster.list(kinds.VALIDATING_WEBHOOKS)).items
         mutating = [raw for kind in MUTATING_POLICIES for raw in await self._served(kind)]
         return admission_configuration.Listed(
             webhooks=webhooks,
+            validating_webhooks=validating,
             mutating_policies=tuple(mutating),
+            validating_policies=(await self._cluster.list(kinds.VALIDATING_POLICIES)).items,
             policy=await self._get(kinds.VALIDATING_POLICIES),
             binding=await self._get(kinds.VALIDATING_POLICY_BINDINGS),
         )

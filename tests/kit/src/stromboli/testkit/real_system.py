@@ -252,7 +252,8 @@ class RealSystem:
         async with self.parts.client() as api:
             for document in pod_annotations.documents():
                 kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
-                await api.create(kind.path(), document)
+                if not await api.exists(f"{kind.path()}/{document['metadata']['name']}"):
+                    await api.create(kind.path(), document)
 
     async def _register_webhooks(self) -> None:
         async with self.parts.client() as api:

@@ -40,18 +40,18 @@ def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
     return _is_plain(job) and not _has_quota(cache, job) and not cache.pods_of(uid)
 
 
-def mutator_of(
+def exclusion_of(
     cache: controller_cache.ControllerCache, namespace: str, labels: Mapping[str, str]
 ) -> str:
-    """The webhook or policy that may change pods with these labels after their plan; empty if there
-    is none. O(webhooks)."""
+    """The webhook or policy because of which pods with these labels are created pending; empty if
+    there is none. O(webhooks)."""
     known = cache.plans.admission
     if known is None:
         return ""
     found = cache.get(kinds.NAMESPACES, namespace)
     of_namespace = None if found is None else found.metadata.labels or {}
-    mutator = known.mutator_of(of_namespace, labels)
-    return "" if mutator is None else mutator.name
+    exclusion = known.exclusion_of(of_namespace, labels)
+    return "" if exclusion is None else exclusion.name
 
 
 def _is_plain(job: Job) -> bool:
@@ -93,7 +93,7 @@ def request(cache: controller_cache.ControllerCache, job: Job) -> commands.PlanP
         return None  # reported with the pods
     if not node or len(dry_runs) < sum(task.replicas > 0 for task in job.spec.tasks):
         return None
-    if any(mutator_of(cache, job.metadata.namespace, _labels_of(it.body)) for it in dry_runs):
+    if any(exclusion_of(cache, job.metadata.namespace, _labels_of(it.body)) for it in dry_runs):
         return None
     return commands.PlanPods(
         job=job.metadata.key,

@@ -5,7 +5,8 @@ Two facts decide. The policy that protects the annotations of decisions must be 
 (``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts as
 proof that the decision was executed. And no webhook or policy may change the pods after their plan,
 since it might change the created pod differently from the dry run. A setting lists those that
-change equal pods equally.
+change equal pods equally. Nor may any webhook or policy judge Bindings: a pod that is created with
+its node has none, and would evade it.
 
 Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
@@ -22,6 +23,10 @@ from stromboli.shared.jobspec.policies import pod_annotations
 
 OWN = "mutate.pods.stromboli.sh"
 """The webhook of our admission service for resource groups: it changes equal pods equally."""
+PODS = frozenset({"pods", "*", "*/*"})
+BINDINGS = frozenset({"pods/binding", "pods/*", "*/binding", "*/*"})
+"""The values of a rule's ``resources`` that match new pods, and their Bindings. ``bindings``, the
+older form of the request, is never sent."""
 
 
 class _Rule(meta.Part, frozen=True, kw_only=True):
@@ -59,9 +64,9 @@ class _Policy(meta.Object, frozen=True, kw_only=True):
     spec: _PolicySpec = _PolicySpec()
 
 
-class Mutator(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook or policy that may change new pods and is not declared deterministic by a
-    setting."""
+class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook or policy because of which the pods that it selects are created pending: it may
+    change new pods and is not declared deterministic by a setting, or it judges Bindings."""
 
     name: str
     namespaces: core.LabelSelector = core.LabelSelector()
@@ -75,30 +80,33 @@ class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str = ""
     is_protected: bool = True
-    mutators: tuple[Mutator, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
-    def mutator_of(
+    def exclusion_of(
         self, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
-    ) -> Mutator | None:
-        """The first mutator that may change a new pod. ``namespace``: the labels of the pod's
-        namespace, None if unknown; ``pod``: the labels of the pod. O(mutators)."""
-        return next((it for it in self.mutators if _may_match(it, namespace, pod)), None)
+    ) -> Exclusion | None:
+        """The first exclusion that may match a new pod. ``namespace``: the labels of the pod's
+        namespace, None if unknown; ``pod``: the labels of the pod. O(exclusions)."""
+        return next((it for it in self.exclusions if _may_match(it, namespace, pod)), None)
 
 
 def _may_match(
-    mutator: Mutator, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
+    exclusion: Exclusion, namespace: Mapping[str, str] | None, pod: Mapping[str, str]
 ) -> bool:
-    if namespace is not None and not label_selectors.matches(mutator.namespaces, namespace):
+    if namespace is not None and not label_selectors.matches(exclusion.namespaces, namespace):
         return False
-    return label_selectors.matches(mutator.pods, pod)
+    return label_selectors.matches(exclusion.pods, pod)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's admission configuration, as bytes. ``policy``, ``binding``: the policy that
-    protects the annotations and its binding, None if absent."""
+    """The cluster's admission configuration, as bytes. ``webhooks``: the mutating ones. ``policy``,
+    ``binding``: the policy that protects the annotations and its binding, None if absent; it is
+    among ``validating_policies``, too."""
 
     webhooks: tuple[bytes, ...] = ()
+    validating_webhooks: tuple[bytes, ...] = ()
     mutating_policies: tuple[bytes, ...] = ()
+    validating_policies: tuple[bytes, ...] = ()
     policy: bytes | None = None
     binding: bytes | None = None
 
@@ -107,50 +115,57 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
     """Evaluate the configuration. ``deterministic``: names of webhooks and policies that an
     operator declares to change equal pods equally. Raises msgspec.DecodeError."""
     problem = pod_annotations.shortcoming(_document(listed.policy), _document(listed.binding))
-    found = (
-        *_of_webhooks(_WEBHOOKS.decode(raw) for raw in listed.webhooks),
-        *_of_policies(_POLICIES.decode(raw) for raw in listed.mutating_policies),
+    mutating = (
+        *_of_webhooks(listed.webhooks, PODS),
+        *_of_policies(listed.mutating_policies, PODS),
     )
-    mutators = (it for it in found if it.name not in deterministic)
+    judging = (
+        *_of_webhooks((*listed.webhooks, *listed.validating_webhooks), BINDINGS),
+        *_of_policies((*listed.mutating_policies, *listed.validating_policies), BINDINGS),
+    )
+    exclusions = (*(it for it in mutating if it.name not in deterministic), *judging)
     is_protected = listed.policy is not None or listed.binding is not None
-    return AdmissionConfiguration(
-        problem=problem, is_protected=is_protected, mutators=tuple(mutators)
-    )
+    return AdmissionConfiguration(problem=problem, is_protected=is_protected, exclusions=exclusions)
 
 
 def _document(raw: bytes | None) -> dict[str, Any] | None:
     return None if raw is None else decoding.from_json(raw, dict[str, Any])
 
 
-def _of_webhooks(configurations: Iterable[_WebhookConfiguration]) -> Iterator[Mutator]:
-    for configuration in configurations:
+def _of_webhooks(raw: Iterable[bytes], requests: frozenset[str]) -> Iterator[Exclusion]:
+    for configuration in map(_WEBHOOKS.decode, raw):
         for webhook in configuration.webhooks:
-            if _concerns_pods(webhook.rules) and webhook.name != OWN:
-                yield Mutator(
-                    name=webhook.name,
-                    namespaces=webhook.namespace_selector,
-                    pods=webhook.object_selector,
-                )
+            if _concerns(webhook.rules, requests) and webhook.name != OWN:
+                yield _exclusion(webhook.name, webhook, requests)
 
 
-def _of_policies(found: Iterable[_Policy]) -> Iterator[Mutator]:
-    for policy in found:
+def _of_policies(raw: Iterable[bytes], requests: frozenset[str]) -> Iterator[Exclusion]:
+    for policy in map(_POLICIES.decode, raw):
         constraints = policy.spec.match_constraints
-        if _concerns_pods(constraints.resource_rules):
-            yield Mutator(
-                name=policy.metadata.name,
-                namespaces=constraints.namespace_selector,
-                pods=constraints.object_selector,
-            )
+        is_own = policy.metadata.name == pod_annotations.NAME
+        if _concerns(constraints.resource_rules, requests) and not is_own:
+            yield _exclusion(policy.metadata.name, constraints, requests)
 
 
-def _concerns_pods(rules: Iterable[_Rule]) -> bool:
-    """Whether any rule matches the creation of a pod."""
+def _exclusion(
+    name: str, selectors: _Webhook | _Constraints, requests: frozenset[str]
+) -> Exclusion:
+    # The object of a request for a Binding is the Binding, whose labels are not known before.
+    every = core.LabelSelector()
+    return Exclusion(
+        name=name,
+        namespaces=selectors.namespace_selector,
+        pods=selectors.object_selector if requests is PODS else every,
+    )
+
+
+def _concerns(rules: Iterable[_Rule], requests: frozenset[str]) -> bool:
+    """Whether any rule matches the creation of one of these resources of pods."""
     return any(
         {"", "*"} & set(rule.api_groups)
         and {"v1", "*"} & set(rule.api_versions)
         and {"CREATE", "*"} & set(rule.operations)
-        and {"pods", "*", "*/*"} & set(rule.resources)
+        and requests & set(rule.resources)
         and rule.scope != "Cluster"
         for rule in rules
     )
