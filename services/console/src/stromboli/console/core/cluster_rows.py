@@ -5,15 +5,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from stromboli.console.core import amounts
+from stromboli.console.core import amounts, queue_trees
 from stromboli.console.core.job_rows import GroupRow
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
 
-ROOT = "root"
-"""The queue above all others."""
 MOST_HOLDERS = 50
 """Holders of a node or resource that are listed; the count has all."""
 _OVER = ("Succeeded", "Failed")
@@ -199,31 +197,13 @@ def queue_rows(
 ) -> list[QueueRow]:
     """The queues as a tree in preorder. ``groups``: the PodGroups of all namespaces; None where
     they may not be read, so that the counts of the queues' own status are used."""
-    known = {queue.metadata.name: queue for queue in queues}
-    children: dict[str, list[str]] = {}
-    for name, queue in sorted(known.items()):
-        parent = queue.spec.parent or ROOT
-        if name != ROOT:
-            children.setdefault(parent if parent in known else "", []).append(name)
+    known = queue_trees.by_name(queues)
     active: Counter[tuple[str, bool]] | None = None
     if groups is not None:
         active = Counter(
             (it.queue, it.phase == "Running") for it in groups if it.phase != "Completed"
         )
-    rows: list[QueueRow] = []
-    seen: set[str] = set()
-    tops = [*([ROOT] if ROOT in known else []), *children.get("", [])]
-    waiting = [(name, 0) for name in reversed(tops)]
-    while waiting:
-        name, depth = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        rows.append(_queue_row(known[name], depth, active))
-        waiting += [(child, depth + 1) for child in reversed(children.get(name, []))]
-    # A stored loop of parents has no top: its queues follow the tree.
-    rows += [_queue_row(known[name], 0, active) for name in sorted(known.keys() - seen)]
-    return rows
+    return [_queue_row(known[name], depth, active) for name, depth in queue_trees.preorder(known)]
 
 
 def pending_by_reason(groups: Iterable[GroupRow]) -> list[tuple[str, int]]:
