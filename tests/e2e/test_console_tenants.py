@@ -55,6 +55,8 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/jobs/robots/secret-of-robots/logs",
             "/jobs/robots/secret-of-robots/confirm/delete",
             "/nodes",
+            "/nodes/node-00",
+            "/topology",
             "/queues",
             "/history",
             "/usage",

@@ -288,6 +288,11 @@ def node_leases() -> Call[Page]:
     return _list_call("/v1/nodeleases", "leases", {})
 
 
+def hyper_nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """List all HyperNodes."""
+    return list_page("/v1/hypernodes", "HyperNodes", limit, continue_)
+
+
 def node_topology(name: str) -> Call[TopologyObserved]:
     """Read the reported hardware of a node, and its allocations."""
     return Call(

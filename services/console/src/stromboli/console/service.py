@@ -34,6 +34,7 @@ from stromboli.console.pages import (
     login,
     past,
     provider_login,
+    topology,
     workloads,
 )
 from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
@@ -157,6 +158,7 @@ def application(console: Console) -> Litestar:
             *job_logs.routes(console),
             *workloads.routes(console),
             *cluster.routes(console),
+            *topology.routes(console),
             *past.routes(console),
             *live.routes(console),
         ],

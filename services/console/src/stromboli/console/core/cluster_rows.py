@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.console.core import amounts, queue_trees
 from stromboli.console.core.job_rows import GroupRow
-from stromboli.shared import device_annotations, keys
+from stromboli.shared import device_annotations, gpu_types, keys
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
@@ -56,16 +56,19 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What pages show of a node's object. ``state`` is Ready, NotReady or Cordoned; ``problems``:
-    conditions and taints."""
+    conditions and taints; ``labels``: by which HyperNodes may select it."""
 
     name: str
     state: str
     problems: tuple[str, ...]
     allocatable: Amounts
+    gpu_type: str = ""
+    labels: Mapping[str, str] = {}
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with its use and its holders; ``state`` and ``problems`` as in ``NodeFacts``."""
+    """A node with its use and its holders; ``state`` and ``problems`` as in ``NodeFacts``. GPUs are
+    in thousandths."""
 
     name: str
     state: str
@@ -75,6 +78,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     has_gpus: bool
     free_gpus: int
     holders: tuple[Holder, ...]
+    gpu_type: str = ""
+    all_gpus: int = 0
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +136,8 @@ def node_facts(node: core.Node) -> NodeFacts:
         state=_state(node),
         problems=(*pressures, *(f"{it.key}:{it.effect}" for it in node.spec.taints)),
         allocatable=amounts.read(node.status.allocatable),
+        gpu_type=gpu_types.of_node(node),
+        labels=node.metadata.labels or {},
     )
 
 
@@ -236,6 +243,8 @@ def _node_row(node: NodeFacts, pods: list[PodRow]) -> NodeRow:
         has_gpus=amounts.gpus(whole) > 0,
         free_gpus=amounts.gpus(whole) - amounts.gpus(used),
         holders=tuple(holders(pods)),
+        gpu_type=node.gpu_type,
+        all_gpus=amounts.gpus(whole),
     )
 
 

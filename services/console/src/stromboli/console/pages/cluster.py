@@ -1,25 +1,19 @@
 """Overview, queues and nodes."""
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from litestar import get
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import calls, errors
+from stromboli.client import errors
 from stromboli.console.core import cluster_rows, job_rows
-from stromboli.console.pages import watches
+from stromboli.console.pages import node_lists, watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of
 from stromboli.console.sessions import Session
-from stromboli.shared.api import kinds
 
 MOST_REASONS = 8
 MOST_NODES = 200
 """Nodes on one page; the search finds the others."""
-NODES_KEPT = timedelta(seconds=5)
-"""How long the list of nodes is used again: an update of a page follows each change of a pod, and
-REST has no watch of nodes."""
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
@@ -33,7 +27,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         scope = session.namespace
         (jobs, groups, queues, pods), nodes = await gather(
-            lists(session, *watches.of_overview(scope)), allowed(_nodes(session, console.clock()))
+            lists(session, *watches.of_overview(scope)),
+            allowed(node_lists.nodes(session, console.clock())),
         )
         counts = None
         if (found := _rows(jobs)) is not None:
@@ -79,7 +74,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def nodes(request: Web) -> Page:
         session, query = console.session(request), query_of(request)
         found, (pods,) = await gather(
-            _nodes(session, console.clock()), lists(session, watches.pods(""))
+            node_lists.nodes(session, console.clock()), lists(session, watches.pods(""))
         )
         if isinstance(pods, errors.ForbiddenError):
             raise pods
@@ -108,21 +103,6 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         )
 
     return [overview, queues, nodes]
-
-
-async def _nodes(session: Session, now: datetime) -> Sequence[cluster_rows.NodeFacts]:
-    """All nodes. Raises ClientError."""
-    if session.nodes is not None and now - session.nodes[0] < NODES_KEPT:
-        return session.nodes[1]
-    found: list[cluster_rows.NodeFacts] = []
-    token = ""
-    while True:
-        page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
-        found += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
-        token = page.continue_
-        if not token:
-            session.nodes = (now, found)
-            return found
 
 
 def _rows(found: Any) -> list[Any] | None:

@@ -246,7 +246,8 @@ function switchTheme() {
 // --- keyboard ---------------------------------------------------------------------------------------
 
 const GOALS = {
-  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", e: "/evictions", h: "/history", u: "/usage",
+  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", r: "/topology", e: "/evictions", h: "/history",
+  u: "/usage",
 };
 let goTimer = 0;
 let isGoing = false;
