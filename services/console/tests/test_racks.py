@@ -33,6 +33,7 @@ def pod(name: str, job: str, on: str, gpus_milli: int) -> PodRow:
         node=on,
         phase="Running",
         requests={"cpu": 1000, GPU: gpus_milli},
+        gpus=gpus_milli,
     )
 
 

@@ -9,7 +9,6 @@ from stromboli.console.core import amounts, queue_trees
 from stromboli.console.core.job_rows import GroupRow
 from stromboli.shared import device_annotations, gpu_types, keys
 from stromboli.shared.api import core, scheduling
-from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
 
 MOST_HOLDERS = 50
@@ -28,7 +27,7 @@ REASONS: Mapping[str, str] = {
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that has not ended: its job (empty if it has none), its node (empty while it is
-    pending), what it requests, and its devices."""
+    pending), what it requests, and its devices. ``gpus``: those of its requests, in thousandths."""
 
     key: str
     namespace: str
@@ -38,6 +37,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     phase: str
     requests: Amounts
+    gpus: int
     devices: str = ""
 
 
@@ -109,6 +109,7 @@ def pod_row(pod: core.Pod) -> PodRow | None:
     if pod.status.phase in _OVER:
         return None
     note = pod.metadata.annotation
+    requests = amounts.requests(pod.spec)
     return PodRow(
         key=pod.metadata.key,
         namespace=pod.metadata.namespace,
@@ -117,7 +118,8 @@ def pod_row(pod: core.Pod) -> PodRow | None:
         queue=note(keys.QUEUE_NAME) or "",
         node=pod.spec.node_name,
         phase=pod.status.phase or "Pending",
-        requests=amounts.requests(pod.spec),
+        requests=requests,
+        gpus=amounts.gpus(requests),
         devices=device_annotations.format_assignments(
             device_annotations.assigned_devices(pod.metadata.annotations)
         ),
@@ -146,22 +148,30 @@ def holders(pods: Iterable[PodRow]) -> list[Holder]:
     found: dict[tuple[str, str, bool], list[PodRow]] = {}
     for pod in pods:
         if pod.node:
-            name = (pod.namespace, pod.job or pod.name, bool(pod.job))
-            found.setdefault(name, []).append(pod)
-    made = [
-        Holder(
-            namespace=namespace,
-            name=name,
-            is_job=is_job,
-            queue=own[0].queue,
-            pods=len(own),
-            gpus=sum(amounts.gpus(pod.requests) for pod in own),
-            nodes=tuple(sorted({pod.node for pod in own})),
-            devices=tuple(pod.devices for pod in own if pod.devices),
-        )
-        for (namespace, name, is_job), own in found.items()
-    ]
+            key = (pod.namespace, pod.job or pod.name, bool(pod.job))
+            found.setdefault(key, []).append(pod)
+    made = [_holder(key, own) for key, own in found.items()]
     return sorted(made, key=lambda it: (-it.gpus, -it.pods, it.namespace, it.name))
+
+
+def gpu_holders(pods: Iterable[PodRow], most: int = 0) -> list[Holder]:
+    """The holders of GPUs, those with most first; ``most`` of them, or all."""
+    found = holders(pod for pod in pods if pod.gpus)
+    return found[:most] if most else found
+
+
+def _holder(key: tuple[str, str, bool], own: list[PodRow]) -> Holder:
+    namespace, name, is_job = key
+    return Holder(
+        namespace=namespace,
+        name=name,
+        is_job=is_job,
+        queue=own[0].queue,
+        pods=len(own),
+        gpus=sum(pod.gpus for pod in own),
+        nodes=tuple(sorted({pod.node for pod in own})),
+        devices=tuple(pod.devices for pod in own if pod.devices),
+    )
 
 
 def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRow]:
@@ -177,25 +187,19 @@ def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRo
 
 def totals(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> Totals:
     """The use of the whole cluster. Nodes that are not ready count as well: their pods do."""
-    whole: Amounts = {}
-    used: Amounts = {}
-    count = ready = running = pending = 0
-    for node in nodes:
-        whole = units.add(whole, node.allocatable)
-        count += 1
-        ready += node.state == "Ready"
+    known = list(nodes)
+    bound, pending = [], 0
     for pod in pods:
         if pod.node:
-            running += 1
-            used = units.add(used, pod.requests)
+            bound.append(pod.requests)
         else:
             pending += 1
     return Totals(
-        nodes=count,
-        ready=ready,
-        running=running,
+        nodes=len(known),
+        ready=sum(node.state == "Ready" for node in known),
+        running=len(bound),
         pending=pending,
-        gauges=_gauges(used, whole),
+        gauges=_gauges(_sum(bound), _sum(node.allocatable for node in known)),
     )
 
 
@@ -230,10 +234,7 @@ def _reason(group: GroupRow) -> str:
 
 
 def _node_row(node: NodeFacts, pods: list[PodRow]) -> NodeRow:
-    whole = node.allocatable
-    used: Amounts = {}
-    for pod in pods:
-        used = units.add(used, pod.requests)
+    whole, used = node.allocatable, _sum(pod.requests for pod in pods)
     return NodeRow(
         name=node.name,
         state=node.state,
@@ -246,6 +247,16 @@ def _node_row(node: NodeFacts, pods: list[PodRow]) -> NodeRow:
         gpu_type=node.gpu_type,
         all_gpus=amounts.gpus(whole),
     )
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    """The sum of amounts, in place: a new dict for each of 100,000 pods takes three times as
+    long."""
+    whole: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            whole[name] = whole.get(name, 0) + amount
+    return whole
 
 
 def _state(node: core.Node) -> str:

@@ -12,6 +12,8 @@ from stromboli.console.pages.requests import Console, Page, Web, allowed, gather
 from stromboli.console.sessions import Session
 
 MOST_REASONS = 8
+MOST_OF_OVERVIEW = 10
+"""Holders of GPUs on the overview."""
 MOST_NODES = 200
 """Nodes on one page; the search finds the others."""
 
@@ -32,7 +34,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         )
         counts = None
         if (found := _rows(jobs)) is not None:
-            counts = job_rows.select(found, job_rows.Filters()).counts
+            counts = job_rows.count(found)
         group_rows = _rows(groups)
         tree = None
         if (found := _rows(queues)) is not None:
@@ -56,7 +58,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             queues=tree,
             holders=None
             if pod_rows is None
-            else [it for it in cluster_rows.holders(pod_rows) if it.gpus][:10],
+            else cluster_rows.gpu_holders(pod_rows, MOST_OF_OVERVIEW),
         )
 
     @get("/queues")
@@ -99,7 +101,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             has_gpus=any(row.has_gpus for row in rows),
             q=q,
             show=only,
-            holders=[it for it in cluster_rows.holders(pods.rows.values()) if it.gpus],
+            holders=cluster_rows.gpu_holders(pods.rows.values()),
         )
 
     return [overview, queues, nodes]
