@@ -44,7 +44,7 @@ SORTS: Mapping[Sort, str] = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+class JobRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job in a list. ``cpu`` is in milli-cores and ``gpus`` in thousandths, both requested by all
     replicas; ``search`` is what a search looks in, in lower case. ``newest``: the key of the order
     by age, the youngest first."""
@@ -76,7 +76,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup: its job's uid (empty if it has no job) and why it is pending."""
 
     key: str
