@@ -24,6 +24,7 @@ PAGES = (
     "/",
     "/jobs",
     "/queues",
+    "/queues/default",
     "/nodes",
     "/nodes/node-00",
     "/topology",

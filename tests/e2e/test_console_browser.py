@@ -44,6 +44,7 @@ PAGES = {
     "cron": CRON,
     "evictions": "/evictions",
     "queues": "/queues",
+    "queue": "/queues/research",
     "nodes": "/nodes",
     "racks": "/topology?q=resnet50",
     "node": "/nodes/node-00",

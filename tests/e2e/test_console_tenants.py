@@ -58,6 +58,7 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/nodes/node-00",
             "/topology",
             "/queues",
+            "/queues/default",
             "/history",
             "/usage",
             "/history?namespace=robots",

@@ -40,6 +40,12 @@ def ancestors(queues: Mapping[str, scheduling.Queue], name: str) -> Iterator[str
         name = (found.spec.parent or ROOT) if found is not None and name != ROOT else name
 
 
+def parent(queues: Mapping[str, scheduling.Queue], name: str) -> str:
+    """The queue above a queue; empty at the top, or if it is not known."""
+    above = queues[name].spec.parent or ROOT
+    return above if name != ROOT and above in queues else ""
+
+
 def by_name(queues: Iterable[scheduling.Queue]) -> dict[str, scheduling.Queue]:
     """Name -> queue."""
     return {queue.metadata.name: queue for queue in queues}

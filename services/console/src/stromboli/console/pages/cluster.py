@@ -3,14 +3,17 @@
 from typing import Any
 
 from litestar import get
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import errors
-from stromboli.console.core import cluster_rows, job_rows
-from stromboli.console.pages import node_lists, watches
+from stromboli.client import accounting_calls, errors
+from stromboli.console.core import cluster_rows, job_rows, queue_history, queue_trees
+from stromboli.console.pages import node_lists, past, watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of
 from stromboli.console.sessions import Session
 
+MOST_CHARACTERS = 200
 MOST_REASONS = 8
 MOST_OF_OVERVIEW = 10
 """Holders of GPUs on the overview."""
@@ -72,6 +75,34 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             session, "queues.html", section="queues", live="/live/queues", queues=tree
         )
 
+    @get("/queues/{name:str}")
+    async def queue(request: Web, name: FromPath[str]) -> Page:
+        session = console.session(request)
+        entries, groups = await lists(session, watches.queues(), watches.groups(""))
+        if isinstance(entries, errors.ForbiddenError):
+            raise entries
+        known = {it.key: it.queue for it in entries.rows.values()}
+        if name not in known:
+            raise HTTPException(f"there is no queue {name[:MOST_CHARACTERS]}", status_code=404)
+        tree = {it.name: it for it in cluster_rows.queue_rows(known.values(), _rows(groups))}
+        now = console.clock()
+        report, problem = await past.read(
+            session.client.send(accounting_calls.usage(queue_history.query(now)))
+        )
+        is_readable = report is not None and not isinstance(report, errors.ForbiddenError)
+        return console.page(
+            session,
+            "queue.html",
+            section="queues",
+            live="/live/queues",
+            row=tree[name],
+            spec=known[name].spec,
+            path=[*reversed(list(queue_trees.ancestors(known, name)))][:-1],
+            children=[it for it in tree.values() if queue_trees.parent(known, it.name) == name],
+            history=queue_history.history(known, name, report, now) if is_readable else None,
+            problem=problem,
+        )
+
     @get("/nodes")
     async def nodes(request: Web) -> Page:
         session, query = console.session(request), query_of(request)
@@ -104,7 +135,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             holders=cluster_rows.gpu_holders(pods.rows.values()),
         )
 
-    return [overview, queues, nodes]
+    return [overview, queues, queue, nodes]
 
 
 def _rows(found: Any) -> list[Any] | None:

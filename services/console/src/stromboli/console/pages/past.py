@@ -22,7 +22,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         filters = past_attempts.read_filters(scoped_query_of(request, session))
         call = accounting_calls.attempts(filters.query())
-        found, problem = await _read(session.client.send(call))
+        found, problem = await read(session.client.send(call))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "history", filters.scope)
         return console.page(
@@ -53,7 +53,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         filters = usage_rows.read_filters(scoped_query_of(request, session), console.clock())
         call = accounting_calls.usage(filters.query())
-        found, problem = await _read(session.client.send(call))
+        found, problem = await read(session.client.send(call))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "usage", filters.scope)
         return console.page(
@@ -75,7 +75,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def evicted(request: Web) -> Page:
         session = console.session(request)
         filters = evictions.read_filters(scoped_query_of(request, session))
-        found, problem = await _read(session.client.send(_evictions(filters)))
+        found, problem = await read(session.client.send(_evictions(filters)))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "evictions", filters.scope)
         return console.page(
@@ -97,10 +97,10 @@ def _evictions(filters: evictions.EvictionFilters) -> calls.Call[accounting.Evic
     return accounting_calls.evictions(filters.query())
 
 
-async def _read(read: Awaitable[Any]) -> tuple[Any, str]:
+async def read(answer: Awaitable[Any]) -> tuple[Any, str]:
     """The answer of the history, or why there is none. The filters are shown all the same: the
     history may be away, or refuse one of them."""
     try:
-        return await allowed(read), ""
+        return await allowed(answer), ""
     except (errors.UnavailableError, errors.UnreachableError, errors.RejectedError) as error:
         return None, error.reason

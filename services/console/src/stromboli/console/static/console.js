@@ -73,6 +73,10 @@ function replaceRegions(found) {
     if (!made) continue;
     const node = document.adoptNode(made);
     showTimes(node);
+    for (const it of old.querySelectorAll("details[open][id]")) {
+      const same = node.querySelector(`#${CSS.escape(it.id)}`);
+      if (same) same.open = true;
+    }
     if (node.isEqualNode(old)) continue;
     const hadFocus = old.contains(focused) && old !== focused;
     old.replaceWith(node);
