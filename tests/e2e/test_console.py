@@ -28,6 +28,7 @@ PAGES = (
     "/nodes",
     "/nodes/node-00",
     "/topology",
+    "/system",
     "/history",
     "/usage",
     "/usage?by=gpu-type",
@@ -364,6 +365,15 @@ async def test_racks_show_who_holds_the_gpus_of_each_node(made: ConsoleSystem) -
         assert '<a href="/topology?within=rack-a">rack-a</a>' in node
         assert "No node agent reports" in node
         assert (await browser.get("/nodes/node-99")).status_code == 404
+
+
+async def test_the_system_page_shows_who_wrote_last(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        text = (await browser.get("/system")).text
+        assert "scheduling.decisions" in text
+        assert "Every record could be processed" in text
+        async with browser.stream("GET", "/live/clock") as stream:
+            assert await anext(stream.aiter_lines()) == ": open"
 
 
 async def test_a_missing_job_and_a_missing_page_are_named(made: ConsoleSystem) -> None:

@@ -46,6 +46,7 @@ PAGES = {
     "queues": "/queues",
     "queue": "/queues/research",
     "nodes": "/nodes",
+    "system": "/system",
     "racks": "/topology?q=resnet50",
     "node": "/nodes/node-00",
     "history": "/history",

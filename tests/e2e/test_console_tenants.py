@@ -57,6 +57,7 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/nodes",
             "/nodes/node-00",
             "/topology",
+            "/system",
             "/queues",
             "/queues/default",
             "/history",

@@ -34,6 +34,7 @@ from stromboli.console.pages import (
     login,
     past,
     provider_login,
+    system,
     topology,
     workloads,
 )
@@ -160,6 +161,7 @@ def application(console: Console) -> Litestar:
             *cluster.routes(console),
             *topology.routes(console),
             *past.routes(console),
+            *system.routes(console),
             *live.routes(console),
         ],
         guards=[guard],

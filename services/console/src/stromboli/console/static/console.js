@@ -257,7 +257,7 @@ function switchTheme() {
 
 const GOALS = {
   o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", r: "/topology", e: "/evictions", h: "/history",
-  u: "/usage",
+  u: "/usage", s: "/system",
 };
 let goTimer = 0;
 let isGoing = false;
