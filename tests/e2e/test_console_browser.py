@@ -51,6 +51,7 @@ PAGES = {
     "node": "/nodes/node-00",
     "history": "/history",
     "usage": "/usage?by=user",
+    "shares": "/usage",
     "confirm": f"{RUNNING}/confirm/delete",
     "yaml": f"{RUNNING}/yaml",
     "logs": f"{RUNNING}/logs",
