@@ -153,6 +153,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
     (found,) = json.loads(strom("usage", "-o", "json", "--by", "label:team").stdout)
     assert (found["label:team"], found["cpu_seconds"]) == ("some label:team", 5400.0)
     assert strom("usage", "-o", "csv").stdout.splitlines()[0].startswith("queue,attempts,cpu_sec")
+    assert strom("usage", "--by", "gpu-type").stdout.split()[:2] == ["GPU-TYPE", "ATTEMPTS"]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,14 @@ PAGES = (
     "/",
     "/jobs",
     "/queues",
+    "/queues/default",
     "/nodes",
+    "/nodes/node-00",
+    "/topology",
+    "/system",
     "/history",
     "/usage",
+    "/usage?by=gpu-type",
     "/jobs/default/kept",
     "/jobs/default/kept/yaml",
     "/jobs/default/kept/change",
@@ -344,6 +349,31 @@ async def test_a_stream_reports_a_change(made: ConsoleSystem) -> None:
             if line == "event: changed":
                 break
     await made.client.delete("appears")
+
+
+async def test_racks_show_who_holds_the_gpus_of_each_node(made: ConsoleSystem) -> None:
+    racks = console_system.hyper_nodes({"rack-a": ("node-00",)}, "spine-0")
+    async with made.login() as browser:
+        assert "There are no HyperNodes" in (await browser.get("/topology")).text
+        await made.client.apply(racks)
+        await shows(browser, "/topology", "tier 1, rack")
+        text = (await browser.get("/topology?within=rack-a&q=kept")).text
+        assert "3 of 4 GPUs free" in text
+        assert 'href="/jobs/default/kept"' in text
+        assert "1 node marked" in text
+        node = (await browser.get("/nodes/node-00")).text
+        assert '<a href="/topology?within=rack-a">rack-a</a>' in node
+        assert "No node agent reports" in node
+        assert (await browser.get("/nodes/node-99")).status_code == 404
+
+
+async def test_the_system_page_shows_who_wrote_last(made: ConsoleSystem) -> None:
+    async with made.login() as browser:
+        text = (await browser.get("/system")).text
+        assert "scheduling.decisions" in text
+        assert "Every record could be processed" in text
+        async with browser.stream("GET", "/live/clock") as stream:
+            assert await anext(stream.aiter_lines()) == ": open"
 
 
 async def test_a_missing_job_and_a_missing_page_are_named(made: ConsoleSystem) -> None:

@@ -44,9 +44,14 @@ PAGES = {
     "cron": CRON,
     "evictions": "/evictions",
     "queues": "/queues",
+    "queue": "/queues/research",
     "nodes": "/nodes",
+    "system": "/system",
+    "racks": "/topology?q=resnet50",
+    "node": "/nodes/node-00",
     "history": "/history",
     "usage": "/usage?by=user",
+    "shares": "/usage",
     "confirm": f"{RUNNING}/confirm/delete",
     "yaml": f"{RUNNING}/yaml",
     "logs": f"{RUNNING}/logs",
@@ -287,6 +292,23 @@ async def test_who_holds_gpus_takes_one_click(page: Page, made: ConsoleSystem) -
     await page.until("location.pathname === '/nodes'", WITHIN_S)
     await page.until("document.getElementById('holders') !== null", WITHIN_S)
     assert "resnet50-sweep-07" in await page.run("document.getElementById('holders').innerText")
+
+
+async def test_a_search_marks_the_nodes_of_a_job_while_typing(
+    page: Page, made: ConsoleSystem
+) -> None:
+    await open_page(page, made, "/nodes")
+    await click(page, "Racks")
+    await page.until("location.pathname === '/topology'", WITHIN_S)
+    await live(page)
+    await page.press("/", *"whisper")
+    await page.until("location.search === '?q=whisper'", WITHIN_S)
+    found = "[...document.querySelectorAll('.cell.found')]"
+    await page.until(f"{found}.length > 0", WITHIN_S)
+    assert await page.run(f"{found}.every(it => it.innerText.includes('whisper'))") is True
+    await click(page, "rack-a")
+    await page.until("location.search.includes('within=rack-a')", WITHIN_S)
+    await page.until("document.querySelectorAll('.cell').length === 2", WITHIN_S)
 
 
 async def test_why_a_job_is_pending_takes_two_clicks(page: Page, made: ConsoleSystem) -> None:

@@ -22,6 +22,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
+from stromboli.admission import log_status
 from stromboli.admission.rest import application, openapi, openapi_file
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
@@ -50,6 +51,8 @@ async def _serve(
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         admission.idempotency_cache.open(await bus.open_writer("admission", "test"))
         admission.history = empty_history.EmptyHistory()
+        health = runtime.Health("admission")
+        admission.log_status = log_status.LogStatus(bus, health, {}, runtime.utc_now).read
         app = application.app(application.routes(admission, cluster))
         async with (
             serving.serving(app, serving.listen("127.0.0.1", 0)) as port,

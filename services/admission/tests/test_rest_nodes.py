@@ -29,10 +29,14 @@ def seen(message: node_topology.TopologyObserved | None, offset: int) -> envelop
 async def get(
     admission: AdmissionService, cluster: EmbeddedCluster, node: str = "n1"
 ) -> httpx.Response:
+    return await read(admission, cluster, f"/v1/nodes/{node}/topology")
+
+
+async def read(admission: AdmissionService, cluster: EmbeddedCluster, path: str) -> httpx.Response:
     app = application.app(application.routes(admission, cluster))
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
-        return await client.get(f"/v1/nodes/{node}/topology")
+        return await client.get(path)
 
 
 async def test_the_last_report_of_an_agent_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
@@ -62,3 +66,17 @@ async def test_an_unreadable_report_is_not_shown(cluster: EmbeddedCluster) -> No
     with pytest.raises(errors.UndecodableError):
         admission.fold(builders.undecodable_record(topics.TOPOLOGY, "n1", 1))
     assert (await get(admission, cluster)).status_code == 404
+
+
+async def test_hyper_nodes_are_listed_page_by_page(cluster: EmbeddedCluster) -> None:
+    """The console draws racks of them."""
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    assert (await read(admission, cluster, "/v1/hypernodes")).json()["items"] == []
+    for name in ("r0", "r1", "r2"):
+        members = [{"type": "Node", "selector": {"exactMatch": {"name": f"{name}-node"}}}]
+        made = objects.make(kinds.HYPER_NODES, name, spec={"tier": 1, "members": members})
+        await cluster.create(kinds.HYPER_NODES, "", made)
+    first = (await read(admission, cluster, "/v1/hypernodes?limit=2")).json()
+    rest = await read(admission, cluster, f"/v1/hypernodes?limit=2&continue={first['continue']}")
+    names = [it["metadata"]["name"] for it in (*first["items"], *rest.json()["items"])]
+    assert sorted(names) == ["r0", "r1", "r2"]

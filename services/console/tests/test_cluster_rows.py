@@ -37,6 +37,7 @@ def pod(name: str, job: str = "", on: str = "", gpus: int = 0) -> PodRow:
         node=on,
         phase="Running" if on else "Pending",
         requests={"cpu": 1000, GPU: 1000 * gpus},
+        gpus=1000 * gpus,
     )
 
 

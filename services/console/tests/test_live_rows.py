@@ -75,6 +75,26 @@ async def test_a_list_is_shown_once_it_is_complete_and_then_follows() -> None:
     await lists.close_all()
 
 
+async def test_a_page_may_show_a_part_of_a_large_list_that_is_new() -> None:
+    """A list of 100,000 jobs takes seconds; the first page of it should not."""
+    stream = Stream([GOLD])
+    lists, client = LiveLists(5), client_of(Server(stream))
+    rows = await lists.open("s", client, watches.queues(), may_be_partial=True)
+    assert (list(rows.rows), rows.is_loading) == (["gold"], True)
+    for chunk in (SILVER, SYNCED):
+        stream.later.put_nowait(chunk)
+    assert await lists.open("s", client, watches.queues()) is rows
+    assert (sorted(rows.rows), rows.is_loading) == (["gold", "silver"], False)
+    await lists.close_all()
+
+
+async def test_a_part_of_a_list_is_not_shown_before_the_right_to_it_is_known() -> None:
+    lists = LiveLists(5)
+    with pytest.raises(errors.ForbiddenError):
+        await lists.open("s", client_of(Server(403)), watches.queues(), may_be_partial=True)
+    await lists.close_all()
+
+
 async def test_a_reset_replaces_the_rows_only_when_the_new_ones_are_complete() -> None:
     """Otherwise a page would be empty for a moment."""
     stream = Stream([GOLD, SYNCED])

@@ -141,3 +141,11 @@ def test_an_interval_of_a_link_is_in_the_url() -> None:
     filters = usage_rows.read_filters({"by": "job"}, datetime(2026, 11, 1, tzinfo=UTC))
     fields = filters.fields(since="2026-10-01", until="2026-10-31")
     assert fields == {"by": "job", "since": "2026-10-01", "until": "2026-10-31"}
+
+
+def test_a_group_of_a_gpu_type_leads_to_no_attempts() -> None:
+    """The history has no filter for it."""
+    filters = usage_rows.read_filters({"by": "gpu-type"}, NOON)
+    assert filters.query().by == ("gpu-type",)
+    of_type = msgspec.structs.replace(used(1), group={"gpu-type": "NVIDIA-H100-80GB-HBM3"})
+    assert usage_rows.rows([of_type], filters)[0].attempts_of is None

@@ -10,6 +10,7 @@ import pytest
 from services.controller.tests.support.core_harness import CoreHarness, KilledError, RefusedError
 from services.controller.tests.support.scenarios import (
     J,
+    enqueued,
     fail,
     finish,
     go_on,
@@ -23,7 +24,7 @@ from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
-from stromboli.testkit.builders import NOON, make_command, make_job, make_task
+from stromboli.testkit.builders import NOON, make_command, make_job, make_node, make_task
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,17 @@ def test_events_carry_the_notifications_that_the_job_requests() -> None:
     assert {it.notify for it in phases} == {request}
     pods = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
     assert {it.reason for it in pods if it.notify} == {"Preempted"}
+
+
+def test_events_of_bound_pods_have_the_gpu_type_of_their_node() -> None:
+    """Usage by GPU type counts it. A pod on a node that is not known yet has none."""
+    harness = enqueued(make_job(tasks=[make_task(replicas=2)]))
+    harness.submit(make_node("n1", labels={"nvidia.com/gpu.product": "NVIDIA-H100"}))
+    harness.change_pod("default/j1-worker-0", node="n1")
+    harness.change_pod("default/j1-worker-1", node="n2")
+    harness.settle()
+    pods = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
+    assert {(it.node, it.gpu_type) for it in pods} == {("", ""), ("n1", "NVIDIA-H100"), ("n2", "")}
 
 
 def test_each_phase_caused_by_a_policy_names_the_pod() -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,22 @@ def priority_class(name: str, value: int) -> Document:
     return {**head, "metadata": {"name": name}, "value": value}
 
 
+def hyper_nodes(racks: Mapping[str, Sequence[str]], spine: str) -> list[Document]:
+    """HyperNodes: racks of nodes by name, below one spine."""
+
+    def made(name: str, tier: int, tier_name: str, kind: str, members: Iterable[str]) -> Document:
+        parts = [{"type": kind, "selector": {"exactMatch": {"name": it}}} for it in members]
+        return {
+            "apiVersion": "topology.volcano.sh/v1alpha1",
+            "kind": "HyperNode",
+            "metadata": {"name": name},
+            "spec": {"tier": tier, "tierName": tier_name, "members": parts},
+        }
+
+    leaves = [made(name, 1, "rack", "Node", members) for name, members in racks.items()]
+    return [*leaves, made(spine, 2, "spine", "HyperNode", racks)]
+
+
 async def preempt(made: ConsoleSystem, namespace: str, loser: str, winner: str) -> None:
     """Two jobs of one queue for the last GPUs: the second one, which is urgent, evicts a pod of
     the first one."""
@@ -290,6 +306,7 @@ async def fill(made: ConsoleSystem) -> None:
     ):
         spec = {"weight": weight, "deserved": deserved, "capability": capability}
         await client.create_queue({"metadata": {"name": name}, "spec": spec})
+    await client.apply(hyper_nodes({"rack-a": ("node-00", "node-01")}, "spine-0"))
     for namespace in ("vision", "speech"):
         await client.apply(
             [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]

@@ -19,6 +19,7 @@ from stromboli.client.responses import (
 from stromboli.shared import decoding
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.system_health import SystemHealth
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -286,6 +287,21 @@ def node_lease(name: str) -> Call[bytes]:
 def node_leases() -> Call[Page]:
     """List the leases that the kubelets of all nodes renew."""
     return _list_call("/v1/nodeleases", "leases", {})
+
+
+def system_health() -> Call[SystemHealth]:
+    """Read the state of the services."""
+    return Call(
+        method="GET",
+        path="/v1/health",
+        what="system health",
+        read=decoding.decoder_of(SystemHealth).decode,
+    )
+
+
+def hyper_nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """List all HyperNodes."""
+    return list_page("/v1/hypernodes", "HyperNodes", limit, continue_)
 
 
 def node_topology(name: str) -> Call[TopologyObserved]:

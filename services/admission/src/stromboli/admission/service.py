@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Mapping
 
+from stromboli.admission import log_status
 from stromboli.admission.kafka import submission_consumer
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
@@ -56,6 +57,7 @@ async def serve(
     )
     sync = snapshot.Sync()
     positions: dict[str, int] = {}
+    admission.log_status = log_status.LogStatus(bus, health, positions, clock).read
     folded, others_changed = asyncio.Event(), asyncio.Event()
     reached = _ReadPositions()
 
@@ -99,7 +101,7 @@ async def serve(
         )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
-                positions |= batch.positions
+                positions.update(batch.positions)
                 for record in batch.records:
                     sync.apply(record, batch.at_end.get(topics.SYNC.name, -math.inf))
                     if record.key == messages.COMPETITORS_KEY:

@@ -29,6 +29,8 @@ MOST_OF_SESSION = 30
 """Lists of one session: each takes a connection, and requests need some of a client's 100, too."""
 SYNCED_WITHIN_S = 10.0
 """How long a page waits for the first complete list, before it reports an error."""
+PARTIAL_AFTER_S = 0.5
+"""How long a page that can show a part of a list waits for the rest."""
 UNUSED_S = 90.0
 """A page in the background closes its stream, and comes back soon or not at all."""
 TOGETHER_S = 0.25
@@ -77,16 +79,35 @@ class LiveRows(Generic[R]):
         self.is_broken = False
         self.used_at = time.monotonic()
         self._changed = asyncio.Event()
+        self._begun = asyncio.Event()
         self._synced = asyncio.Event()
         self._watched = watched
         self._task = asyncio.create_task(self._follow(client))
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the rows are only a part of the first list."""
+        return not self._synced.is_set()
+
     async def synced(self) -> None:
         """Wait until the list is complete. Raises ClientError if it ended or takes too long."""
+        await self._wait_for(self._synced)
+
+    async def begun(self) -> None:
+        """Wait until the list is complete, or for ``PARTIAL_AFTER_S`` since its first row. Raises
+        ClientError as ``synced``."""
+        await self._wait_for(self._begun)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PARTIAL_AFTER_S):
+                await self._synced.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def _wait_for(self, event: asyncio.Event) -> None:
         self.used_at = time.monotonic()
         try:
             async with asyncio.timeout(SYNCED_WITHIN_S):
-                await self._synced.wait()
+                await event.wait()
         except TimeoutError:
             what = self._watched.call.what
             why = f"not complete after {SYNCED_WITHIN_S:g} s"
@@ -107,7 +128,7 @@ class LiveRows(Generic[R]):
 
     async def _follow(self, client: AsyncClient) -> None:
         call = msgspec.structs.replace(self._watched.call, read=self._read)
-        incoming: dict[str, R] | None = {}
+        incoming: dict[str, R] | None = self.rows
         try:
             watch = client.watch(call, on_break=self._broke)
             async with contextlib.aclosing(watch) as changes:
@@ -127,6 +148,7 @@ class LiveRows(Generic[R]):
                         else:
                             rows[key] = row
                     _changes.add(1)
+                    self._begun.set()
                     if incoming is None:
                         self._notify()
         except ClientError as error:
@@ -134,6 +156,7 @@ class LiveRows(Generic[R]):
 
     def _end(self, error: ClientError) -> None:
         self.error = self.error or error
+        self._begun.set()
         self._synced.set()
         self._notify()
 
@@ -166,8 +189,11 @@ class LiveLists:
         self._most = most
         self._lists: dict[ListKey, LiveRows[Any]] = {}
 
-    async def open(self, owner: str, client: AsyncClient, watched: Watched[R]) -> LiveRows[R]:
-        """The list of a session, complete. Raises ClientError."""
+    async def open(
+        self, owner: str, client: AsyncClient, watched: Watched[R], *, may_be_partial: bool = False
+    ) -> LiveRows[R]:
+        """The list of a session, complete unless ``may_be_partial``: then a large one that is new
+        is returned with its first rows, and ``is_loading``. Raises ClientError."""
         key = (owner, watched.name)
         while (surplus := self._surplus(key)) is not None:
             await self._close(surplus)
@@ -176,7 +202,7 @@ class LiveLists:
         if found is None or found.error is not None:
             found = self._lists[key] = LiveRows(client, watched)
         try:
-            await found.synced()
+            await (found.begun() if may_be_partial else found.synced())
         except ClientError:
             if self._lists.get(key) is found and found.error is not None:
                 del self._lists[key]

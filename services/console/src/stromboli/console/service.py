@@ -34,6 +34,8 @@ from stromboli.console.pages import (
     login,
     past,
     provider_login,
+    system,
+    topology,
     workloads,
 )
 from stromboli.console.pages.requests import Console, LoginRequiredError, Page, Web, explain
@@ -157,7 +159,9 @@ def application(console: Console) -> Litestar:
             *job_logs.routes(console),
             *workloads.routes(console),
             *cluster.routes(console),
+            *topology.routes(console),
             *past.routes(console),
+            *system.routes(console),
             *live.routes(console),
         ],
         guards=[guard],

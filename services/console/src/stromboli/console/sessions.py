@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from stromboli.client import AsyncClient, calls, errors
@@ -27,6 +28,8 @@ from stromboli.console.oidc.errors import LoginRefusedError, ProviderUnavailable
 from stromboli.console.oidc.provider import Provider, Tokens
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.topology import HyperNode
+from stromboli.shared.network_topology import Layout
 
 ID_BYTES = 32
 MOST_OF_USER = 50
@@ -43,6 +46,19 @@ def connect(settings: ConsoleSettings, token: Token = "") -> AsyncClient:
     """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for an
     authority that cannot be read."""
     return AsyncClient(settings.server, token=token, ca_file=settings.ca_file or None)
+
+
+class Domains(msgspec.Struct, frozen=True):
+    """The topology domains of these HyperNodes over nodes with these labels."""
+
+    hyper_nodes: Sequence[HyperNode]
+    labels: Mapping[str, Mapping[str, str]]
+    layout: Layout
+
+    @property
+    def tier_names(self) -> dict[str, str]:
+        """HyperNode -> the name of its tier."""
+        return {it.metadata.name: it.spec.tier_name for it in self.hyper_nodes}
 
 
 class ProviderLogin:
@@ -82,6 +98,8 @@ class Session:
         """Namespace -> when its pending jobs are expected to start, and when that was read."""
         self.nodes: tuple[datetime, Sequence[NodeFacts]] | None = None
         """All nodes, and when they were read."""
+        self.domains: tuple[datetime, Domains] | None = None
+        """The topology domains, and when they were read."""
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form is one of this session's pages."""

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 import msgspec
 
+from stromboli.cli.render import node_layout
 from stromboli.console.core import amounts, cluster_rows, job_rows
 from stromboli.console.core.url_filters import UrlFilters
 from stromboli.shared.api import accounting
@@ -69,6 +70,7 @@ def environment() -> jinja2.Environment:
         "iso": _iso,
         "utc": _utc,
         "amount": lambda value, resource: amounts.text(resource, value),
+        "bytes": node_layout.format_bytes,
         "gpus": lambda value: amounts.text(amounts.GPU_NAMES[0], value),
     }
     made.globals |= {

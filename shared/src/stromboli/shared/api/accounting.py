@@ -30,7 +30,8 @@ STATES = (
 """The states of attempts, in the order of a life; ``Gone``: the pod was deleted."""
 LABEL = "label:"
 """Prefix of a label's key among the keys by which usage is grouped."""
-GROUPS = ("queue", "user", "namespace", "job", "node", "day")
+GPU_TYPE = "gpu-type"
+GROUPS = ("queue", "user", "namespace", "job", "node", "day", GPU_TYPE)
 """The keys by which usage can be grouped, besides ``label:KEY``."""
 MOST_DAYS = 400
 """Maximum number of days in a report that is grouped by day."""
@@ -62,8 +63,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ``state``, ``reason`` and ``exit_code`` as in ``batch.events``. Times are None if the state was
     not reached or not observed; ``allocated_at`` is the time from which its requests count as used.
-    ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``. The seconds
-    are requests times the time since ``allocated_at``: core-seconds, GiB-seconds and GPU-seconds.
+    ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
+    ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
+    label with their type. The seconds are requests times the time since ``allocated_at``:
+    core-seconds, GiB-seconds and GPU-seconds.
     """
 
     namespace: str
@@ -92,6 +95,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cpu_seconds: float = 0.0
     memory_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    gpu_type: str = ""
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -54,7 +54,8 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     for a deleted one. ``detail``: explains the reason, as for which job or queue a pod was evicted.
     ``requests``: the pod's requests, in the first event about it: resource -> amount in the units
     of ``stromboli.shared.formats.units``. ``notify``: for a preempted pod, the notifications that
-    its job requests.
+    its job requests. ``gpu_type``: the type of the GPUs of its node, see
+    ``stromboli.shared.gpu_types``; empty if it has none or it is not known.
     """
 
     job: str
@@ -78,6 +79,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     detail: str = ""
     requests: dict[str, int] = msgspec.field(default_factory=dict)
     notify: str = ""
+    gpu_type: str = ""
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -38,6 +38,7 @@ from stromboli.admission.review.submitted_objects import Applied
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import errors
 from stromboli.shared.api import kinds, scheduling_view
+from stromboli.shared.api.system_health import SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import http, runtime
 
@@ -172,6 +173,16 @@ def routes(
                     unread.append(f"{kind.kind} {kinds.metadata_of(raw).key}: {error}")
         return SchedulingInput(found, unread)
 
+    @get(
+        "/v1/health",
+        opt=needs(many("list", kinds.NODES), many("list", kinds.JOBS), many("list", kinds.PODS)),
+        summary="The services as the log shows them: leaders, newest records, lag, dead letters",
+    )
+    async def health() -> SystemHealth:
+        if admission.log_status is None:
+            raise errors.UnavailableError("system health", "this server does not read the log yet")
+        return await admission.log_status()
+
     @get("/v1/me", opt=authorization.OF_OBJECTS, summary="The user of this request")
     async def me(request: Asked) -> Me:
         if isinstance(request.user, authentication.LocalPrincipal):
@@ -187,6 +198,7 @@ def routes(
         return PodSessionServer(admission.pod_sessions_url)
 
     return [
+        health,
         me,
         pod_sessions,
         apply,

@@ -1,5 +1,5 @@
-"""REST routes of nodes: their objects, the leases that their kubelets renew, and their hardware as
-node agents report it."""
+"""REST routes of nodes: their objects, the leases that their kubelets renew, the topology domains
+above them, and their hardware as node agents report it."""
 
 from typing import Annotated
 
@@ -75,6 +75,14 @@ def routes(
         return await list_page(cluster, kinds.LEASES, LEASES, limit=limit, after=after)
 
     @get(
+        "/v1/hypernodes",
+        opt=needs(many("list", kinds.HYPER_NODES)),
+        summary="All HyperNodes: the topology domains above the nodes",
+    )
+    async def hyper_nodes(limit: Limit = None, after: Continue = None) -> Items:
+        return await list_page(cluster, kinds.HYPER_NODES, limit=limit, after=after)
+
+    @get(
         "/v1/nodes/{name:str}/topology",
         opt=needs(one("get", kinds.NODES)),
         summary="A node's NUMA nodes, CPUs, GPUs, interconnect and NICs, and their allocations",
@@ -126,7 +134,17 @@ def routes(
             namespace, name, uid=data.uid, grace_seconds=data.grace_period_seconds
         )
 
-    return [nodes, node, lease, leases, topology, node_pods, change_node, evict]
+    return [
+        nodes,
+        node,
+        lease,
+        leases,
+        hyper_nodes,
+        topology,
+        node_pods,
+        change_node,
+        evict,
+    ]
 
 
 def _node_of(pod: bytes) -> str:

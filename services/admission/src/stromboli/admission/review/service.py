@@ -9,7 +9,7 @@ Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -32,6 +32,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import accounting, kinds
 from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.system_health import SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, review
@@ -80,6 +81,8 @@ class AdmissionService:
         """Node -> the devices and the topology that its agent reports."""
         self.history: accounting.History | None = None
         """Client of the history service; None if none runs."""
+        self.log_status: Callable[[], Awaitable[SystemHealth]] | None = None
+        """Reads the state of the log; None before the service reads it."""
         self.pod_sessions_url = ""
         """URL at which clients open sessions in pods; empty: the API server, with their own
         rights."""

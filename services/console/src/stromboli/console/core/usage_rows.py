@@ -132,11 +132,11 @@ def total(usage: Sequence[accounting.Usage]) -> UsageRow:
 
 def _attempts_of(group: Mapping[str, str], filters: UsageFilters) -> AttemptFilters | None:
     """The filters of a group's attempts; None for one that no filter selects, such as that of jobs
-    without a user."""
+    without a user, or of a GPU type."""
     known = {"since": filters.since, "until": filters.until}
     known |= {"namespace": filters.namespace, "user": filters.user, "queue": filters.queue}
     for key, value in group.items():
-        if key.startswith(accounting.LABEL) or not value:
+        if key.startswith(accounting.LABEL) or key == accounting.GPU_TYPE or not value:
             return None
         known |= {"since": value, "until": value} if key == "day" else {key: value}
     return AttemptFilters(**known)

@@ -1,25 +1,24 @@
 """Overview, queues and nodes."""
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from litestar import get
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import calls, errors
-from stromboli.console.core import cluster_rows, job_rows
-from stromboli.console.pages import watches
+from stromboli.client import accounting_calls, errors
+from stromboli.console.core import cluster_rows, job_rows, queue_history, queue_trees
+from stromboli.console.pages import node_lists, past, watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of
 from stromboli.console.sessions import Session
-from stromboli.shared.api import kinds
 
+MOST_CHARACTERS = 200
 MOST_REASONS = 8
+MOST_OF_OVERVIEW = 10
+"""Holders of GPUs on the overview."""
 MOST_NODES = 200
 """Nodes on one page; the search finds the others."""
-NODES_KEPT = timedelta(seconds=5)
-"""How long the list of nodes is used again: an update of a page follows each change of a pod, and
-REST has no watch of nodes."""
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
@@ -33,11 +32,12 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         scope = session.namespace
         (jobs, groups, queues, pods), nodes = await gather(
-            lists(session, *watches.of_overview(scope)), allowed(_nodes(session, console.clock()))
+            lists(session, *watches.of_overview(scope)),
+            allowed(node_lists.nodes(session, console.clock())),
         )
         counts = None
         if (found := _rows(jobs)) is not None:
-            counts = job_rows.select(found, job_rows.Filters()).counts
+            counts = job_rows.count(found)
         group_rows = _rows(groups)
         tree = None
         if (found := _rows(queues)) is not None:
@@ -61,7 +61,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             queues=tree,
             holders=None
             if pod_rows is None
-            else [it for it in cluster_rows.holders(pod_rows) if it.gpus][:10],
+            else cluster_rows.gpu_holders(pod_rows, MOST_OF_OVERVIEW),
         )
 
     @get("/queues")
@@ -75,11 +75,39 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             session, "queues.html", section="queues", live="/live/queues", queues=tree
         )
 
+    @get("/queues/{name:str}")
+    async def queue(request: Web, name: FromPath[str]) -> Page:
+        session = console.session(request)
+        entries, groups = await lists(session, watches.queues(), watches.groups(""))
+        if isinstance(entries, errors.ForbiddenError):
+            raise entries
+        known = {it.key: it.queue for it in entries.rows.values()}
+        if name not in known:
+            raise HTTPException(f"there is no queue {name[:MOST_CHARACTERS]}", status_code=404)
+        tree = {it.name: it for it in cluster_rows.queue_rows(known.values(), _rows(groups))}
+        now = console.clock()
+        report, problem = await past.read(
+            session.client.send(accounting_calls.usage(queue_history.query(now)))
+        )
+        is_readable = report is not None and not isinstance(report, errors.ForbiddenError)
+        return console.page(
+            session,
+            "queue.html",
+            section="queues",
+            live="/live/queues",
+            row=tree[name],
+            spec=known[name].spec,
+            path=[*reversed(list(queue_trees.ancestors(known, name)))][:-1],
+            children=[it for it in tree.values() if queue_trees.parent(known, it.name) == name],
+            history=queue_history.history(known, name, report, now) if is_readable else None,
+            problem=problem,
+        )
+
     @get("/nodes")
     async def nodes(request: Web) -> Page:
         session, query = console.session(request), query_of(request)
         found, (pods,) = await gather(
-            _nodes(session, console.clock()), lists(session, watches.pods(""))
+            node_lists.nodes(session, console.clock()), lists(session, watches.pods(""))
         )
         if isinstance(pods, errors.ForbiddenError):
             raise pods
@@ -104,25 +132,10 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             has_gpus=any(row.has_gpus for row in rows),
             q=q,
             show=only,
-            holders=[it for it in cluster_rows.holders(pods.rows.values()) if it.gpus],
+            holders=cluster_rows.gpu_holders(pods.rows.values()),
         )
 
-    return [overview, queues, nodes]
-
-
-async def _nodes(session: Session, now: datetime) -> Sequence[cluster_rows.NodeFacts]:
-    """All nodes. Raises ClientError."""
-    if session.nodes is not None and now - session.nodes[0] < NODES_KEPT:
-        return session.nodes[1]
-    found: list[cluster_rows.NodeFacts] = []
-    token = ""
-    while True:
-        page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
-        found += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
-        token = page.continue_
-        if not token:
-            session.nodes = (now, found)
-            return found
+    return [overview, queues, queue, nodes]
 
 
 def _rows(found: Any) -> list[Any] | None:

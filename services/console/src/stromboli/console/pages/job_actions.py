@@ -2,6 +2,7 @@
 
 import secrets
 import string
+from collections.abc import Callable
 from typing import Any
 
 from litestar import get, post
@@ -98,11 +99,40 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         await session.client.command(name, COMMANDS[action], namespace)
         return _done(namespace, name, action)
 
-    @get(JOB + "/change")
-    async def change_form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session = console.session(request)
-        found = await read(session, namespace, name)
-        return shown(session, found, "change", fields=job_forms.change_fields(found))
+    def form_page(
+        which: str, values: Callable[[batch.Job], dict[str, Any]]
+    ) -> ControllerRouterHandler:
+        """The form of an action. ``values``: what it shows of the job."""
+
+        @get(f"{JOB}/{which}")
+        async def form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
+            session = console.session(request)
+            found = await read(session, namespace, name)
+            return shown(session, found, which, **values(found))
+
+        return form
+
+    def refused(
+        session: Session,
+        found: batch.Job,
+        which: str,
+        fields: Any,
+        form: Form,
+        error: Exception,
+    ) -> Page:
+        """The form again, with what was typed and why it was refused."""
+        given = job_forms.given(fields, form)
+        return shown(session, found, which, fields=given, problem=_reason(error))
+
+    forms = [
+        form_page("change", lambda job: {"fields": job_forms.change_fields(job)}),
+        form_page(
+            "resubmit",
+            lambda job: {"fields": job_forms.resubmit_fields(job, _free_name(job.metadata.name))},
+        ),
+        form_page("retry", lambda job: {"failed": job_forms.failed_indexes(job)}),
+        form_page("tools", lambda _: {}),
+    ]
 
     @post(JOB + "/change", status_code=200)
     async def change(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
@@ -121,16 +151,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
                 )
                 await session.client.send(call)
         except (job_fields.FieldError, errors.RejectedError) as error:
-            given = job_forms.given(fields, form)
-            return shown(session, found, "change", fields=given, problem=_reason(error))
+            return refused(session, found, "change", fields, form, error)
         return _done(namespace, name, "change")
-
-    @get(JOB + "/resubmit")
-    async def resubmit_form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session = console.session(request)
-        found = await read(session, namespace, name)
-        fields = job_forms.resubmit_fields(found, _free_name(name))
-        return shown(session, found, "resubmit", fields=fields)
 
     @post(JOB + "/resubmit", status_code=200)
     async def resubmit(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
@@ -141,15 +163,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             document = job_forms.new_job(stored, wanted, job_forms.changed(fields, form))
             made = await session.client.submit(document, namespace)
         except (job_fields.FieldError, errors.RejectedError, errors.ConflictError) as error:
-            given = job_forms.given(fields, form)
-            return shown(session, found, "resubmit", fields=given, problem=_reason(error))
+            return refused(session, found, "resubmit", fields, form, error)
         return _done(namespace, made.metadata.name, "resubmit")
-
-    @get(JOB + "/retry")
-    async def retry_form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session = console.session(request)
-        found = await read(session, namespace, name)
-        return shown(session, found, "retry", failed=job_forms.failed_indexes(found))
 
     @post(JOB + "/retry", status_code=200)
     async def retry(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
@@ -160,11 +175,6 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         document = job_forms.new_job(stored, _free_name(name), job_fields.Fields())
         made = await session.client.submit(job_forms.failed_again(document, failed), namespace)
         return _done(namespace, made.metadata.name, "retry")
-
-    @get(JOB + "/tools")
-    async def tools_form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session = console.session(request)
-        return shown(session, await read(session, namespace, name), "tools")
 
     @post(JOB + "/tools", status_code=200)
     async def tools(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
@@ -177,18 +187,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             return shown(session, found, "tools", problem=_reason(error))
         return _done(namespace, name, "tools")
 
-    return [
-        confirm,
-        act,
-        change_form,
-        change,
-        resubmit_form,
-        resubmit,
-        retry_form,
-        retry,
-        tools_form,
-        tools,
-    ]
+    return [confirm, act, *forms, change, resubmit, retry, tools]
 
 
 def _check(console: Console, action: str) -> None:

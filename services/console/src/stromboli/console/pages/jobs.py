@@ -1,6 +1,6 @@
 """The list of jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from litestar import get
@@ -11,7 +11,7 @@ from stromboli.client import errors, job_calls
 from stromboli.console import templating
 from stromboli.console.core import job_rows
 from stromboli.console.pages import watches
-from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
+from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, scoped_query_of
 from stromboli.console.sessions import Session
 from stromboli.shared.api.expected_start import ExpectedStart
 
@@ -28,15 +28,17 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def jobs(request: Web) -> Page:
         session = console.session(request)
         filters = job_rows.read_filters(scoped_query_of(request, session))
-        rows = await allowed(watches.opened(console, session, watches.jobs(filters.scope)))
+        wanted = (watches.jobs(filters.scope), watches.groups(filters.scope))
+        rows, groups = await gather(
+            *(allowed(watches.opened_in_part(console, session, it)) for it in wanted)
+        )
         if isinstance(rows, errors.ForbiddenError):
             return console.choose_namespace(session, "jobs", filters.scope)
         selected = job_rows.select(rows.rows.values(), filters)
-        groups = await allowed(watches.opened(console, session, watches.groups(filters.scope)))
         reasons = (
             {}
             if isinstance(groups, errors.ForbiddenError)
-            else {it.job_uid: it.message for it in groups.rows.values() if it.message}
+            else _reasons(selected.rows, groups.rows)
         )
         now = console.clock()
         waiting = [row.uid for row in selected.rows if row.phase == "Pending"]
@@ -51,9 +53,18 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             reasons=reasons,
             starts={uid: start_view.cell(starts.get(uid), now) for uid in waiting},
             is_broken=rows.is_broken,
+            is_loading=rows.is_loading,
         )
 
     return [jobs]
+
+
+def _reasons(
+    shown: Iterable[job_rows.JobRow], groups: Mapping[str, job_rows.GroupRow]
+) -> Mapping[str, str]:
+    """The uid of a job -> why its PodGroup is pending. O(shown jobs)."""
+    found = ((row.uid, groups.get(f"{row.key}-{row.uid}")) for row in shown)
+    return {uid: group.message for uid, group in found if group is not None and group.message}
 
 
 async def _starts(session: Session, namespace: str, now: datetime) -> Mapping[str, ExpectedStart]:

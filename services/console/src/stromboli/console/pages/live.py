@@ -2,6 +2,7 @@
 itself again, so that there is one way to render it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,7 @@ EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 CHANGED = b"event: changed\ndata: \n\n"
 OPENED = b": open\n\n"
+CLOCK_EVERY_S = 5.0
 ALIVE = b": alive\n\n"
 
 
@@ -65,10 +67,22 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def nodes(request: Web) -> Stream:
         return await stream(console.session(request), watches.pods(""))
 
+    @get("/live/clock")
+    async def clock(request: Web) -> Stream:
+        """For pages about what has no watch: they read themselves again now and then."""
+        session = console.session(request)
+        return Stream(_ticking(session), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+
+    async def _ticking(session: Session) -> AsyncIterator[bytes]:
+        yield OPENED
+        while await console.continues(session):
+            await asyncio.sleep(CLOCK_EVERY_S)
+            yield CHANGED
+
     @get("/live/flows")
     async def flows(request: Web) -> Stream:
         session = console.session(request)
         scope = workload_rows.read_filters(query_of(request)).scope
         return await stream(session, watches.flows(scope), watches.crons(scope))
 
-    return [jobs, job, overview, queues, nodes, flows]
+    return [jobs, job, overview, queues, nodes, clock, flows]

@@ -7,8 +7,10 @@ from litestar import get
 from litestar.types import ControllerRouterHandler
 
 from stromboli.client import accounting_calls, calls, errors
-from stromboli.console.core import evictions, past_attempts, usage_rows
+from stromboli.console.core import deserved_usage, evictions, past_attempts, usage_rows
+from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
+from stromboli.console.sessions import Session
 from stromboli.shared.api import accounting
 
 
@@ -20,7 +22,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         filters = past_attempts.read_filters(scoped_query_of(request, session))
         call = accounting_calls.attempts(filters.query())
-        found, problem = await _read(session.client.send(call))
+        found, problem = await read(session.client.send(call))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "history", filters.scope)
         return console.page(
@@ -34,12 +36,24 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             is_complete=found is None or found.complete,
         )
 
+    async def _deserved(
+        session: Session, report: accounting.UsageReport, filters: usage_rows.UsageFilters
+    ) -> list[deserved_usage.QueueUsage]:
+        """The queues' shares; none without the right to read queues."""
+        if not deserved_usage.is_comparable(filters):
+            return []
+        queues = await allowed(watches.opened(console, session, watches.queues()))
+        if isinstance(queues, errors.ForbiddenError):
+            return []
+        known = (it.queue for it in queues.rows.values())
+        return deserved_usage.rows(known, report, console.clock())
+
     @get("/usage")
     async def usage(request: Web) -> Page:
         session = console.session(request)
         filters = usage_rows.read_filters(scoped_query_of(request, session), console.clock())
         call = accounting_calls.usage(filters.query())
-        found, problem = await _read(session.client.send(call))
+        found, problem = await read(session.client.send(call))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "usage", filters.scope)
         return console.page(
@@ -53,6 +67,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             rows=usage_rows.rows(found.usage, filters) if found else [],
             total=usage_rows.total(found.usage) if found else None,
             groups=len(found.usage) if found else 0,
+            deserved=await _deserved(session, found, filters) if found else [],
             is_complete=found is None or found.complete,
         )
 
@@ -60,7 +75,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def evicted(request: Web) -> Page:
         session = console.session(request)
         filters = evictions.read_filters(scoped_query_of(request, session))
-        found, problem = await _read(session.client.send(_evictions(filters)))
+        found, problem = await read(session.client.send(_evictions(filters)))
         if isinstance(found, errors.ForbiddenError):
             return console.choose_namespace(session, "evictions", filters.scope)
         return console.page(
@@ -82,10 +97,10 @@ def _evictions(filters: evictions.EvictionFilters) -> calls.Call[accounting.Evic
     return accounting_calls.evictions(filters.query())
 
 
-async def _read(read: Awaitable[Any]) -> tuple[Any, str]:
+async def read(answer: Awaitable[Any]) -> tuple[Any, str]:
     """The answer of the history, or why there is none. The filters are shown all the same: the
     history may be away, or refuse one of them."""
     try:
-        return await allowed(read), ""
+        return await allowed(answer), ""
     except (errors.UnavailableError, errors.UnreachableError, errors.RejectedError) as error:
         return None, error.reason

@@ -97,5 +97,12 @@ async def opened(console: Console, session: Session, watched: Watched[Any]) -> L
     return await console.lists.open(session.id, session.client, watched)
 
 
+async def opened_in_part(
+    console: Console, session: Session, watched: Watched[Any]
+) -> LiveRows[Any]:
+    """A list of the session, which may be incomplete if it is large and new. Raises ClientError."""
+    return await console.lists.open(session.id, session.client, watched, may_be_partial=True)
+
+
 def _key(found: Object) -> str:
     return found.metadata.key

@@ -5,7 +5,8 @@
 const TYPED_MS = 150; // a person types a letter in about this time
 const AGE_EVERY_MS = 10000;
 const RETRY_MS = 3000;
-const page = { address: location.pathname + location.search, request: null, again: false, waiting: true };
+const REST_FACTOR = 3; // an update follows after so many times as long as the last one took
+const page = { address: location.pathname + location.search, request: null, again: false, waiting: true, resting: 0 };
 
 // --- times: in the viewer's zone, with UTC as the title ------------------------------------------
 
@@ -72,6 +73,10 @@ function replaceRegions(found) {
     if (!made) continue;
     const node = document.adoptNode(made);
     showTimes(node);
+    for (const it of old.querySelectorAll("details[open][id]")) {
+      const same = node.querySelector(`#${CSS.escape(it.id)}`);
+      if (same) same.open = true;
+    }
     if (node.isEqualNode(old)) continue;
     const hadFocus = old.contains(focused) && old !== focused;
     old.replaceWith(node);
@@ -115,9 +120,14 @@ function connect(address) {
 
 function changed() {
   if (document.querySelector("dialog[open]")) { page.waiting = true; return; }
-  if (page.request) { page.again = true; return; }
+  if (page.request || page.resting) { page.again = true; return; }
+  const began = performance.now();
   update(page.address).then(() => {
-    if (page.again) { page.again = false; changed(); }
+    // A page that takes long to make is not asked for all the time: others wait for the server, too.
+    page.resting = setTimeout(() => {
+      page.resting = 0;
+      if (page.again) { page.again = false; changed(); }
+    }, REST_FACTOR * (performance.now() - began));
   });
 }
 
@@ -246,7 +256,8 @@ function switchTheme() {
 // --- keyboard ---------------------------------------------------------------------------------------
 
 const GOALS = {
-  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", e: "/evictions", h: "/history", u: "/usage",
+  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", r: "/topology", e: "/evictions", h: "/history",
+  u: "/usage", s: "/system",
 };
 let goTimer = 0;
 let isGoing = false;

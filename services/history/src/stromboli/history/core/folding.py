@@ -239,6 +239,8 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
         row.cpu = whole(message.requests.get("cpu", 0))
         row.memory = whole(message.requests.get("memory", 0))
         row.gpu = whole(sum(it for name, it in message.requests.items() if is_gpu(name)))
+    if row.gpu and message.gpu_type:
+        row.gpu_type = row.gpu_type or text(message.gpu_type)
     at = micros(message.created_at or message.at)
     # The earliest of all events: an attempt then never has a node before its submission.
     row.submitted_at = at if row.submitted_at is None else min(row.submitted_at, at)

@@ -61,7 +61,8 @@ class AttemptRow(msgspec.Struct, gc=False):
     milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its usage is in the
     sums of days, see ``store.daily_usage``. ``association``: the id of its job's namespace, queue
     and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds from its
-    submission to its end; ``OPEN_SPAN`` without an end."""
+    submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: of the GPUs that it held,
+    empty without GPUs or if it is not known."""
 
     pod_uid: str
     job_uid: str
@@ -91,6 +92,7 @@ class AttemptRow(msgspec.Struct, gc=False):
     is_summed: int = 0
     association: int = 0
     span: int = OPEN_SPAN
+    gpu_type: str = ""
 
 
 def span(row: AttemptRow) -> int:

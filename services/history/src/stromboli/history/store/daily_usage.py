@@ -1,4 +1,4 @@
-"""Sums of usage by day, namespace, queue and user, so that a report reads days instead of attempts.
+"""Sums of usage by day, namespace, queue, user and GPU type: a report reads days, not attempts.
 
 1. An attempt is added some time after its end, to each day that it touches, and marked
    (``is_summed``). Reports add the attempts without the mark.
@@ -96,11 +96,16 @@ async def _change_sums(
     midnight = instant(begin - begin % _DAY_US)
     days = usage_sums.days(midnight, midnight + (instant(end) - midnight + timedelta(days=1)))
     found = usage_sums.by_columns(
-        days, end, [_ATTEMPTS.association], [wanted], is_sqlite=opened.is_sqlite
+        days, end, [_ATTEMPTS.association, _ATTEMPTS.gpu_type], [wanted], is_sqlite=opened.is_sqlite
     ).subquery()
     keys = (_ASSOCIATIONS.namespace, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name)
     changes = (
-        sa.select(found.c.begin, *keys, *(sign * found.c[name] for name in usage_sums.SUMS))
+        sa.select(
+            found.c.begin,
+            *keys,
+            found.c.gpu_type,
+            *(sign * found.c[name] for name in usage_sums.SUMS),
+        )
         .select_from(found.join(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id))
         .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
     )

@@ -86,4 +86,5 @@ def _attempt(row: Any, now_us: int) -> accounting.Attempt:
         cpu_seconds=row.cpu * held_s / 1000,
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
+        gpu_type=row.gpu_type,
     )

@@ -91,6 +91,7 @@ ATTEMPTS = sa.Table(
     _number("is_summed"),
     _number("association"),
     _number("span"),
+    _text("gpu_type"),
     sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
     sa.Index("attempts_by_job", "job_uid", "submitted_at"),
     sa.Index("attempts_by_name", "namespace", "job", "submitted_at"),
@@ -142,6 +143,7 @@ DAILY_USAGE = sa.Table(
     sa.Column("namespace", sa.Text, primary_key=True),
     sa.Column("queue", sa.Text, primary_key=True),
     sa.Column("user_name", sa.Text, primary_key=True),
+    sa.Column("gpu_type", sa.Text, primary_key=True),
     *(_sum(name) for name in ("attempts", "begun", "cpu", "memory", "gpu")),
     *(_sum(name) for name in ("evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")),
 )

@@ -1,7 +1,8 @@
 """The report of usage by group.
 
-A report by queue, user, namespace or day reads the sums of whole days (``daily_usage``), the
-attempts that are not in these yet, and the attempts of days that are only in part in the interval.
+A report by queue, user, namespace, GPU type or day reads the sums of whole days
+(``daily_usage``), the attempts that are not in these yet, and the attempts of days that are only in
+part in the interval.
 All other reports read attempts. Cost: O(days x groups) and O(attempts that are read).
 """
 
@@ -24,11 +25,16 @@ _OF_ASSOCIATIONS: dict[str, "sa.Column[str]"] = {
     "queue": _ASSOCIATIONS.queue,
     "user": _ASSOCIATIONS.user_name,
 }
-_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {"job": _ATTEMPTS.job, "node": _ATTEMPTS.node}
+_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {
+    "job": _ATTEMPTS.job,
+    "node": _ATTEMPTS.node,
+    accounting.GPU_TYPE: _ATTEMPTS.gpu_type,
+}
 _OF_DAYS: dict[str, "sa.Column[str]"] = {
     "namespace": _DAILY.namespace,
     "queue": _DAILY.queue,
     "user": _DAILY.user_name,
+    accounting.GPU_TYPE: _DAILY.gpu_type,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from stromboli.controller.core import commands, lifecycle
 from stromboli.controller.core.jobs import event_messages, job_pods
 from stromboli.controller.core.store import controller_cache, event_history
-from stromboli.shared import keys
+from stromboli.shared import gpu_types, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import batch
@@ -28,6 +28,7 @@ def due(
         cache.is_going,
         cache.unknown_pods(),
         observed.settle,
+        lambda node: _gpu_type(cache, node),
         now,
     )
     events: list[commands.Command] = [*_evictions(job, of_tasks, now), *of_tasks]
@@ -44,6 +45,12 @@ def due(
             )
         )
     return tuple(events)
+
+
+def _gpu_type(cache: controller_cache.ControllerCache, node: str) -> str:
+    """The type of a node's GPUs; empty for an unknown node."""
+    found = cache.get(kinds.NODES, node)
+    return "" if found is None else gpu_types.of_node(found)
 
 
 def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[commands.RecordEvent]:

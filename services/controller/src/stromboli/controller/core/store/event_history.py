@@ -241,12 +241,14 @@ def due_tasks(
     is_going: Callable[[core.Pod], bool],
     unreadable: Container[str],
     settle: Callable[[str], None],
+    gpu_type: Callable[[str], str],
     now: datetime,
 ) -> commands.Stage:
     """Events for pods of a job whose state differs from the published one. O(unsettled).
 
     ``unsettled``: uids of pods that may differ, with None for a deleted pod. ``settle`` is called
-    for each that does not differ. ``unreadable``: keys of unreadable pods.
+    for each that does not differ. ``unreadable``: keys of unreadable pods. ``gpu_type``: the type
+    of the GPUs of a node.
     """
     key = job.metadata.key
     history = published.jobs.get(key)
@@ -258,7 +260,7 @@ def due_tasks(
         if pod is not None:
             state = state_of(pod, is_going=is_going(pod))
             if before is None or (before.state != state and before.state not in OVER):
-                changed.append(_changed(job, pod, before, state, now))
+                changed.append(_changed(job, pod, before, state, gpu_type, now))
             else:
                 settle(uid)
             continue
@@ -326,7 +328,12 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
 
 
 def _changed(
-    job: batch_api.Job, pod: core.Pod, before: TaskRecord | None, state: str, now: datetime
+    job: batch_api.Job,
+    pod: core.Pod,
+    before: TaskRecord | None,
+    state: str,
+    gpu_type: Callable[[str], str],
+    now: datetime,
 ) -> batch.TaskChanged:
     is_ending = before is not None and before.state == TERMINATING
     reason = (
@@ -372,6 +379,7 @@ def _changed(
         notify=(job.metadata.annotation(keys.NOTIFY) or "")
         if reason == termination_causes.PREEMPTED
         else "",
+        gpu_type=gpu_type(found.node) if found.node else "",
     )
 
 

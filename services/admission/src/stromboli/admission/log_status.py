@@ -1,0 +1,127 @@
+"""The state of the services as the log shows it: the newest record of each topic.
+
+Reads one record of each topic for an answer, and answers from the last reading for ``KEPT_S``, so
+that viewers cannot load the broker. A topic that cannot be read in time fails the answer.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import system_health
+from stromboli.shared.bus import port
+from stromboli.shared.messages import log, scheduling
+from stromboli.shared.runtime import runtime
+
+KEPT_S = 2.0
+WITHIN_S = 5.0
+SHOWN = (
+    topics.SYNC,
+    topics.JOBS,
+    topics.DECISIONS,
+    topics.LEASE,
+    topics.EXPLANATIONS,
+    topics.OUTCOMES,
+    topics.BATCH_EVENTS,
+    topics.REVIEWS,
+    topics.DEAD_LETTERS,
+)
+"""Topics by which the activity of the services can be judged."""
+
+
+class LogStatus:
+    """Answers with the state of the log; ``read_up_to``: topic -> the offset up to which this
+    process has read it."""
+
+    def __init__(
+        self,
+        bus: port.Bus,
+        health: runtime.Health,
+        read_up_to: Mapping[str, int],
+        clock: runtime.Clock,
+    ) -> None:
+        self._bus = bus
+        self._health = health
+        self._read_up_to = read_up_to
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._kept: tuple[float, system_health.SystemHealth] | None = None
+
+    async def read(self) -> system_health.SystemHealth:
+        """The state at most ``KEPT_S`` ago. Raises UnavailableError, TransientError."""
+        async with self._reading:
+            now_s = asyncio.get_running_loop().time()
+            if self._kept is None or now_s - self._kept[0] >= KEPT_S:
+                self._kept = now_s, await self._read()
+            return self._kept[1]
+
+    async def _read(self) -> system_health.SystemHealth:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                found = await asyncio.gather(*map(self._bus.last, SHOWN))
+        except TimeoutError:
+            reason = f"the log did not answer within {WITHIN_S:g} s"
+            raise errors.UnavailableError("system health", reason) from None
+        newest = {topic: record for topic, record in zip(SHOWN, found, strict=True) if record}
+        letters = newest.get(topics.DEAD_LETTERS)
+        return system_health.SystemHealth(
+            at=self._clock(),
+            problems=self._health.problems,
+            warnings=dict(self._health.warnings),
+            topics=tuple(self._topic(topic, newest.get(topic)) for topic in SHOWN),
+            leaders=self._leaders(newest.get(topics.LEASE)),
+            dead_letters=0 if letters is None else letters.offset + 1,
+            last_dead_letter=None if letters is None else _dead_letter(letters),
+        )
+
+    def _topic(
+        self, topic: topics.Topic, last: envelope.Record | None
+    ) -> system_health.TopicStatus:
+        end = 0 if last is None else last.offset + 1
+        read = self._read_up_to.get(topic.name)
+        return system_health.TopicStatus(
+            name=topic.name,
+            writer=topic.writer or "all",
+            end=end,
+            last_at=None if last is None else last.time,
+            last_type="" if last is None else last.type,
+            lag=None if read is None else max(0, end - read),
+        )
+
+    def _leaders(self, last: envelope.Record | None) -> tuple[system_health.LeaderStatus, ...]:
+        message = None if last is None else _decoded(last)
+        if last is None or not isinstance(message, scheduling.LeaseRenewed):
+            return ()
+        ends_at = last.time + timedelta(seconds=message.duration_s)
+        return (
+            system_health.LeaderStatus(
+                service="scheduler",
+                holder=message.holder,
+                duration_s=message.duration_s,
+                renewed_at=last.time,
+                is_expired=self._clock() > ends_at,
+            ),
+        )
+
+
+def _dead_letter(record: envelope.Record) -> system_health.DeadLetterStatus | None:
+    message = _decoded(record)
+    if not isinstance(message, log.DeadLetter):
+        return None
+    return system_health.DeadLetterStatus(
+        topic=message.topic,
+        offset=message.offset,
+        key=message.key,
+        reported_by=message.reported_by,
+        reason=message.reason,
+        at=record.time,
+    )
+
+
+def _decoded(record: envelope.Record) -> object:
+    """The message; None for one of a later version."""
+    try:
+        return envelope.decode(record)
+    except errors.UndecodableError:
+        return None

@@ -1,0 +1,83 @@
+"""What queues used, against the shares that they deserve. Pure.
+
+A share is an amount at any time, so it deserves that amount times the length of the interval. The
+history has usage by the queue of the job, so usage of a queue here is that of it and its children,
+as its share is. Shares are those of today: the history does not record earlier ones.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.console.core import amounts, queue_trees
+from stromboli.console.core.amounts import Gauge
+from stromboli.console.core.usage_rows import UsageFilters
+from stromboli.shared.api import accounting, scheduling
+
+HOUR = timedelta(hours=1)
+
+
+class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in its tree with its usage in hours; ``gauges`` of GPUs, CPU."""
+
+    name: str
+    depth: int
+    gauges: tuple[Gauge, ...]
+
+
+def is_comparable(filters: UsageFilters) -> bool:
+    """Whether a report has the whole usage of each queue and nothing else."""
+    by_queue = filters.query().by == ("queue",)
+    return by_queue and not (filters.scope or filters.user or filters.queue)
+
+
+def rows(
+    queues: Iterable[scheduling.Queue],
+    report: accounting.UsageReport,
+    now: datetime,
+) -> list[QueueUsage]:
+    """The queues with a deserved amount of GPUs or CPU, as a tree in preorder. An interval that is
+    not over deserves the part that is. O(queues x depth)."""
+    known = queue_trees.by_name(queues)
+    hours = max(0.0, (min(report.until, now) - report.since) / HOUR)
+    used: dict[str, tuple[float, float]] = {}
+    for each in report.usage:
+        for name in queue_trees.ancestors(known, each.group["queue"]):
+            gpu, cpu = used.get(name, (0.0, 0.0))
+            used[name] = gpu + each.gpu_seconds, cpu + each.cpu_seconds
+    found = []
+    for name, depth in queue_trees.preorder(known):
+        gauges = _gauges(known[name], used.get(name, (0.0, 0.0)), hours)
+        if gauges:
+            found.append(QueueUsage(name=name, depth=depth, gauges=gauges))
+    return found
+
+
+def _gauges(queue: scheduling.Queue, used_s: Sequence[float], hours: float) -> tuple[Gauge, ...]:
+    deserved = amounts.read(queue.spec.deserved)
+    has_gpus = any(amounts.is_gpu(it) for it in deserved)
+    wanted = (
+        ("GPU hours", used_s[0], amounts.gpus(deserved) if has_gpus else None),
+        ("CPU hours", used_s[1], deserved.get("cpu")),
+    )
+    return tuple(
+        _gauge(name, seconds / 3600, milli / 1000 * hours)
+        for name, seconds, milli in wanted
+        if milli is not None
+    )
+
+
+def _gauge(name: str, used: float, deserved: float) -> Gauge:
+    """Hours against deserved hours; the bar ends at the larger one."""
+    whole = max(used, deserved)
+    share = f" ({100 * used / deserved:.0f} %)" if deserved else ""
+    return Gauge(
+        resource=name,
+        used=f"{used:.2f}{share}",
+        percent=round(100 * used / whole, 1) if whole else 0.0,
+        deserved=f"{deserved:.2f}",
+        deserved_percent=round(100 * deserved / whole, 1) if whole else None,
+        is_over=used > deserved,
+        borrowed=f"{used - deserved:.2f}" if used > deserved else "",
+    )

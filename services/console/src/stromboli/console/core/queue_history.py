@@ -1,0 +1,107 @@
+"""What a queue held on each day, on average, beside its share of today. Pure.
+
+From usage by day and queue: hours that a queue and its children used on a day, divided by the hours
+of that day that are over, are the amount that it held on average.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+
+import msgspec
+
+from stromboli.console.core import amounts, queue_trees
+from stromboli.shared.api import accounting, scheduling
+
+DAYS = 30
+"""Days before today that a page shows."""
+HEIGHT = 60.0
+"""Height of the chart; its bars are in this unit."""
+STEP = 10
+"""Width of a day in the chart."""
+
+
+class Day(msgspec.Struct, frozen=True, kw_only=True):
+    """A day (UTC): the average amount that was held, and its bar in the chart. ``is_over``: more
+    than the share of today."""
+
+    day: str
+    held: str
+    x: float
+    height: float
+    is_over: bool
+
+
+class QueueHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The days of a queue, the first one first. ``most``: the amount at the top of the chart;
+    ``deserved_y``: the height of the mark of the deserved amount, None without one."""
+
+    resource: str
+    days: tuple[Day, ...]
+    most: str
+    deserved: str
+    deserved_y: float | None
+    width: int
+
+
+def query(now: datetime) -> accounting.UsageQuery:
+    """The usage that the history of any queue is made of."""
+    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    since, until = today - timedelta(days=DAYS), today + timedelta(days=1)
+    return accounting.UsageQuery(since=since, until=until, by=("day", "queue"))
+
+
+def history(
+    queues: Mapping[str, scheduling.Queue],
+    name: str,
+    report: accounting.UsageReport,
+    now: datetime,
+) -> QueueHistory:
+    """The days of a queue with its children; of GPUs if it used or deserves any, else of CPUs. Days
+    without usage are zero. O(usage x depth)."""
+    seconds = _seconds(queues, name, report.usage)
+    queue = queues.get(name)
+    deserved = amounts.read(queue.spec.deserved) if queue is not None else {}
+    of_gpus = any(gpu for gpu, _ in seconds.values()) or amounts.gpus(deserved) > 0
+    share = amounts.gpus(deserved) / 1000 if of_gpus else deserved.get("cpu", 0) / 1000
+    first = report.since.astimezone(UTC).date()
+    held = [
+        _average(seconds.get(day.isoformat(), (0.0, 0.0))[0 if of_gpus else 1], day, now)
+        for day in (first + timedelta(days=at) for at in range(DAYS + 1))
+    ]
+    most = max([*held, share, 0.001])
+    days = tuple(
+        Day(
+            day=(first + timedelta(days=at)).isoformat(),
+            held=f"{amount:.2f}",
+            x=at * STEP,
+            height=round(HEIGHT * amount / most, 2),
+            is_over=bool(share) and amount > share,
+        )
+        for at, amount in enumerate(held)
+    )
+    return QueueHistory(
+        resource="GPUs" if of_gpus else "CPUs",
+        days=days,
+        most=f"{most:.2f}",
+        deserved=f"{share:g}" if share else "",
+        deserved_y=round(HEIGHT * (1 - share / most), 2) if share else None,
+        width=STEP * len(days),
+    )
+
+
+def _seconds(
+    queues: Mapping[str, scheduling.Queue], name: str, usage: Iterable[accounting.Usage]
+) -> dict[str, tuple[float, float]]:
+    """Day -> GPU seconds and core seconds of the queue and those below it."""
+    found: dict[str, tuple[float, float]] = {}
+    for each in usage:
+        if name in queue_trees.ancestors(queues, each.group["queue"]):
+            gpu, cpu = found.get(each.group["day"], (0.0, 0.0))
+            found[each.group["day"]] = gpu + each.gpu_seconds, cpu + each.cpu_seconds
+    return found
+
+
+def _average(seconds: float, day: date, now: datetime) -> float:
+    begin = datetime.combine(day, time(), UTC)
+    over_s = min(86_400.0, (now - begin).total_seconds())
+    return seconds / over_s if over_s >= 1 else 0.0

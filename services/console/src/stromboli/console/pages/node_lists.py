@@ -1,0 +1,66 @@
+"""What pages read of nodes and topology domains.
+
+REST has no watch of either, so that a session uses them again for some seconds: an
+update of a page follows each change of a pod."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from stromboli.client import calls, errors
+from stromboli.console.core import cluster_rows
+from stromboli.console.sessions import Domains, Session
+from stromboli.shared import network_topology
+from stromboli.shared.api import kinds, topology
+
+KEPT = timedelta(seconds=5)
+
+
+async def nodes(session: Session, now: datetime) -> Sequence[cluster_rows.NodeFacts]:
+    """All nodes. Raises ClientError."""
+    if session.nodes is not None and now - session.nodes[0] < KEPT:
+        return session.nodes[1]
+    found: list[cluster_rows.NodeFacts] = []
+    token = ""
+    while True:
+        page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
+        found += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
+        token = page.continue_
+        if not token:
+            session.nodes = (now, found)
+            return found
+
+
+async def domains(
+    session: Session, known: Sequence[cluster_rows.NodeFacts], now: datetime
+) -> Domains:
+    """The topology domains over these nodes; none without the right to read them. The layout is
+    computed when a node, a label or a HyperNode has changed, beside the event loop: patterns and
+    selectors look at each node. Raises ClientError."""
+    kept = session.domains
+    if kept is not None and now - kept[0] < KEPT:
+        return kept[1]
+    found = await _hyper_nodes(session)
+    labels = {node.name: node.labels for node in known}
+    if kept is not None and (kept[1].hyper_nodes, kept[1].labels) == (found, labels):
+        made = kept[1]
+    else:
+        layout = await asyncio.to_thread(network_topology.layout, found, labels)
+        made = Domains(found, labels, layout)
+    session.domains = (now, made)
+    return made
+
+
+async def _hyper_nodes(session: Session) -> list[topology.HyperNode]:
+    found: list[topology.HyperNode] = []
+    token = ""
+    while True:
+        call = calls.hyper_nodes(limit=calls.PAGE_ITEMS, continue_=token)
+        try:
+            page = await session.client.send(call)
+        except errors.ForbiddenError:
+            return []
+        found += [kinds.HYPER_NODES.decode(item) for item in page.items]
+        token = page.continue_
+        if not token:
+            return found

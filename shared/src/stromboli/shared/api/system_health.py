@@ -1,0 +1,56 @@
+"""The state of the system's services, as the log shows it."""
+
+import msgspec
+
+from stromboli.shared.decoding import Instant
+
+
+class TopicStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A topic. ``writer``: the service that appends to it. ``end``: the offset behind its newest
+    record; ``last_at`` and ``last_type``: of that record. ``lag``: how many offsets the server that
+    answers is behind the end; None for a topic that it does not read."""
+
+    name: str
+    writer: str
+    end: int = 0
+    last_at: Instant | None = None
+    last_type: str = ""
+    lag: int | None = None
+
+
+class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The leader of a service by the lease in the log. ``holder``: empty if it was released.
+    ``is_expired``: it was not renewed within its duration, by the clock of the server that
+    answers."""
+
+    service: str
+    holder: str
+    duration_s: float
+    renewed_at: Instant
+    is_expired: bool
+
+
+class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The newest record that could not be processed: its place, which service reported it, and
+    why."""
+
+    topic: str
+    offset: int
+    key: str
+    reported_by: str
+    reason: str
+    at: Instant
+
+
+class SystemHealth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The state of the system at a time. ``problems`` and ``warnings``: facts about the server that
+    answers. ``leaders``: of services with a lease in the log, which those of a single replica have
+    not. ``dead_letters``: how many were reported since the topic was created."""
+
+    at: Instant
+    problems: dict[str, str] = {}
+    warnings: dict[str, str] = {}
+    topics: tuple[TopicStatus, ...] = ()
+    leaders: tuple[LeaderStatus, ...] = ()
+    dead_letters: int = 0
+    last_dead_letter: DeadLetterStatus | None = None
