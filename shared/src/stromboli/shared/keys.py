@@ -100,6 +100,9 @@ MADE_FROM = PREFIX + "made-from"
 """PodGroup created for unmanaged pods: the fields last derived from them (JSON), to distinguish a
 change of the pods from a change by a user.
 """
+DATA_SETS = PREFIX + "data-sets"
+"""Pod annotation: the data sets that the pod reads from its node's cache (JSON list, see
+``jobspec.data_sets``)."""
 
 TOOLS = PREFIX + "tools"
 """Job: the debug tools that are requested for it, as a JSON list."""
