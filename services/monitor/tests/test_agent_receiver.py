@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from services.monitor.tests import readings, shell
@@ -20,7 +21,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
-from stromboli.shared.messages import base, node_topology
+from stromboli.shared.messages import base, data, node_topology
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders, objects, records
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
@@ -242,3 +243,49 @@ async def test_an_unreachable_monitor_is_a_transient_error(tmp_path: Path) -> No
     of = agent.Agent(readings.opened(sys, nvml), monitor, AgentSettings())
     await step(of, 0.0)
     await step(of, 100.0)
+
+
+# --- data caches ----------------------------------------------------------------------------
+
+
+async def test_a_data_cache_reports_and_is_told_what_its_node_should_have(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    wanted = data.DataWanted(node="n1", items=(data.WantedCopy(key="k", uri="https://a/b"),))
+    scheduler = await agent_server.bus.open_writer("scheduler", "test")
+    await scheduler.append(
+        envelope.Draft(topic=topics.DATA_WANTED, key="n1", message=wanted, time=builders.NOON)
+    )
+    observed = data.DataObserved(node="n1", observed_at=builders.NOON, capacity_bytes=5)
+    monitor = agent_server.monitor("n1", "good", tmp_path)
+
+    async def answer() -> data.DataWanted:
+        found = await asyncio.to_thread(monitor.exchange_data, base.encode(observed))
+        return msgspec.json.decode(found, type=data.DataWanted)
+
+    async with asyncio.timeout(records.DEADLINE_S):
+        while await answer() != wanted:
+            pass  # the monitor is reading the record
+    (record,) = await shell.until(agent_server.bus, topics.DATA, shell.count(1))
+    found = envelope.decode(record)
+    assert isinstance(found, data.DataObserved)
+    assert (found.node, found.capacity_bytes) == ("n1", 5)
+
+
+async def test_a_data_cache_reports_only_for_its_own_node(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ExternalError, match="403"):
+        await asyncio.to_thread(
+            agent_server.monitor("n2", "good", tmp_path).exchange_data,
+            base.encode(data.DataObserved(node="n2", observed_at=builders.NOON)),
+        )
+
+
+async def test_a_report_of_data_that_cannot_be_read_is_rejected_with_the_reason(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ExternalError, match="400 not a valid report of data: "):
+        await asyncio.to_thread(
+            agent_server.monitor("n1", "good", tmp_path).exchange_data, b'{"node":"n1"}'
+        )
