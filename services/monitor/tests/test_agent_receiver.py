@@ -248,7 +248,7 @@ async def test_an_unreachable_monitor_is_a_transient_error(tmp_path: Path) -> No
 # --- data caches ----------------------------------------------------------------------------
 
 
-async def test_a_data_cache_reports_and_is_told_what_its_node_should_have(
+async def test_the_report_of_a_data_cache_is_answered_with_what_its_node_should_have(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     wanted = data.DataWanted(node="n1", items=(data.WantedCopy(key="k", uri="https://a/b"),))

@@ -14,9 +14,9 @@ from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 CopyState = Literal["Waiting", "Fetching", "Complete", "Failed"]
-"""``Waiting``: wanted, and not begun: ``reason`` says why. ``Fetching``: bytes are being read.
+"""``Waiting``: wanted, and not begun, with a ``reason``. ``Fetching``: bytes are being read.
 ``Complete``: all bytes are on the node, and their digest was verified if one was requested.
-``Failed``: the last attempt failed: ``reason`` says why and when the next one is.
+``Failed``: the last attempt failed, with the ``reason`` and when the next one is.
 """
 
 
