@@ -31,7 +31,7 @@ CHANGEABLE = frozenset(
     }
 )
 """Fields of a job's spec that an update may change, at least in part."""
-URI = r"^[a-z][a-z0-9+.-]*://[!-.0-?A-~]*(/[!-~]*)?$"
+URI = r"^[a-z][a-z0-9+.-]*://[!-\"$-.0->A-~]*([/?#][!-~]*)?$"
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 

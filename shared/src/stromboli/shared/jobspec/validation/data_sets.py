@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from stromboli.shared.api import batch
 from stromboli.shared.jobspec import data_sets
@@ -10,8 +9,6 @@ from stromboli.shared.jobspec.validation import naming
 from stromboli.shared.messages.admission import Violation
 
 URI_EXPECTED = "a URI such as s3://bucket/path, https://host/file or file:///path"
-_URI = re.compile(r"[a-z][a-z0-9+.-]*://[!-~]+")
-"""A scheme in lower case, and printable ASCII without spaces."""
 SECRET_PARAMETER = re.compile(
     r"sig|x-amz-.*|x-goog-.*|.*(token|secret|signature|passw|credential|api_?key|access_?key|auth).*",
     re.IGNORECASE,
@@ -165,21 +162,17 @@ def _of_fluid(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Vi
         )
 
 
-def _split(uri: str) -> SplitResult | None:
+def _split(uri: str) -> data_sets.Uri | None:
     """The parts of a URI; None if it is not one or is too long."""
-    if len(uri) > data_sets.LONGEST_URI or not _URI.fullmatch(uri):
-        return None
-    try:
-        return urlsplit(uri)
-    except ValueError:
-        return None
+    found = None if len(uri) > data_sets.LONGEST_URI else data_sets.split_uri(uri)
+    return found if found is not None and (found.authority or found.path) else None
 
 
-def _problem_of(parts: SplitResult) -> str:
+def _problem_of(parts: data_sets.Uri) -> str:
     """The credential in a URI, which is published with the job; empty if there is none."""
-    if "@" in parts.netloc:
+    if "@" in parts.authority:
         return "contains a user name or password"
-    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+    for name in parts.parameters:
         if SECRET_PARAMETER.fullmatch(name):
             return f"the query parameter {name[:40]} contains a credential"
     return ""
