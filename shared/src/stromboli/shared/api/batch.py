@@ -114,7 +114,7 @@ class DataSet(Part, frozen=True, kw_only=True):
     persistent_volume_claim: str = ""
     mount_path: str = ""
     read_only: bool = True
-    size: str | int = ""
+    size: str | Int64 = ""
     digest: str = ""
     locality: str = "Preferred"
     sharing: str = ""

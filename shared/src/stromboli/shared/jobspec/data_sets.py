@@ -19,8 +19,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -39,6 +38,13 @@ MOST_DATA_SETS = 32
 """Maximum number of data sets of a job; each is compared with the copies of every node."""
 LONGEST_URI = 1024
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_URI = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[!-\"$-.0->@-~]*)"
+    r"(?P<path>[!-\"$->@-~]*)(\?(?P<query>[!-\"$-~]*))?(#[!-~]*)?"
+)
+"""A scheme in lower case and printable ASCII without spaces; the authority has no ``/``, ``?`` and
+``#``, the path no ``?`` and ``#``, the query no ``#``.
+"""
 _FLUID_URI = re.compile(r"fluid://([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-z0-9]*[a-z0-9])?)")
 
 
@@ -144,9 +150,26 @@ def annotation(requests: tuple[DataSetRequest, ...]) -> str:
     return _ENCODER.encode(ordered).decode()
 
 
+class Uri(NamedTuple):
+    """The parts of a URI as written. ``parameters``: names in its query."""
+
+    scheme: str
+    authority: str
+    path: str
+    parameters: tuple[str, ...]
+
+
+def split_uri(uri: str) -> Uri | None:
+    """The parts of a URI (RFC 3986, appendix B); None if it has another form."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        return None
+    query = re.split("[&;]", found["query"] or "")
+    names = tuple(name for part in query if (name := part.partition("=")[0]))
+    return Uri(found["scheme"], found["authority"], found["path"], names)
+
+
 def scheme(uri: str) -> str:
     """The scheme of a URI in lower case, such as ``s3``; empty if it has none."""
-    try:
-        return urlsplit(uri).scheme
-    except ValueError:
-        return ""
+    found = split_uri(uri)
+    return "" if found is None else found.scheme
