@@ -266,11 +266,12 @@ def test_a_folder_belongs_to_one_process(node: Node) -> None:
         second.open()
 
 
-def test_state_says_why_a_pod_waits(node: Node, source: Path) -> None:
+def test_the_state_of_a_key_is_the_reason_why_a_pod_waits(node: Node, source: Path) -> None:
     item = want(f"file://{source}", bytes=1500)
-    assert node.cache.state_of(item.key) == "the data set is not requested on this node yet"
+    expected = f"{item.key} is not requested on this node yet"
+    assert node.cache.state_of(item.key) == expected
     node.want(item)
     node.cache.step()
-    assert node.cache.state_of(item.key) == f"{item.uri}: 0 bytes of 1.5 kB fetched"
+    assert node.cache.state_of(item.key) == f"{item.uri} (1.5 kB) is being fetched"
     node.settle()
-    assert node.cache.state_of(item.key) == f"{item.uri}: complete"
+    assert node.cache.state_of(item.key) == f"{item.uri} (1.5 kB) is complete"

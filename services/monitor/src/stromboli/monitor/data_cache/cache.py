@@ -160,14 +160,17 @@ class NodeCache:
             )
 
     def state_of(self, key: str) -> str:
-        """Why a pod waits for a key, for its Event."""
+        """Why a pod waits for a key, for its Event. It does not change with the progress of the
+        fetch: each text is an Event."""
         copy = next((each for each in self.report().copies if each.key == key), None)
         if copy is None:
-            return "the data set is not requested on this node yet"
+            return f"{key} is not requested on this node yet"
+        size = f" ({policy.text_of_bytes(copy.bytes)})" if copy.bytes else ""
         if copy.state == "Fetching":
-            of = f" of {policy.text_of_bytes(copy.bytes)}" if copy.bytes else ""
-            return f"{copy.uri}: {policy.text_of_bytes(copy.fetched_bytes)}{of} fetched"
-        return f"{copy.uri}: {copy.state.lower()}{': ' if copy.reason else ''}{copy.reason}"
+            return f"{copy.uri}{size} is being fetched"
+        cause = copy.reason.partition(",")[0] if copy.state == "Waiting" else copy.reason
+        reason = f": {cause}" if cause else ""
+        return f"{copy.uri}{size} is {copy.state.lower()}{reason}"
 
     # --- a step ----------------------------------------------------------------------------
 
