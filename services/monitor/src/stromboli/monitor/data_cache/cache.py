@@ -112,17 +112,19 @@ class NodeCache:
             self._changed.notify_all()
             self._folder.close()
 
-    def want(self, wanted: data.DataWanted) -> None:
-        """Set what the node should have. It is stored, so that a restarted cache does not evict
-        what pods use before the monitor responds. Raises OSError."""
+    def want(self, wanted: data.DataWanted) -> bool:
+        """Set what the node should have; returns whether that is new. It is stored, so that a
+        restarted cache does not evict what pods use before the monitor responds. Raises
+        OSError."""
         with self._lock:
             if self._knows_wanted and wanted.items == self._wanted:
-                return
+                return False
             self._folder.remember(base.encode(wanted))
             before = self._in_use()
             self._wanted, self._knows_wanted = wanted.items, True
             self._end_of_use(before)
             self._wake()
+            return True
 
     def use(self, keys: frozenset[str]) -> None:
         """Set the keys that pods use, where the cache knows its pods: as if pinned."""
