@@ -117,7 +117,7 @@ class _Choice:
                     copies.setdefault(request.key, _copy(request, base + urgency, job.key))
 
     def _added_bytes(self, requests: Sequence[data_sets.DataSetRequest]) -> cache_room.Bytes:
-        """What the data sets take in caches where neither a pod nor the choice has them."""
+        """The bytes of the data sets, without those that pods or the choice hold there already."""
         added = self._room.added_bytes(requests)
         for row, copies in self._copies.items():
             known = sum(
