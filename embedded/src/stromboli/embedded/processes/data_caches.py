@@ -15,6 +15,7 @@ import msgspec
 
 from stromboli.embedded.processes.core import data_volumes, environment
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.monitor.data_cache import entries
 from stromboli.monitor.data_cache.cache import NodeCache
 from stromboli.monitor.data_cache.settings import CacheSettings
 from stromboli.shared import decoding, errors
@@ -24,6 +25,8 @@ from stromboli.shared.runtime import runtime, telemetry
 
 Exchange = Callable[[str, bytes], Awaitable[bytes]]
 """Sends the report of a node; returns the encoded ``DataWanted``. Raises ExternalError."""
+RETRY_S = 5.0
+"""Seconds until the next pass after an error of the disk."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 
@@ -42,6 +45,8 @@ class DataCaches:
         self._exchange = exchange
         self._due = {node: asyncio.Event() for node in nodes}
         self._answers: dict[str, data.DataWanted] = {}
+        self._reports: dict[str, data.DataObserved] = {}
+        """The last reports: a cache itself may be busy for seconds, with the event loop waiting."""
         self._pods: dict[str, pods.Pod] = {}
         """Uid -> pod that runs, or is to run, on one of the nodes."""
         self._unreadable: set[str] = set()
@@ -74,7 +79,9 @@ class DataCaches:
         containers wait."""
         path = data_sets.volume_path(str(self._folder / node), key)
         if not Path(path).is_dir():
-            raise environment.MissingError(f"data set {self._caches[node].state_of(key)}")
+            raise environment.MissingError(
+                f"data set {entries.state_of(self._reports.get(node), key)}"
+            )
         return path
 
     def see(self, pod: pods.Pod, *, is_over: bool) -> None:
@@ -97,14 +104,16 @@ class DataCaches:
             due.clear()
             own = [each for each in self._pods.values() if each.spec.node_name == node]
             wanted, used = self._wanted(node, own)
+            pause_s = RETRY_S
             try:
-                report = await asyncio.to_thread(_pass, cache, wanted, used)
+                report, pause_s = await asyncio.to_thread(_pass, cache, wanted, used)
             except OSError as error:  # of the disk: a later pass may succeed
                 self._note(node, f"the data cache cannot work: {error}")
             else:
-                await self._report(node, report)
+                self._reports[node] = report
+                await self._report(node, base.encode(report))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(cache.next_step_s()):
+                async with asyncio.timeout(pause_s):
                     await due.wait()
 
     def _wanted(
@@ -161,13 +170,16 @@ class DataCaches:
                 self._loop.call_soon_threadsafe(self._due[node].set)
 
 
-def _pass(cache: NodeCache, wanted: data.DataWanted | None, used: frozenset[str]) -> bytes:
-    """One pass of a cache, in a thread; returns the encoded report. Raises OSError."""
+def _pass(
+    cache: NodeCache, wanted: data.DataWanted | None, used: frozenset[str]
+) -> tuple[data.DataObserved, float]:
+    """One pass of a cache, in a thread; returns the report, and the seconds until the next pass.
+    Raises OSError."""
     cache.use(used)
     if wanted is not None:
         cache.want(wanted)
     cache.step()
-    return base.encode(cache.report())
+    return cache.report(), cache.next_step_s()
 
 
 def settings_for(

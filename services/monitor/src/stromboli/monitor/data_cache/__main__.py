@@ -54,7 +54,7 @@ async def serve(settings: Settings, health: runtime.Health) -> None:
             except OSError as error:  # of the disk: a later pass may succeed
                 health.warn("folder", str(error))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(cached.next_step_s()):
+                async with asyncio.timeout(await asyncio.to_thread(cached.next_step_s)):
                     await due.wait()
     finally:
         cached.close()

@@ -30,6 +30,8 @@ NEW_RATE_WEIGHT = 0.3
 """Weight of the newest fetch in the measured rate of a scheme."""
 LEAST_MEASURED_BYTES = 64 * 1024
 """Fetches of less measure the connection, not the rate."""
+MOST_REPORTED = 2000
+"""Copies in a report: with the longest URIs it has less than the 4 MiB that the monitor accepts."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 _fetched = telemetry.meter.create_counter(
@@ -157,22 +159,9 @@ class NodeCache:
                 observed_at=self._clock(),
                 capacity_bytes=self._capacity(),
                 used_bytes=self._held(),
-                copies=tuple(found),
+                copies=entries.most_relevant(found, items.keys(), MOST_REPORTED),
                 read_bytes_per_s={name: round(rate) for name, rate in sorted(self._rates.items())},
             )
-
-    def state_of(self, key: str) -> str:
-        """Why a pod waits for a key, for its Event. It does not change with the progress of the
-        fetch: each text is an Event."""
-        copy = next((each for each in self.report().copies if each.key == key), None)
-        if copy is None:
-            return f"{key} is not requested on this node yet"
-        size = f" ({policy.text_of_bytes(copy.bytes)})" if copy.bytes else ""
-        if copy.state == "Fetching":
-            return f"{copy.uri}{size} is being fetched"
-        cause = copy.reason.partition(",")[0] if copy.state == "Waiting" else copy.reason
-        reason = f": {cause}" if cause else ""
-        return f"{copy.uri}{size} is {copy.state.lower()}{reason}"
 
     # --- a step ----------------------------------------------------------------------------
 
@@ -246,7 +235,7 @@ class NodeCache:
             failure = "" if fetch.progress.size_bytes else str(error)
         except fetching.FetchFailedError as error:
             failure = str(error)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             failure = f"the copy cannot be completed: {error}"
         with self._lock:
             if not self._is_closed:
