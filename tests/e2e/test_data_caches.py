@@ -239,7 +239,7 @@ async def test_data_of_a_pending_gang_is_there_before_its_pod_starts(tmp_path: P
         wait = f"while [ ! -e {release} ]; do sleep 0.05; done"
         await made.apply(job("busy", wait, replicas=2))
         await made.phase("busy", "Running")
-        await made.apply(job("next", HASH, data_set(uri, digest)))
+        await made.apply(job("next", HASH, data_set(uri, digest, locality="Required")))
         found = await made.until(
             lambda: made.copies(key),
             lambda copies: any(copy.state == "Complete" for copy in copies.values()),
