@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from stromboli.embedded import state_folder, system
 from stromboli.embedded.processes import machine
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import topics
+from stromboli.shared import decoding, topics
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import records
@@ -124,9 +123,7 @@ class DataSystem:
                 (f"%.{topics.DATA.name}",),
             ).fetchall()
         return {
-            key: msgspec.json.decode(value, type=data.DataObserved)
-            for key, value in rows
-            if key in NODES
+            key: decoding.from_json(value, data.DataObserved) for key, value in rows if key in NODES
         }
 
     def copies(self, key: str) -> dict[str, data.DataCopy]:
