@@ -245,6 +245,14 @@ def test_prefetches_fit_the_caches() -> None:
     } == {"x"}
 
 
+def test_a_gang_that_can_never_start_keeps_no_other_from_its_data() -> None:
+    """Found by random simulations: the first gang took the room of all caches."""
+    reports = [report(name, capacity_bytes=15 * GB) for name in ("a", "b", "c")]
+    never = gang("g1", 13, request("x"))
+    waits = gang("g2", 1, request("y", locality="Required"))
+    assert wanted(closed(*reports, *never, *waits))["a"] == [("y", 531)]
+
+
 # Room
 
 
