@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.monitor.tests.data_caches import Node, Origin, digest_of, lay, want
-from stromboli.monitor.data_cache import store
+from stromboli.monitor.data_cache import entries, store
 from stromboli.shared.messages import data
 
 FILES = {"a.bin": b"a" * 1000, "sub/b.bin": b"b" * 500}
@@ -266,11 +266,29 @@ def test_a_folder_belongs_to_one_process(node: Node) -> None:
         second.open()
 
 
-def test_state_says_why_a_pod_waits(node: Node, source: Path) -> None:
+def test_the_state_of_a_key_is_the_reason_why_a_pod_waits(node: Node, source: Path) -> None:
     item = want(f"file://{source}", bytes=1500)
-    assert node.cache.state_of(item.key) == "the data set is not requested on this node yet"
+    expected = f"{item.key} is not requested on this node yet"
+    assert entries.state_of(node.cache.report(), item.key) == expected
     node.want(item)
     node.cache.step()
-    assert node.cache.state_of(item.key) == f"{item.uri}: 0 bytes of 1.5 kB fetched"
+    assert (
+        entries.state_of(node.cache.report(), item.key) == f"{item.uri} (1.5 kB) is being fetched"
+    )
     node.settle()
-    assert node.cache.state_of(item.key) == f"{item.uri}: complete"
+    assert entries.state_of(node.cache.report(), item.key) == f"{item.uri} (1.5 kB) is complete"
+
+
+def test_a_report_with_too_many_copies_has_the_wanted_and_the_last_used_ones(
+    node: Node, tmp_path: Path
+) -> None:
+    """A longer one would be rejected, and the node would count as silent."""
+    items = numbered(tmp_path, 4, 100)
+    for item in items:
+        node.want(item)
+        node.settle(10)
+    copies = node.cache.report().copies
+    wanted = {items[0].key}
+    found = entries.most_relevant(copies, wanted, 2)
+    assert {copy.key for copy in found} == wanted | {items[3].key}
+    assert entries.most_relevant(copies, wanted, 4) == copies

@@ -30,6 +30,8 @@ NEW_RATE_WEIGHT = 0.3
 """Weight of the newest fetch in the measured rate of a scheme."""
 LEAST_MEASURED_BYTES = 64 * 1024
 """Fetches of less measure the connection, not the rate."""
+MOST_REPORTED = 2000
+"""Copies in a report: with the longest URIs it has less than the 4 MiB that the monitor accepts."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 _fetched = telemetry.meter.create_counter(
@@ -112,17 +114,19 @@ class NodeCache:
             self._changed.notify_all()
             self._folder.close()
 
-    def want(self, wanted: data.DataWanted) -> None:
-        """Set what the node should have. It is stored, so that a restarted cache does not evict
-        what pods use before the monitor responds. Raises OSError."""
+    def want(self, wanted: data.DataWanted) -> bool:
+        """Set what the node should have; returns whether that is new. It is stored, so that a
+        restarted cache does not evict what pods use before the monitor responds. Raises
+        OSError."""
         with self._lock:
             if self._knows_wanted and wanted.items == self._wanted:
-                return
+                return False
             self._folder.remember(base.encode(wanted))
             before = self._in_use()
             self._wanted, self._knows_wanted = wanted.items, True
             self._end_of_use(before)
             self._wake()
+            return True
 
     def use(self, keys: frozenset[str]) -> None:
         """Set the keys that pods use, where the cache knows its pods: as if pinned."""
@@ -155,19 +159,9 @@ class NodeCache:
                 observed_at=self._clock(),
                 capacity_bytes=self._capacity(),
                 used_bytes=self._held(),
-                copies=tuple(found),
+                copies=entries.most_relevant(found, items.keys(), MOST_REPORTED),
                 read_bytes_per_s={name: round(rate) for name, rate in sorted(self._rates.items())},
             )
-
-    def state_of(self, key: str) -> str:
-        """Why a pod waits for a key, for its Event."""
-        copy = next((each for each in self.report().copies if each.key == key), None)
-        if copy is None:
-            return "the data set is not requested on this node yet"
-        if copy.state == "Fetching":
-            of = f" of {policy.text_of_bytes(copy.bytes)}" if copy.bytes else ""
-            return f"{copy.uri}: {policy.text_of_bytes(copy.fetched_bytes)}{of} fetched"
-        return f"{copy.uri}: {copy.state.lower()}{': ' if copy.reason else ''}{copy.reason}"
 
     # --- a step ----------------------------------------------------------------------------
 
@@ -241,7 +235,7 @@ class NodeCache:
             failure = "" if fetch.progress.size_bytes else str(error)
         except fetching.FetchFailedError as error:
             failure = str(error)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             failure = f"the copy cannot be completed: {error}"
         with self._lock:
             if not self._is_closed:

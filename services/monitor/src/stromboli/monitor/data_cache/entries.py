@@ -1,6 +1,7 @@
 """What a cache knows of each key, and how the policy and the monitor see it."""
 
 import threading
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -9,6 +10,9 @@ from stromboli.monitor.data_cache import store
 from stromboli.monitor.data_cache.fetching import Fetch
 from stromboli.shared.data_cache import policy
 from stromboli.shared.messages import data
+
+LONGEST_REASON = 500
+"""Characters of a reason in a report."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -105,5 +109,34 @@ def reported(
         bytes=entry.size_bytes or (item.bytes if item is not None else 0),
         state=state,
         fetched_bytes=entry.held_bytes,
-        reason=waiting,
+        reason=waiting[:LONGEST_REASON],
     )
+
+
+def most_relevant(
+    copies: Sequence[data.DataCopy], wanted: Collection[str], most: int
+) -> tuple[data.DataCopy, ...]:
+    """At most this many copies, in the order of their keys: wanted ones first, then those that were
+    used last."""
+
+    def relevance(copy: data.DataCopy) -> tuple[bool, float]:
+        used_at = copy.last_used_at
+        return copy.key not in wanted, -used_at.timestamp() if used_at is not None else 0.0
+
+    kept = sorted(copies, key=relevance)[:most]
+    return tuple(sorted(kept, key=lambda copy: copy.key))
+
+
+def state_of(observed: data.DataObserved | None, key: str) -> str:
+    """Why a pod waits for a key, for its Event. The text does not change with the progress of the
+    fetch: each text is an Event."""
+    copies = observed.copies if observed is not None else ()
+    copy = next((each for each in copies if each.key == key), None)
+    if copy is None:
+        return f"{key} is not requested on this node yet"
+    size = f" ({policy.text_of_bytes(copy.bytes)})" if copy.bytes else ""
+    if copy.state == "Fetching":
+        return f"{copy.uri}{size} is being fetched"
+    cause = copy.reason.partition(",")[0] if copy.state == "Waiting" else copy.reason
+    reason = f": {cause}" if cause else ""
+    return f"{copy.uri}{size} is {copy.state.lower()}{reason}"
