@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embedded.tests import simulations
 from embedded.tests.simulations import SECOND, Simulated
@@ -14,6 +17,7 @@ from stromboli.embedded.simulation.core import results, workload
 from stromboli.scheduler.core.config import configuration
 from stromboli.shared.api import batch
 from stromboli.shared.jobspec import data_sets
+from stromboli.testkit.strategies import depth
 
 MB = 10**6
 PLUGINS = ("priority", "gang", "predicates")
@@ -181,3 +185,65 @@ def test_invalid_data_sets_are_named(tmp_path: Path) -> None:
     for line, column in ((2, "data_sets"), (3, "data_sets"), (4, "data_locality")):
         assert any(f"jobs.csv:{line}: column {column}" in it for it in error.value.details)
     assert len(error.value.details) == 4
+
+
+NAMES = ("u", "v", "w", "x")
+SIZES_MB = {"u": 40, "v": 60, "w": 100, "x": 150}
+JOBS: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    reads=st.sets(st.sampled_from(NAMES), max_size=2),
+    tasks=st.integers(1, 3),
+    submit_s=st.integers(0, 60),
+    locality=st.sampled_from(["Preferred", "Required"]),
+    sharing=st.sampled_from(["", "Share", "Spread"]),
+    is_synchronous=st.booleans(),
+)
+
+
+@depth.examples(60)
+@given(
+    caches_mb=st.lists(st.integers(30, 250), min_size=1, max_size=3),
+    jobs=st.lists(JOBS, max_size=7),
+)
+def test_every_job_whose_data_fits_enough_caches_ends(
+    caches_mb: list[int], jobs: list[dict[str, Any]]
+) -> None:
+    """Whatever others wait for; a job that fits no cache says so, and holds nothing."""
+    cluster = tuple(
+        workload.NodeGroup(
+            f"n{at}",
+            1,
+            workload.Resources(2000),
+            cache_bytes=size * MB,
+            read_bytes_per_s=10 * MB,
+        )
+        for at, size in enumerate(caches_mb)
+    )
+    found = ran(cluster, [_drawn(f"j{at}", **each) for at, each in enumerate(jobs)])
+    unfinished = {each.job: each.reason for each in summary(found).unfinished_jobs}
+    for at, each in enumerate(jobs):
+        need_mb = sum(SIZES_MB[name] for name in each["reads"])
+        slots = sum(2 for size in caches_mb if not need_mb or size >= need_mb)
+        if slots >= each["tasks"]:
+            assert f"j{at}" in found.ends_s, unfinished
+        else:
+            assert unfinished[f"j{at}"]
+    for name in found.kernel.caches.nodes:
+        report = found.kernel.caches.report(name, found.kernel.now_us)
+        assert report.used_bytes <= report.capacity_bytes
+
+
+def _drawn(name: str, reads: set[str], sharing: str, locality: str, **fields: Any) -> workload.Job:
+    requests = tuple(
+        data_sets.request_of(
+            batch.DataSet(
+                name=each,
+                uri=f"s3://b/{each}",
+                size=SIZES_MB[each] * MB,
+                sharing=sharing,
+                locality=locality,
+            )
+        )
+        for each in sorted(reads)
+    )
+    return msgspec.structs.replace(job(name, **fields), data_sets=requests)

@@ -245,6 +245,14 @@ def test_prefetches_fit_the_caches() -> None:
     } == {"x"}
 
 
+def test_a_gang_that_can_never_start_keeps_no_other_from_its_data() -> None:
+    """Found by random simulations: the first gang took the room of all caches."""
+    reports = [report(name, capacity_bytes=15 * GB) for name in ("a", "b", "c")]
+    never = gang("g1", 13, request("x"))
+    waits = gang("g2", 1, request("y", locality="Required"))
+    assert wanted(closed(*reports, *never, *waits))["a"] == [("y", 531)]
+
+
 # Room
 
 
@@ -346,3 +354,28 @@ def test_a_placed_pod_with_an_unreadable_annotation_blocks_no_node() -> None:
 
 def test_keys_of_data_objects_are_content_keys() -> None:
     assert request("x").key == data_objects.key("x")
+
+
+def test_a_pod_is_evicted_for_the_room_of_its_data_in_the_cache() -> None:
+    """The node has idle cores; only its cache is full."""
+    low = gang("low", 1, request("x"), node="a", priority=1)
+    high = [
+        builders.make_pod_group("high", 1, queue="default", phase="Inqueue", priority_class="p9"),
+        builders.make_pod("high-0", "high", priority=9, annotations=notes(request("y"))),
+    ]
+    decided = default_sessions.closed(
+        NODES[0],
+        report("a", copy("x", in_use=True), capacity_bytes=15 * GB),
+        builders.make_priority_class("p9", 9),
+        *low,
+        *high,
+        tier=[
+            sessions.plugin("priority"),
+            sessions.plugin("gang", enablePreemptable=False),
+            sessions.plugin("predicates"),
+            sessions.plugin("data-locality"),
+        ],
+        run="allocate, preempt",
+    )
+    assert [each.task for each in decided.decisions.evictions] == ["default/low-0"]
+    assert default_sessions.binds(decided) == {}
