@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments import (
     attained_service,
+    data_locality,
     drf,
     elastic,
     fair_share,
@@ -32,6 +33,7 @@ EXPERIMENTS = {
         elastic.EXPERIMENT,
         drf.EXPERIMENT,
         gpu_packing.EXPERIMENT,
+        data_locality.EXPERIMENT,
     )
 }
 DOCS = Path("docs")

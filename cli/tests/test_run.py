@@ -290,3 +290,44 @@ def test_a_job_that_is_accepted_with_warnings_shows_them(strom: Any, tmp_path: P
     ran = strom("job", "run", "-f", str(file))
     assert ran.exit_code == 0, ran.stderr
     assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root ignored as unknown")
+
+
+def test_data_sets_are_given_in_one_word_each(strom: Any) -> None:
+    made = manifest(
+        strom, "a", "--data", "images=s3://bucket/images,v=2:/data,size=12Gi,locality=Required",
+        "--data", "w=file:///srv/w:/w,sharing=Share", "--data", "out=claim:results:/out,write",
+    )  # fmt: skip
+    assert made["spec"]["dataSets"] == [
+        {
+            "name": "images",
+            "uri": "s3://bucket/images,v=2",
+            "mountPath": "/data",
+            "size": "12Gi",
+            "locality": "Required",
+        },
+        {"name": "w", "uri": "file:///srv/w", "mountPath": "/w", "sharing": "Share"},
+        {
+            "name": "out",
+            "persistentVolumeClaim": "results",
+            "mountPath": "/out",
+            "readOnly": False,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("s3://bucket/images:/data", "has no name"),
+        ("images", "has no name"),
+        ("=s3://bucket/images:/data", "has no name"),
+        ("images=s3://bucket/images", "has no mount path"),
+        ("images=/srv/images:/data", "has no mount path"),
+        ("images=s3://b/i:/data,size=1,size=2", "size is set twice"),
+        ("images=s3://b/i:/data,write", "only read"),
+    ],
+)
+def test_a_data_set_in_another_form_is_an_error(strom: Any, text: str, why: str) -> None:
+    ran = strom("job", "run", "a", "--dry-run", "--data", text)
+    assert ran.exit_code == 2
+    assert why in ran.stderr.replace("\n", " ")

@@ -8,7 +8,7 @@ from typing import Any
 
 from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.nodes.list_watch import list_and_watch
-from stromboli.embedded.processes import agent, machine
+from stromboli.embedded.processes import agent, data_caches, machine
 from stromboli.embedded.processes.core.image_files import ImageRuntime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -31,13 +31,20 @@ class ProcessCluster:
     ) -> None:
         self.cluster, self.view, self._image_runtime = cluster, view, image_runtime
         self._kubelets = kubelets
+        self.caches: data_caches.DataCaches | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, state: Path) -> None:
         """Start the node's agent, or start it again."""
         nodes = machine.node_documents(1, machine.resources())
         served = agent.ProcessNodeAgent(
-            self.cluster, nodes, state, runtime.utc_now, self.view, self._image_runtime
+            self.cluster,
+            nodes,
+            state,
+            runtime.utc_now,
+            self.view,
+            self._image_runtime,
+            self.caches,
         )
         self._kubelets[NODE] = self.node_agent = served
         self._serving = asyncio.create_task(served.run())

@@ -1,8 +1,10 @@
 """``strom up``: what it refuses before anything starts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from stromboli.cli.errors import CommandError
 from stromboli.embedded import commands
@@ -27,4 +29,21 @@ def test_a_configuration_that_is_invalid_is_refused_before_anything_starts(
         commands.up(config=file, state=state)
     shown = "\n".join((str(refused.value), *refused.value.details))
     assert detail in shown
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "detail"),
+    [
+        ({"data_origins": ["data.example.org"]}, "allowed origin 'data.example.org'"),
+        ({"data_origins": ["https://ann:secret@a.org"]}, "the URI has a user name"),
+        ({"data_capacity": "20 gigs"}, "20 gigs"),
+    ],
+)
+def test_options_of_data_caches_that_are_invalid_are_refused_before_anything_starts(
+    tmp_path: Path, options: dict[str, Any], detail: str
+) -> None:
+    state = tmp_path / "state"
+    with pytest.raises(typer.BadParameter, match=detail):
+        commands.up(state=state, **options)
     assert not state.exists()

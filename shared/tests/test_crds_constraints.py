@@ -50,6 +50,7 @@ CONTAINERS = "spec.tasks[0].template.spec.containers"
 PARTITIONS = {"totalPartitions": 1, "partitionSize": 1}
 BOTH_MATCHES = {"exactMatch": {"name": "s0"}, "regexMatch": {"pattern": "s"}}
 MEMBER = "spec.members[0].selector"
+DATA_SET = {"name": "a", "uri": "s3://b/a", "mountPath": "/data"}
 REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}
 
 
@@ -66,6 +67,14 @@ REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}
         ("Job", "spec.minAvailable", [0, 2**31 - 1], [-1, 2**31, "1", 1.5, True]),
         ("Job", "spec.volumes[0].mountPath", ["/data"], ["/a:b", "", 1]),
         ("Job", "spec.volumes", [[{"mountPath": "/a", "volumeClaimName": "c" * 253}]], ["/a"]),
+        ("Job", "spec.dataSets", [[], [DATA_SET] * 32], [[DATA_SET] * 33, "a"]),
+        ("Job", "spec.dataSets[0].name", ["a", "a-b"], ["", "A", "a" * 64]),
+        ("Job", "spec.dataSets[0].mountPath", ["/", "/data"], ["data", "/a:b", ""]),
+        ("Job", "spec.dataSets[0].size", ["12Gi", 1], ["12 GB", 1.5]),
+        ("Job", "spec.dataSets[0].digest", ["", "sha256:" + "0" * 64], ["sha256:0", "md5:0"]),
+        ("Job", "spec.dataSets[0].locality", ["Preferred", "Required"], ["", "Always"]),
+        ("Job", "spec.dataSets[0].sharing", ["Share", "Spread"], ["", "None"]),
+        ("Job", "spec.dataSets[0].readOnly", [True, False], ["yes"]),
         ("Job", "spec.tasks", [[{}]], [[], {}]),
         ("Job", "spec.plugins", [{"svc": [], "env": ["--x=1"]}], [["svc"]]),
         ("Job", "spec.plugins.svc", [[]], ["--x", True]),

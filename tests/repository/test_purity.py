@@ -17,6 +17,7 @@ CORES = sorted(
         *(ROOT / "shared/src/stromboli/shared/jobspec/validation").glob("*.py"),
         *(ROOT / "embedded/src/stromboli/embedded/processes/core").glob("*.py"),
         *(ROOT / "embedded/src/stromboli/embedded/simulation/core").glob("*.py"),
+        ROOT / "shared/src/stromboli/shared/data_cache/policy.py",
         ROOT / "shared/src/stromboli/shared/leader_election/lease_rules.py",
     )
 )

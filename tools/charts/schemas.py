@@ -17,6 +17,7 @@ from stromboli.console.settings import Settings as ConsoleSettings
 from stromboli.controller.settings import Settings as ControllerSettings
 from stromboli.history.settings import Settings as HistorySettings
 from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.data_cache.settings import Settings as DataCacheSettings
 from stromboli.monitor.settings import Settings as MonitorSettings
 from stromboli.scheduler.settings import Settings as SchedulerSettings
 
@@ -41,6 +42,7 @@ OWN = frozenset(
         "agents_account", "agents_audience", "agents_host", "agents_port",
         "agents_certificate_file", "agents_key_file", "node", "monitor", "token_file", "ca_file",
         "sysfs", "kubelet",
+        "root", "capacity_bytes", "allowed_origins",
         "database", "database_password", "queries_host", "queries_port", "queries_token_file",
         "history_url", "history_token_file",
         "server", "host", "port", "hosts", "behind_https", "open_to_all",
@@ -265,6 +267,21 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
                     "runtimeClassName": _NAME,
                     "tlsSecret": _NAME,
                     "settings": _object(dict(_settings(AgentSettings))),
+                    "nodeSelector": _map(_TEXT),
+                    "tolerations": _list(_ANY),
+                }
+            ),
+            "dataCache": _object(
+                {
+                    "enabled": _FLAG,
+                    "folder": {"type": "string", "pattern": "^/"},
+                    "capacityGiB": {"type": "integer", "minimum": 1},
+                    "allowedOrigins": _list({"type": "string", "pattern": "^[a-z0-9.+-]+://"}),
+                    "credentialsSecret": _NAME,
+                    "volumes": _list(_ANY),
+                    "volumeMounts": _list(_ANY),
+                    "resources": _RESOURCES,
+                    "settings": _object(dict(_settings(DataCacheSettings))),
                     "nodeSelector": _map(_TEXT),
                     "tolerations": _list(_ANY),
                 }

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.data_cache.settings import Settings as DataCacheSettings
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
 from stromboli.shared.leader_election import LeaseSettings
@@ -40,6 +41,12 @@ SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
         "webhooks and REST; one of them consumes submissions.",
     ),
     ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the agents of the monitor."),
+    (
+        "the data cache on every node",
+        "STROM_DATA_CACHE_",
+        DataCacheSettings,
+        "In the [data caches](data-caches.md) of nodes.",
+    ),
 )
 _SECRETS = ("password", "token", "secret")
 _HEAD = """# Settings

@@ -16,6 +16,7 @@ from stromboli.controller.core.store import (
 )
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import plans, scheduling
 from stromboli.testkit import builders
 
@@ -76,6 +77,32 @@ def test_the_plan_comes_before_the_pod_group() -> None:
     planned(known, made)
     (create,) = job_objects.group_commands(known, made)
     assert isinstance(create, commands.Create)
+
+
+def with_data(*found: batch.DataSet) -> batch.Job:
+    made = job()
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, data_sets=found))
+
+
+def test_planned_pods_have_the_data_sets_of_their_job() -> None:
+    """The scheduler reads them from the plan, as from created pods."""
+    made = with_data(batch.DataSet(name="a", uri="s3://b/a", mount_path="/a"))
+    (found,) = planned(cache(NODE, made), made).tasks
+    (request,) = data_sets.requests_of(found.template.metadata.annotations)
+    assert request.uri == "s3://b/a"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        batch.DataSet(name="a", persistent_volume_claim="a", mount_path="/a"),
+        batch.DataSet(name="a", uri="fluid://default/a", mount_path="/a"),
+    ],
+    ids=["claim", "Fluid"],
+)
+def test_a_job_whose_data_set_is_a_claim_has_no_plan(found: batch.DataSet) -> None:
+    made = with_data(found)
+    assert not planned_pods.is_wanted(cache(NODE, made), made)
 
 
 def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:

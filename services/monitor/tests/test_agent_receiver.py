@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from services.monitor.tests import readings, shell
@@ -14,13 +16,16 @@ from stromboli.monitor import agent_receiver, service
 from stromboli.monitor.agent import __main__ as agent
 from stromboli.monitor.agent import reporting
 from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.data_cache import __main__ as data_cache
+from stromboli.monitor.data_cache.settings import Settings as DataCacheSettings
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
-from stromboli.shared.messages import base, node_topology
+from stromboli.shared.jobspec import data_sets
+from stromboli.shared.messages import base, data, node_topology
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders, objects, records
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
@@ -242,3 +247,101 @@ async def test_an_unreachable_monitor_is_a_transient_error(tmp_path: Path) -> No
     of = agent.Agent(readings.opened(sys, nvml), monitor, AgentSettings())
     await step(of, 0.0)
     await step(of, 100.0)
+
+
+# --- data caches ----------------------------------------------------------------------------
+
+
+async def test_the_report_of_a_data_cache_is_answered_with_what_its_node_should_have(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    wanted = data.DataWanted(node="n1", items=(data.WantedCopy(key="k", uri="https://a/b"),))
+    scheduler = await agent_server.bus.open_writer("scheduler", "test")
+    await scheduler.append(
+        envelope.Draft(topic=topics.DATA_WANTED, key="n1", message=wanted, time=builders.NOON)
+    )
+    observed = data.DataObserved(node="n1", observed_at=builders.NOON, capacity_bytes=5)
+    monitor = agent_server.monitor("n1", "good", tmp_path)
+
+    async def answer() -> data.DataWanted:
+        found = await asyncio.to_thread(monitor.exchange_data, base.encode(observed))
+        return decoding.from_json(found, data.DataWanted)
+
+    async with asyncio.timeout(records.DEADLINE_S):
+        while await answer() != wanted:
+            pass  # the monitor is reading the record
+    (record,) = await shell.until(agent_server.bus, topics.DATA, shell.count(1))
+    found = envelope.decode(record)
+    assert isinstance(found, data.DataObserved)
+    assert (found.node, found.capacity_bytes) == ("n1", 5)
+
+
+async def test_a_data_cache_reports_only_for_its_own_node(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ExternalError, match="403"):
+        await asyncio.to_thread(
+            agent_server.monitor("n2", "good", tmp_path).exchange_data,
+            base.encode(data.DataObserved(node="n2", observed_at=builders.NOON)),
+        )
+
+
+async def test_a_report_of_data_that_cannot_be_read_is_rejected_with_the_reason(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ExternalError, match="400 not a valid report of data: "):
+        await asyncio.to_thread(
+            agent_server.monitor("n1", "good", tmp_path).exchange_data, b'{"node":"n1"}'
+        )
+
+
+async def test_a_cache_as_a_process_fetches_what_the_monitor_answers_and_reports_it(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    """As the DaemonSet runs it: it has HTTP, and neither Kafka nor a client of Kubernetes."""
+    (tmp_path / "corpus.bin").write_bytes(b"content")
+    uri = f"file://{tmp_path}/corpus.bin"
+    item = data.WantedCopy(key=data_sets.content_key(uri, ""), uri=uri, pinned=True)
+    scheduler = await agent_server.bus.open_writer("scheduler", "test")
+    wanted = data.DataWanted(node="n1", items=(item,))
+    await scheduler.append(
+        envelope.Draft(topic=topics.DATA_WANTED, key="n1", message=wanted, time=builders.NOON)
+    )
+    (tmp_path / "token").write_text("good")
+    settings = DataCacheSettings(
+        node="n1",
+        monitor=agent_server.url,
+        token_file=str(tmp_path / "token"),
+        root=str(tmp_path / "cache"),
+        allowed_origins=("file:///",),
+        disk_reserve_bytes=0,
+        report_every_s=0.05,
+    )
+    health = runtime.Health("data_cache")
+
+    def is_complete(found: list[envelope.Record]) -> bool:
+        message = envelope.decode(found[-1])
+        assert isinstance(message, data.DataObserved)
+        return any(copy.state == "Complete" and copy.in_use for copy in message.copies)
+
+    async with shell.going_on(data_cache.serve(settings, health)):
+        await shell.until(agent_server.bus, topics.DATA, is_complete)
+        async with asyncio.timeout(records.DEADLINE_S):
+            await health.ready()
+    content = Path(data_sets.volume_path(settings.root, item.key))
+    assert (content / "corpus.bin").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"node": ""}, "STROM_DATA_CACHE_NODE"),
+        ({"allowed_origins": ("a.org",)}, "STROM_DATA_CACHE_ALLOWED_ORIGINS: allowed origin"),
+    ],
+)
+async def test_a_cache_with_invalid_settings_does_not_start(
+    changed: dict[str, Any], reason: str
+) -> None:
+    settings = msgspec.structs.replace(DataCacheSettings(node="n1"), **changed)
+    with pytest.raises(errors.ConfigurationError, match=reason):
+        await data_cache.serve(settings, runtime.Health("data_cache"))

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from stromboli.monitor import agent_receiver
-from stromboli.monitor.core import reports
+from stromboli.monitor.core import data_reports, reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
 from stromboli.shared.cluster.kubernetes import (
@@ -47,8 +47,16 @@ async def agent_token(api: Api, node: str) -> str:
 
 async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.RealParts) -> None:
     node = objects.unique("agent")
-    known = reports.NodeReports(timedelta(seconds=90))
     said: list[envelope.Draft | None] = []
+    silence = timedelta(seconds=90)
+    term = agent_receiver.ActiveTerm(
+        put=said.append,
+        is_there=lambda _: True,
+        reports=reports.NodeReports(silence),
+        put_data=said.append,
+        data=data_reports.DataReports(silence),
+        wanted=data_reports.WantedData(),
+    )
     kubeconfig = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
     async with real_parts.client() as api, KubernetesCluster(kubeconfig) as cluster:
         await tenants.create_account(api, "default", "agents")
@@ -56,7 +64,7 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
         agent_server = agent_receiver.AgentReceiver(
             SETTINGS, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
         )
-        with agent_server.open(said.append, lambda _: True, known):
+        with agent_server.open(term):
             await agent_server.report(node, token, b"{}")
             with pytest.raises(
                 agent_receiver.ReportRejectedError, match="cannot report for node another"

@@ -15,7 +15,9 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core.model import requirements, task_classes
-from stromboli.shared.api import core, kinds
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.jobspec import data_sets
 from stromboli.testkit import builders, served_pods
 
 Path = tuple[str | int, ...]
@@ -341,3 +343,20 @@ def test_requirements_that_are_dropped_from_the_cache_are_still_interned() -> No
     for at in range(requirements.MAX_CACHED_SPECS + 1):
         interned.of(builders.make_pod("others", cpu=f"{at}m"))
     assert interned.of(builders.make_pod("second", cpu="7000m")) is first
+
+
+def test_data_sets_split_a_class_and_their_text_does_not() -> None:
+    """The annotation lists them as JSON, which may be written with spaces."""
+
+    def pod(**changes: str) -> dict[str, Any]:
+        document = full()
+        requests = [data_sets.request_of(batch.DataSet(name="a", uri="s3://b/a", **changes))]
+        document["metadata"]["annotations"][keys.DATA_SETS] = data_sets.annotation(tuple(requests))
+        return document
+
+    spaced = pod()
+    found = json.loads(spaced["metadata"]["annotations"][keys.DATA_SETS])
+    spaced["metadata"]["annotations"][keys.DATA_SETS] = json.dumps(found, indent=1)
+    assert are_one(pod(), spaced)
+    assert not are_one(pod(), full())
+    assert not are_one(pod(), pod(locality="Required"))

@@ -21,8 +21,10 @@ from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.processes import machine
 from stromboli.history.notifications import targets
+from stromboli.monitor.data_cache.allowed import AllowedOrigins
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors
+from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime, telemetry
 
 REMEMBERED = "server"
@@ -107,6 +109,21 @@ def up(
             help="TOML file with the targets of notifications about jobs. [default: none]",
         ),
     ] = None,
+    data_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data-origin",
+            help="Origin from which process nodes may fetch data sets, as s3://bucket/path; "
+            "repeatable. [default: https:// and file:///]",
+        ),
+    ] = None,
+    data_capacity: Annotated[
+        str,
+        typer.Option(
+            help="Disk space of each process node's cache of data sets, as 20Gi. [default: an "
+            "equal share of half of the free disk]"
+        ),
+    ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", help="Log at debug level.")] = False,
     fault_seed: Annotated[
         int | None,
@@ -141,6 +158,8 @@ def up(
             accounts=account_files.read(accounts, OWN_NAME) if accounts else None,
             scheduler=SchedulerSettings(configuration=str(config) if config else ""),
             notifications=_notifications(notifications),
+            data_origins=_data_origins(data_origins),
+            data_capacity_bytes=data_sets.size_bytes(data_capacity),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -157,6 +176,14 @@ def up(
             raise CommandError(f"up: port {options.port}", "it is in use", next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _data_origins(given: list[str] | None) -> tuple[str, ...]:
+    """The origins of ``--data-origin``. Raises ValueError for one that is not a URI."""
+    if given is None:
+        return system.DATA_ORIGINS
+    AllowedOrigins(given)
+    return tuple(given)
 
 
 def _notifications(file: Path | None) -> str:

@@ -7,6 +7,7 @@ are durable below one folder and share no transaction.
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,14 +32,14 @@ from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.pod_sessions import EmbeddedPodSessions
-from stromboli.embedded.processes import agent, machine
+from stromboli.embedded.processes import agent, data_caches, machine
 from stromboli.monitor import agent_receiver
 from stromboli.monitor import service as monitor
 from stromboli.monitor.agent_receiver import AgentReceiver
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import loopback_token
+from stromboli.shared import errors, loopback_token
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts
@@ -46,6 +47,8 @@ from stromboli.shared.runtime import http, runtime
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8480
+DATA_ORIGINS = ("https://", "file:///")
+"""Process nodes run commands of the user as this user, who can read all of these anyway."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     the seed of fault injection into log and cluster, for tests. ``accounts``: users and rights, see
     ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
     start has all rights. ``notifications``: the file with their targets; empty for none.
+    ``data_origins``: which URIs of data sets process nodes may read. ``data_capacity_bytes``: of
+    each node's cache; 0 for a share of half of the free disk.
     """
 
     state: Path
@@ -70,6 +75,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: SchedulerSettings = SchedulerSettings()
     accounts: Accounts | None = None
     notifications: str = ""
+    data_origins: tuple[str, ...] = DATA_ORIGINS
+    data_capacity_bytes: int = 0
 
 
 class System(msgspec.Struct, frozen=True):
@@ -173,6 +180,7 @@ async def run_system(
             clock,
             view[0],
             machine.image_runtime(),
+            _data_caches(options, node_agents, clock),
         )
         kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
         sessions = session_server.SessionServer(
@@ -231,6 +239,28 @@ async def run_system(
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+def _data_caches(
+    options: Options, receiver: AgentReceiver, clock: runtime.Clock
+) -> data_caches.DataCaches:
+    """The caches of process nodes, which report to the monitor in this process."""
+
+    async def exchange(node: str, body: bytes) -> bytes:
+        try:
+            return receiver.exchange_data_here(node, body)
+        except agent_receiver.ReportRejectedError as error:
+            raise errors.TransientError(f"report data of node {node}", str(error)) from None
+
+    names = [str(document["metadata"]["name"]) for document in options.process_nodes]
+    settings = data_caches.settings_for(
+        names,
+        shutil.disk_usage(options.state).free,
+        options.data_origins,
+        options.data_capacity_bytes,
+    )
+    folder = (options.state / "data").resolve()
+    return data_caches.DataCaches(names, folder, settings, clock, exchange)
 
 
 async def _view(options: Options) -> tuple[str, str]:

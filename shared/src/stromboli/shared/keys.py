@@ -100,6 +100,12 @@ MADE_FROM = PREFIX + "made-from"
 """PodGroup created for unmanaged pods: the fields last derived from them (JSON), to distinguish a
 change of the pods from a change by a user.
 """
+DATA_SETS = PREFIX + "data-sets"
+"""Pod annotation: the data sets that the pod reads from its node's cache (JSON list, see
+``jobspec.data_sets``)."""
+DATA_TO_FETCH = PREFIX + "data-to-fetch"
+"""Pod annotation: what its node fetches before it starts, as of its bind: ``12.0 GB to fetch, about
+40 s``."""
 
 TOOLS = PREFIX + "tools"
 """Job: the debug tools that are requested for it, as a JSON list."""

@@ -22,6 +22,7 @@ from stromboli.shared.messages import (
     admission,
     batch,
     cluster,
+    data,
     log,
     node_topology,
     plans,
@@ -139,6 +140,14 @@ TOPOLOGY = Topic(
     "monitor",
     stable=True,
 )
+DATA = Topic(
+    "cluster.data",
+    "node",
+    (data.DataObserved,),
+    _COMPACTED,
+    "monitor",
+    stable=True,
+)
 STORAGE_CLASSES = _snapshot("storageclasses", storage.StorageClass, key="name")
 PERSISTENT_VOLUMES = _snapshot("persistentvolumes", storage.PersistentVolume, key="name")
 PERSISTENT_VOLUME_CLAIMS = _snapshot("persistentvolumeclaims", storage.PersistentVolumeClaim)
@@ -179,7 +188,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.PODS: PODS,
 }
 """Kind -> its snapshot topic."""
-MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY)
+MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY, DATA)
 """Topics of cluster objects that sessions materialize."""
 CHANGES = Topic(
     "cluster.changes",
@@ -221,6 +230,9 @@ QUESTIONS = Topic(
 )
 FORECAST_ANSWERS = Topic(
     "scheduling.answers", "question", (what_if.WhatIfAnswered,), _KEPT_AN_HOUR, "scheduler"
+)
+DATA_WANTED = Topic(
+    "scheduling.data", "node", (data.DataWanted,), _COMPACTED, "scheduler", stable=True
 )
 LEASE = Topic("scheduling.lease", "$lease", (messages.LeaseRenewed,), _COMPACTED, "scheduler")
 OUTCOMES = Topic(
@@ -287,12 +299,14 @@ ALL: tuple[Topic, ...] = (
     *SNAPSHOTS.values(),
     CHANGES,
     TOPOLOGY,
+    DATA,
     SYNC,
     DECISIONS,
     EXPLANATIONS,
     QUESTIONS,
     FORECAST_ANSWERS,
     LEASE,
+    DATA_WANTED,
     OUTCOMES,
     BATCH_EVENTS,
     BATCH_STATE,

@@ -33,7 +33,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time``: its deadline and the expected run time. ``array``: indexes, of which ``replicas`` run
     concurrently and independently. ``after``: dependencies on other jobs.
-    ``reservation``: an AdvanceReservation.
+    ``reservation``: an AdvanceReservation. ``data``: entries of ``spec.dataSets``.
     """
 
     name: str
@@ -54,6 +54,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     array: str = ""
     after: str = ""
     reservation: str = ""
+    data: tuple[Document, ...] = ()
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -88,6 +89,8 @@ def document(spec: RunSpec) -> Document:
     pod = {"restartPolicy": "Never", "containers": [container]}
     task = {"replicas": spec.replicas, "template": {"metadata": metadata, "spec": pod}}
     job_spec: Document = {"queue": spec.queue, "tasks": [task]}
+    if spec.data:
+        job_spec["dataSets"] = list(spec.data)
     if spec.minimum is not None:
         job_spec["minAvailable"] = spec.minimum
     if spec.array:

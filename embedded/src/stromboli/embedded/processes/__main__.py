@@ -5,25 +5,34 @@ processes are killed.
 """
 
 import contextlib
+import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from stromboli.embedded.processes import agent, kubelet, machine
+from stromboli.embedded.processes import agent, data_caches, kubelet, machine
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.runtime import runtime, telemetry
 
+DATA_ORIGINS = ("https://", "file:///")
+"""Pods run commands as this user, who can read all of these anyway."""
 
-async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:
+
+async def _run(kubernetes: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:
     view, reason = await machine.view()
     images = machine.image_runtime()
     for line in machine.describe_isolation(view, reason, images):
         typer.echo(line)
-    async with KubernetesCluster(settings) as cluster:
+    async with KubernetesCluster(kubernetes) as cluster:
+        settings = data_caches.settings_for(
+            nodes, shutil.disk_usage(state).free, DATA_ORIGINS, capacity_bytes=0
+        )
+        names = [str(cast("dict[str, Any]", document["metadata"])["name"]) for document in nodes]
+        caches = data_caches.DataCaches(names, state / "data", settings, runtime.utc_now, None)
         served = agent.ProcessNodeAgent(
-            cluster, nodes, state / "pods", runtime.utc_now, view, images
+            cluster, nodes, state / "pods", runtime.utc_now, view, images, caches
         )
         async with kubelet.serving(served, state):
             await served.run()

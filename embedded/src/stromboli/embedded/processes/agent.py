@@ -18,6 +18,7 @@ from stromboli.embedded.nodes.list_watch import list_and_watch
 from stromboli.embedded.processes import exec_session, machine, worker
 from stromboli.embedded.processes.core import addresses, image_files
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.embedded.processes.data_caches import DataCaches
 from stromboli.embedded.processes.disk import PodFolder
 from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.embedded.processes.output import Output
@@ -36,7 +37,8 @@ class ProcessNodeAgent:
     the output of deleted pods is kept in a folder ``logs`` beside it.
 
     ``view``: what containers see of the machine, see ``machine.view``. ``image_runtime``: the
-    program that runs containers from image files; without it, such pods fail.
+    program that runs containers from image files; without it, such pods fail. ``caches``: of data
+    sets; without them, pods with data sets wait.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class ProcessNodeAgent:
         clock: runtime.Clock,
         view: str,
         image_runtime: image_files.ImageRuntime | None = None,
+        caches: DataCaches | None = None,
     ) -> None:
         self._cluster = cluster
+        self._caches = caches
         self._documents = {_name(document): document for document in nodes}
         self._state = state
         self._archive = LogArchive(state.with_name("logs"))
@@ -65,6 +69,7 @@ class ProcessNodeAgent:
             lookup=machine.lookup(),
             hosts=self._hosts,
             image_runtime=image_runtime,
+            caches=caches,
         )
         self._workers: dict[str, worker.PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -90,6 +95,8 @@ class ProcessNodeAgent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._rename())
+                if self._caches is not None:
+                    group.create_task(self._caches.run())
                 for kind in (kinds.CONFIG_MAPS, kinds.SECRETS):
                     group.create_task(self._refresh(kind))
                 async for event in list_and_watch(self._cluster, kinds.PODS):
@@ -194,6 +201,8 @@ class ProcessNodeAgent:
             self._forget(uid)
         if known is not None:
             known.see(pod)
+            if self._caches is not None:
+                self._caches.see(pod, is_over=pod.status.phase in FINISHED)
 
     async def _serve(self, served: worker.PodWorker) -> None:
         try:
@@ -209,6 +218,8 @@ class ProcessNodeAgent:
         task = self._tasks.get(uid)
         if gone is None:
             return
+        if self._caches is not None:
+            self._caches.see(gone.pod, is_over=True)
         self._clearing[uid] = asyncio.Event()
         if task is None:
             self._clear(gone)

@@ -18,6 +18,7 @@ import msgspec
 from stromboli.embedded.processes import launcher_client, probes
 from stromboli.embedded.processes.core import (
     addresses,
+    data_volumes,
     environment,
     image_files,
     lifecycle,
@@ -26,6 +27,7 @@ from stromboli.embedded.processes.core import (
     volumes,
 )
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.embedded.processes.data_caches import DataCaches
 from stromboli.embedded.processes.disk import LOOKUP, PodFolder
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.launcher import segments
@@ -51,7 +53,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     without. ``base``: base environment of containers. ``machine``: amounts available to containers
     without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
     returns the hosts file of a pod. ``image_runtime``: runs containers from image files, if one is
-    installed.
+    installed. ``caches``: of data sets.
     """
 
     cluster: cluster_port.Cluster
@@ -64,6 +66,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     lookup: str | None
     hosts: Callable[[pods.Pod, str], str]
     image_runtime: image_files.ImageRuntime | None = None
+    caches: DataCaches | None = None
 
 
 class PodWorker:
@@ -137,7 +140,7 @@ class PodWorker:
                 given = environment.PodContext(
                     await self._objects(), self.address, self._around.machine
                 )
-                self._folder.lay(volumes.volume_contents(self.pod, given))
+                self._folder.lay(self._contents(given))
 
     def clear(self, archive: LogArchive) -> None:
         """Delete the pod's folder after its loop ended; its output moves to the archive."""
@@ -269,7 +272,7 @@ class PodWorker:
         """Return the launcher's spec. Raises MissingError, MissingImageError, OSError."""
         around, image = self._around, self._image(container)
         given = environment.PodContext(await self._objects(), self.address, around.machine)
-        contents = volumes.volume_contents(self.pod, given)
+        contents = self._contents(given)
         if not self._is_laid:
             self._folder.lay(contents)
             self._is_laid = True
@@ -310,6 +313,15 @@ class PodWorker:
             root = str(self._folder.placeholder(container.name, pairs))
             spec["environment"]["STROM_POD_ROOT"] = root
         return spec
+
+    def _contents(self, given: environment.PodContext) -> dict[str, volumes.VolumeContent]:
+        """The pod's volumes, with the copies of data sets in this node's cache. Raises
+        MissingError."""
+        contents = volumes.volume_contents(self.pod, given)
+        if (caches := self._around.caches) is None:
+            return contents
+        path_of = functools.partial(caches.path_of, self.pod.spec.node_name)
+        return data_volumes.relocated(self.pod, contents, path_of)
 
     def _image(self, container: pods.Container) -> str:
         """Return the path of the container's image file, empty without one. Raises

@@ -61,6 +61,10 @@ class Row:
                 self.fail(column, f"is empty; write a number of at least {least:g}")
                 return least
             return default
+        return self.parsed(column, text, least=least)
+
+    def parsed(self, column: str, text: str, *, least: float = 0.0) -> float:
+        """A number in a part of the field, as ``number`` reads it."""
         try:
             value = float(text)
         except ValueError:

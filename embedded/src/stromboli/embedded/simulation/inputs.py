@@ -16,9 +16,20 @@ from stromboli.cli.errors import CommandError
 from stromboli.embedded.simulation import csv_rows
 from stromboli.embedded.simulation.core import objects, workload
 from stromboli.shared import decoding
-from stromboli.shared.api import meta, scheduling
+from stromboli.shared.api import batch, meta, scheduling
+from stromboli.shared.jobspec import data_sets
 
-NODE_COLUMNS = ("name", "count", "cpu", "memory_gib", "gpu", "labels", "pods")
+NODE_COLUMNS = (
+    "name",
+    "count",
+    "cpu",
+    "memory_gib",
+    "gpu",
+    "labels",
+    "pods",
+    "cache_gib",
+    "read_mb_per_s",
+)
 JOB_COLUMNS = (
     "job",
     "submit_s",
@@ -34,6 +45,9 @@ JOB_COLUMNS = (
     "node_selector",
     "synchronous",
     "estimate_s",
+    "data_sets",
+    "data_locality",
+    "data_sharing",
 )
 FAILURE_COLUMNS = ("node", "down_s", "up_s")
 PHILLY_JOBS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
@@ -124,6 +138,8 @@ def _nodes(
             _resources(row, default_cpu=0.0),
             _labels(row, "labels"),
             row.integer("pods", 110, least=1),
+            round(row.number("cache_gib", 0.0) * _GIB),
+            max(round(row.number("read_mb_per_s", 100.0, least=0.001) * 10**6), 1),
         )
         for name in group.names() if group.count <= 10**6 else ():
             if name in seen:
@@ -201,6 +217,7 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
                 ";".join(f"{name}={value}" for name, value in labels.items()),
                 row.flag("synchronous") or False,
                 _us(row.number("estimate_s", 0.0)),
+                _data_sets(row),
             ),
         )
 
@@ -300,6 +317,28 @@ def _name(row: csv_rows.Row, column: str, default: str = "") -> str:
     elif not _NAMES.issuperset(text) or len(text) > 200:
         row.fail(column, f"{text[:50]!r}; write letters, digits, - _ and . only, at most 200")
     return text
+
+
+def _data_sets(row: csv_rows.Row) -> tuple[data_sets.DataSetRequest, ...]:
+    """The column ``data_sets``: names with GiB, as ``images=120;weights=8``."""
+    locality = row.text("data_locality", data_sets.PREFERRED)
+    if locality not in (data_sets.PREFERRED, data_sets.REQUIRED):
+        row.fail("data_locality", f"{locality!r}; write Preferred or Required")
+    sharing = row.text("data_sharing")
+    if sharing not in ("", data_sets.SHARE, data_sets.SPREAD):
+        row.fail("data_sharing", f"{sharing!r}; write Share or Spread, or nothing")
+    found = []
+    for name, gib in _labels(row, "data_sets").items():
+        size = row.parsed("data_sets", gib)
+        each = batch.DataSet(
+            name=name,
+            uri=f"s3://simulated/{name}",
+            size=round(size * _GIB),
+            locality=locality,
+            sharing=sharing,
+        )
+        found.append(data_sets.request_of(each))
+    return tuple(found)
 
 
 def _labels(row: csv_rows.Row, column: str) -> dict[str, str]:

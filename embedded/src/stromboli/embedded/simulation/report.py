@@ -157,6 +157,7 @@ def _summary(summary: results.Summary) -> str:
         [name.replace("_", " "), results.shown(getattr(summary, name))]
         for name in summary.__struct_fields__
         if name not in ("queues", "unfinished_jobs")
+        and not (name.startswith("data_") and getattr(summary, name) is None)
     ]
     return "<h2>Summary</h2>" + _table(["measure", "value"], rows)
 

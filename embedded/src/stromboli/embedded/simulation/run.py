@@ -210,11 +210,16 @@ class _JobTable:
         self._writer.writerow(getattr(found, name) for name in found.__struct_fields__)
 
 
+def _is_absent(summary: results.Summary, name: str) -> bool:
+    """Whether a measure of data sets is absent, because no job has any."""
+    return name.startswith("data_") and getattr(summary, name) is None
+
+
 def _show_table(summary: results.Summary) -> None:
     rows = [
         [name, results.shown(getattr(summary, name))]
         for name in summary.__struct_fields__
-        if name not in ("queues", "unfinished_jobs")
+        if name not in ("queues", "unfinished_jobs") and not _is_absent(summary, name)
     ]
     output.show_table(["MEASURE", "VALUE"], rows)
     headers = ["QUEUE", "JOBS", "FINISHED", "EVICTIONS", "MEAN SHARE", "MEAN WAIT", "MEAN JCT"]

@@ -125,6 +125,7 @@ class Controller:
             job_plugins.load(),
             settings.tools_domain,
             settings.max_queue_depth,
+            settings.data_root,
         )
         self._admission = AdmissionReader(
             self._cache.plans, cluster, settings.deterministic_webhooks

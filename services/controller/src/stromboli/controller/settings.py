@@ -4,6 +4,7 @@ import msgspec
 
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
+from stromboli.shared.jobspec import data_sets
 from stromboli.shared.jobspec.validation import queues
 from stromboli.shared.leader_election import LeaseSettings
 
@@ -47,6 +48,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tools_domain: str = ""
     """Domain of debug tools: ``<tool>-<job>-<namespace>.<domain>``, by an Ingress of the cluster's
     default class. Empty: they are reachable only inside the cluster, as by a port-forward."""
+    data_root: str = data_sets.DEFAULT_ROOT
+    """Directory of a node in which its cache stores copies of data sets; pods mount them from
+    there. Use the same value for the caches."""
     network_file: str = ""
     """File with the sources of HyperNodes: ``networkTopologyDiscovery`` as in Volcano's
     ``volcano-controller.conf``. Empty: none are created."""

@@ -4,6 +4,8 @@
 
     PUT  /v1/nodes/{node}/topology                 the whole report
     POST /v1/nodes/{node}/topology/alive?digest=…  a heartbeat: 204, or 409 for *send the report*
+    PUT  /v1/nodes/{node}/data                     the content of the node's data cache: 200 with
+                                                   what the node should have (``DataWanted``)
 
 An agent authenticates with the token of its service account, for the audience of the monitor. It
 may report only for the node of the pod to which the token is bound. TokenReview returns the node,
@@ -22,12 +24,13 @@ from litestar import Litestar, Request, Response, post, put
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.monitor.core import reports
+from stromboli.monitor.core import data_reports, reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts, UnknownToken
+from stromboli.shared.messages import base
 from stromboli.shared.runtime import runtime
 
 LARGEST_BYTES = 4 * 1024 * 1024
@@ -50,12 +53,19 @@ class ReportRejectedError(Exception):
         self.status = status
 
 
-class _ActiveTerm(msgspec.Struct, frozen=True):
-    """The state of the endpoint while this monitor is the leader."""
+class ActiveTerm(msgspec.Struct, frozen=True):
+    """The state of the endpoint while this monitor is the leader. ``put``, ``put_data`` queue a
+    draft for the topic of hardware or of data; ``is_there``: false if the node is known to be
+    absent; ``reports``, ``data``: the reports so far; ``wanted``: what the scheduler wants, read
+    up to the end of its topic.
+    """
 
     put: Put
     is_there: Callable[[str], bool]
     reports: reports.NodeReports
+    put_data: Put
+    data: data_reports.DataReports
+    wanted: data_reports.WantedData
 
 
 class AgentReceiver:
@@ -73,7 +83,7 @@ class AgentReceiver:
         *,
         token: str = "",
     ) -> None:
-        self._known: _ActiveTerm | None = None
+        self._known: ActiveTerm | None = None
         self._settings = settings
         self._accounts = accounts
         self._token = token
@@ -84,14 +94,11 @@ class AgentReceiver:
         """Digest of a token -> its expiry in the cache, and its node."""
 
     @contextlib.contextmanager
-    def open(
-        self, put: Put, is_there: Callable[[str], bool], known: reports.NodeReports
-    ) -> Iterator[None]:
+    def open(self, term: ActiveTerm) -> Iterator[None]:
         """While inside, this monitor is the leader and its log is open; otherwise requests are
-        answered with 503. ``put`` queues a draft; ``is_there``: false if the node is known to be
-        absent; ``known``: the reports so far.
+        answered with 503.
         """
-        self._known = _ActiveTerm(put, is_there, known)
+        self._known = term
         try:
             yield
         finally:
@@ -121,7 +128,35 @@ class AgentReceiver:
                 409, f"the monitor has another report of node {node}: send the whole report"
             )
 
-    async def _authenticate(self, node: str, token: str) -> _ActiveTerm:
+    async def exchange_data(self, node: str, token: str, body: bytes) -> bytes:
+        """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
+        Raises ReportRejectedError, ExternalError.
+        """
+        await self._authenticate(node, token)
+        return self.exchange_data_here(node, body)
+
+    def exchange_data_here(self, node: str, body: bytes) -> bytes:
+        """As ``exchange_data``, for a cache in this process, which needs no token. Raises
+        ReportRejectedError, ExternalError."""
+        known = self._of_node(node)
+        if len(body) > LARGEST_BYTES:
+            raise ReportRejectedError(
+                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
+            )
+        try:
+            observed = data_reports.read(node, body)
+        except msgspec.DecodeError as error:
+            raise ReportRejectedError(400, f"not a valid report of data: {error}") from None
+        wanted = known.wanted.of(node)
+        if wanted is None:
+            reason = known.wanted.unreadable.get(node, "")
+            raise errors.UnavailableError(
+                "monitor", f"what the scheduler wants on node {node} is unreadable: {reason}"
+            )
+        known.put_data(known.data.report(node, observed, self._clock()))
+        return base.encode(wanted)
+
+    async def _authenticate(self, node: str, token: str) -> ActiveTerm:
         self._now()
         if self._accounts is not None:
             speaks_for = await self._node_of(token, self._accounts)
@@ -131,12 +166,15 @@ class AgentReceiver:
                 )
         elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
             raise ReportRejectedError(401, "this is not the token of this monitor")
+        return self._of_node(node)
+
+    def _of_node(self, node: str) -> ActiveTerm:
         known = self._now()
         if not known.is_there(node):
             raise ReportRejectedError(404, f"the cluster has no node {node}")
         return known
 
-    def _now(self) -> _ActiveTerm:
+    def _now(self) -> ActiveTerm:
         if self._known is None:
             raise errors.UnavailableError("monitor", "this monitor is not the leader: retry later")
         return self._known
@@ -205,7 +243,17 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
     ) -> None:
         await agents.heartbeat(node, _token(request), digest)
 
-    return [report, heartbeat]
+    @put(
+        "/v1/nodes/{node:str}/data",
+        include_in_schema=False,
+        status_code=200,
+        request_max_body_size=LARGEST_BYTES,
+    )
+    async def data(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+        answer = await agents.exchange_data(node, _token(request), await request.body())
+        return Response(answer, media_type="application/json")
+
+    return [report, heartbeat, data]
 
 
 def app(agents: AgentReceiver) -> Litestar:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 
 import structlog
 
+from stromboli.monitor.core.data_reports import DataReports
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
 from stromboli.shared import envelope, errors, topics
@@ -13,7 +14,7 @@ from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import cluster
 from stromboli.shared.runtime import runtime
 
-OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
+OWN: tuple[topics.Topic, ...] = (*topics.MATERIALIZED, topics.SYNC)
 PAUSE_S = 0.1
 """Seconds between reads of our own records, which are rarely urgent."""
 
@@ -29,17 +30,17 @@ class OwnTopicsReader:
         self,
         bus: port.Bus,
         reflector_states: Iterable[ReflectorState],
-        reports: NodeReports,
+        reports: Iterable[NodeReports | DataReports],
         health: runtime.Health,
     ) -> None:
         self._bus = bus
         self._health = health
         self._epoch = -1
         self._by_plural = {state.kind.plural: state for state in reflector_states}
-        self._by_topic: dict[str, ReflectorState | NodeReports] = {
+        self._by_topic: dict[str, ReflectorState | NodeReports | DataReports] = {
             state.topic.name: state for state in self._by_plural.values()
         }
-        self._by_topic[reports.topic.name] = reports
+        self._by_topic |= {each.topic.name: each for each in reports}
         self._position = port.START
         self._moved = asyncio.Condition()
         self._batches: AsyncGenerator[port.Batch, None]

@@ -6,16 +6,19 @@
                                                    │ resume, else list
     API server ── list, watch ──▶ reflector state ── drafts ──▶ outbox ──▶ snapshot topic
                                                    ╰── sync point ──▶ cluster.sync
-    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology
+    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology, cluster.data
+         ╰────── what a node should have ◀── materialize ── scheduling.data
     own topics ── follow ──▶ republish hidden keys; a later monitor ends this term
 """
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 from stromboli.monitor import crd_check
-from stromboli.monitor.agent_receiver import AgentReceiver
+from stromboli.monitor.agent_receiver import ActiveTerm, AgentReceiver
 from stromboli.monitor.competitor_watch import CompetitorWatch
+from stromboli.monitor.core.data_reports import DataReports, WantedData
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
 from stromboli.monitor.history import History
@@ -23,8 +26,9 @@ from stromboli.monitor.outbox import Outbox
 from stromboli.monitor.own_topics import OwnTopicsReader
 from stromboli.monitor.reflector import Reflector
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import leader_election
+from stromboli.shared import leader_election, topics
 from stromboli.shared.api import kinds
+from stromboli.shared.bus import materialization
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime
@@ -69,8 +73,9 @@ async def _term(
     for kind in kinds.WATCHED:
         health.set(kind.plural, "starting")
     reflector_states = [ReflectorState(kind) for kind in kinds.WATCHED]
-    reports = NodeReports(timedelta(seconds=settings.agents_silence_s))
-    own_reader = OwnTopicsReader(bus, reflector_states, reports, health)
+    silence = timedelta(seconds=settings.agents_silence_s)
+    reports, data_reports = NodeReports(silence), DataReports(silence)
+    own_reader = OwnTopicsReader(bus, reflector_states, (reports, data_reports), health)
     await _stand_by(own_reader, health, lead)
     writer = await runtime.retry_until_available(
         lambda: bus.open_writer("monitor", settings.instance), "log", health
@@ -91,16 +96,50 @@ async def _term(
             tasks.create_task(watcher.publish_sync_markers())
             tasks.create_task(watcher.read())
         nodes = next(each for each in reflector_states if each.kind is kinds.NODES)
-        outbox = Outbox(writer, health, ends[reports.topic.name])
-        tasks.create_task(outbox.run())
-        reports.open(clock())
-        tasks.create_task(_tick(settings, reports, outbox, nodes, health, clock))
+        outboxes = []
+        for each in (reports, data_reports):
+            outbox = Outbox(writer, health, ends[each.topic.name])
+            outboxes.append(outbox)
+            tasks.create_task(outbox.run())
+            each.open(clock())
+            tasks.create_task(_tick(settings, each, outbox, nodes, health, clock))
         tasks.create_task(_beat(settings, bus, cluster, health, watchers))
         tasks.create_task(rivalry.run(settings.heartbeat_s))
         tasks.create_task(crd_check.check_definitions(cluster, health))
         if agents is not None:
-            with agents.open(outbox.put, nodes.may_have, reports):
+            wanted, has_read = WantedData(), asyncio.Event()
+            tasks.create_task(_read_wanted(bus, wanted, has_read, health))
+            await has_read.wait()
+            active = ActiveTerm(
+                put=outboxes[0].put,
+                is_there=nodes.may_have,
+                reports=reports,
+                put_data=outboxes[1].put,
+                data=data_reports,
+                wanted=wanted,
+            )
+            with agents.open(active):
                 await asyncio.Event().wait()
+
+
+async def _read_wanted(
+    bus: bus_port.Bus, wanted: WantedData, has_read: asyncio.Event, health: runtime.Health
+) -> None:
+    """Keep what the scheduler wants on each node; ``has_read`` is set at the end of the topic. If
+    the topic is created again, the lists so far stay until the scheduler publishes others: a list
+    that is lost is not an empty one."""
+    batches = materialization.materialize(
+        bus, [topics.DATA_WANTED], health.warn, "scheduling.data", on_recreated=lambda _: None
+    )
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            for record in batch.records:
+                wanted.apply(record)
+            unreadable = sorted(wanted.unreadable.items())[:MAX_NAMED]
+            lines = "; ".join(f"{node}: {reason}" for node, reason in unreadable)
+            health.warn("wanted data", f"unreadable: {lines}" if lines else None)
+            if batch.caught_up:
+                has_read.set()
 
 
 async def _stand_by(
@@ -131,7 +170,7 @@ async def _stand_by(
 
 async def _tick(
     settings: MonitorSettings,
-    reports: NodeReports,
+    reports: NodeReports | DataReports,
     outbox: Outbox,
     nodes: ReflectorState,
     health: runtime.Health,
@@ -144,7 +183,8 @@ async def _tick(
         silent = reports.silent()
         lines = [f"{node} since {at:%Y-%m-%d %H:%M:%S}Z" for node, at in silent.items()]
         more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-        health.warn("agents", f"silent: {', '.join(lines[:MAX_NAMED])}{more}" if lines else None)
+        who = "agents" if isinstance(reports, NodeReports) else "data caches"
+        health.warn(who, f"silent: {', '.join(lines[:MAX_NAMED])}{more}" if lines else None)
         await asyncio.sleep(settings.heartbeat_s)
 
 

@@ -23,7 +23,7 @@ from stromboli.scheduler.core.framework import (
 )
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import envelope, errors, keys, snapshot, topics
-from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api import kinds
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
@@ -33,6 +33,7 @@ TOPICS = (topics.SYNC, *subscriptions.TOPICS)
 GAUGE_INTERVAL = timedelta(seconds=1)
 """Time between two updates of the plugins' gauges. Dashboards read them every 15 s or so, and an
 update costs milliseconds with a thousand queues."""
+_NOTED_WHEN_PUBLISHED = (topics.EXPLANATIONS, topics.DATA_WANTED)
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 _session_seconds = telemetry.meter.create_histogram(
@@ -61,7 +62,8 @@ class UndecodableRecord(msgspec.Struct, frozen=True):
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """Records that a step publishes: decisions in order, then explanations by key."""
+    """Records that a step publishes: decisions in order, then explanations and data sets of nodes,
+    of which only the newest of each key matters."""
 
     decisions: tuple[envelope.Draft, ...]
     explanations: dict[str, envelope.Draft]
@@ -202,6 +204,7 @@ class Engine:
         has_decided = publication is not None
         if self._may_publish:
             publication = self._with_republications(publication, now)
+            publication = self._with_wanted_data(publication, now)
         if self._waiting_observed_at is None or now - self._waiting_observed_at >= GAUGE_INTERVAL:
             self._waiting_observed_at = now
             self._instruments.set_waiting(self.cache.explained.values(), self.cache.unanswered())
@@ -240,6 +243,8 @@ class Engine:
             if reason:
                 yield UndecodableRecord(record, reason)
         for record in batch.fenced:
+            if record.topic == topics.DATA_WANTED:
+                self.cache.apply(record)
             if record.topic == topics.EXPLANATIONS:
                 self.cache.apply(record)  # replaces our record in the compacted topic
                 if self.cache.world.job(record.key) is not None:
@@ -262,7 +267,7 @@ class Engine:
         if record.type == log.OPENED and log.Opened in record.topic.messages:
             self._look_for_successor(record)
             return ""
-        if record.topic == topics.EXPLANATIONS and record.epoch == self._epoch:
+        if record.topic in _NOTED_WHEN_PUBLISHED and record.epoch == self._epoch:
             return ""  # this scheduler's own records were noted when they were published
         return self.cache.apply(record)
 
@@ -322,6 +327,7 @@ class Engine:
         )
         for key, draft in publication.explanations.items():
             self.cache.record_explanation(key, draft.message)
+        self.cache.wanted_data.prefetch(decided.prefetches)
         self.cache.finish_session(is_throttled=decided.is_throttled)
         wake_at = decided.wake_at and durations.after(decided.wake_at, -self._clock.offset)
         wakes = [at for at in (wake_at, self._update_gauges(decided, now)) if at]
@@ -369,6 +375,26 @@ class Engine:
         if publication is None:
             return Publication(drafts, {})
         return Publication((*drafts, *publication.decisions), publication.explanations)
+
+    def _with_wanted_data(
+        self, publication: Publication | None, now: datetime
+    ) -> Publication | None:
+        """The publication with what the caches of nodes should have, where that changed. After
+        decisions it waits until they are read back, so that no data set is missing in between."""
+        if publication is not None and publication.decisions:
+            return publication
+        changes = self.cache.wanted_data.take_changes(self.cache.world)
+        if not changes:
+            return publication
+        drafts = {
+            f"{topics.DATA_WANTED.name} {node}": envelope.Draft(
+                topic=topics.DATA_WANTED, key=node, message=message, time=now, cause=""
+            )
+            for node, message in changes.items()
+        }
+        if publication is None:
+            return Publication((), drafts)
+        return Publication(publication.decisions, publication.explanations | drafts)
 
     def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
         """Export the gauges of the session. If it has none, return when they are due."""
@@ -466,35 +492,3 @@ class Engine:
 
 def _lines(failures: dict[str, str]) -> str | None:
     return "\n".join(f"{name}: {why}" for name, why in failures.items()) or None
-
-
-def warm_up() -> None:
-    """Run a session on a small cluster, because the first one imports and compiles its code."""
-    cache = cluster_cache.ClusterCache(("warm-up",))
-    amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
-    for name in ("a", "b"):
-        cache.world.put_node(
-            core.Node(
-                metadata=meta.ObjectMeta(name=name, labels={"zone": name}),
-                status=core.NodeStatus(allocatable=amounts),
-            )
-        )
-    cache.world.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
-    cache.world.put_pod_group(
-        scheduling.PodGroup(
-            metadata=meta.ObjectMeta(name="g", namespace="warm-up", uid="g"),
-            spec=scheduling.PodGroupSpec(min_member=1),
-        )
-    )
-    container = core.Container(resources=core.ResourceRequirements(requests={"cpu": "1m"}))
-    for at in range(4):
-        metadata = meta.ObjectMeta(
-            name=f"p-{at}", namespace="warm-up", uid=f"p{at}", annotations={keys.GROUP_NAME: "g"}
-        )
-        spec = core.PodSpec(
-            scheduler_name="warm-up", containers=(container,), node_selector={"zone": "a"}
-        )
-        cache.world.put_pod(core.Pod(metadata=metadata, spec=spec))
-    cache.waiting.add("warm-up/g")
-    for _ in range(2):
-        schedule.run_session(cache, _EPOCH_START, policy.Policy())

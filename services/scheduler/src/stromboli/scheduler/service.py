@@ -25,6 +25,7 @@ from stromboli.scheduler import (
     node_metrics,
     plugin_watchdog,
     restart,
+    warm_up,
 )
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import subscriptions
@@ -128,7 +129,7 @@ async def _run_term(
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
     ):
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(core_thread, engine.warm_up)
+        await loop.run_in_executor(core_thread, warm_up.run)
         decider = engine.Engine(
             settings.policy,
             settings.seed,

@@ -100,6 +100,26 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     active_deadline_seconds: Int64 | None = None
 
 
+class DataSet(Part, frozen=True, kw_only=True):
+    """Data that all pods of the job have at ``mount_path``: the content of a URI, which a cache on
+    the node holds, or an existing claim in the job's namespace.
+
+    ``size``: the bytes to fetch, as a quantity; empty if unknown. ``digest``: ``sha256:HEX`` of the
+    content's manifest, which a copy must match. ``locality``: ``Preferred`` or ``Required``.
+    ``sharing``: ``Share`` or ``Spread``, empty for neither.
+    """
+
+    name: str = ""
+    uri: str = ""
+    persistent_volume_claim: str = ""
+    mount_path: str = ""
+    read_only: bool = True
+    size: str | Int64 = ""
+    digest: str = ""
+    locality: str = "Preferred"
+    sharing: str = ""
+
+
 class JobSpec(Part, frozen=True, kw_only=True):
     """A gang of tasks in a queue. ``active_deadline_seconds``: the time limit from the first
     running pods to the end of the job, over all retries.
@@ -116,6 +136,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     priority_class_name: str = ""
     min_success: Int32 | None = None
     volumes: tuple[VolumeSpec, ...] = ()
+    data_sets: tuple[DataSet, ...] = ()
     network_topology: NetworkTopology | None = None
     running_estimate: str = ""
     active_deadline_seconds: Int64 | None = None

@@ -15,7 +15,7 @@ from stromboli.cli.commands import apply
 from stromboli.cli.commands.jobs import job_check, job_wait
 from stromboli.cli.commands.jobs.trailing_command import COMMAND, CommandWithTrailingArguments
 from stromboli.cli.errors import CommandError, UsageError
-from stromboli.cli.job_specs import job_spec, script
+from stromboli.cli.job_specs import data_option, job_spec, script
 from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import durations
@@ -235,6 +235,17 @@ def run(
             help="Run on the nodes of this reservation, in its period, and nowhere else.",
         ),
     ] = "",
+    data: Annotated[
+        list[data_option.DataArgument] | None,
+        typer.Option(
+            "--data",
+            metavar="NAME=URI:/MOUNT",
+            parser=data_option.parse,
+            help="A data set, fetched to the node before the pod starts: "
+            "images=s3://bucket/images:/data. Add ,size=12Gi ,digest=sha256:HEX "
+            ",locality=Required or ,sharing=Share. May be repeated.",
+        ),
+    ] = None,
     environment: Annotated[
         list[str] | None,
         typer.Option(
@@ -338,6 +349,7 @@ def run(
             array=array.indexes if array else "",
             after=dependency or "",
             reservation=reservation,
+            data=tuple(each.entry for each in data or ()),
         )
         document = job_spec.document(spec)
     if dry_run:

@@ -31,6 +31,8 @@ MEASURES = (
     "fairness_jain",
     "deserved_distance",
     "evictions",
+    "data_fetched_gb",
+    "data_wait_mean_s",
 )
 """Numbers of a summary that are compared."""
 _T95 = (

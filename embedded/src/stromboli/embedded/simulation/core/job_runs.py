@@ -14,9 +14,19 @@ policy evicts."""
 
 class TaskRun:
     """One task: its state, its pod, and how much of its duration is left. ``progress_us``: since
-    when it makes progress, -1 while it does not."""
+    when it makes progress, -1 while it does not. ``lacks_data``: its node has not all of its data
+    sets yet."""
 
-    __slots__ = ("index", "left_us", "node", "pod", "progress_us", "started_us", "state")
+    __slots__ = (
+        "index",
+        "lacks_data",
+        "left_us",
+        "node",
+        "pod",
+        "progress_us",
+        "started_us",
+        "state",
+    )
 
     def __init__(self, index: int, left_us: int) -> None:
         self.index = index
@@ -26,17 +36,20 @@ class TaskRun:
         self.started_us = 0
         self.progress_us = -1
         self.pod: core.Pod | None = None
+        self.lacks_data = False
 
 
 class JobRun:
     """One job. ``number``: its place in the order of submission. ``task_us``: the time that its
-    tasks ran in all attempts. ``spans_us``: start and end of each attempt that is over."""
+    tasks ran in all attempts. ``spans_us``: start and end of each attempt that is over.
+    ``fetching``: number of its tasks that lack data."""
 
     __slots__ = (
         "attempts",
         "end_us",
         "evicted_tasks",
         "evictions",
+        "fetching",
         "first_start_us",
         "group",
         "job",
@@ -62,6 +75,7 @@ class JobRun:
         self.evictions = 0
         self.evicted_tasks = 0
         self.task_us = 0
+        self.fetching = 0
         self.started_us = -1
         self.spans_us: list[tuple[int, int]] = []
         self.first_start_us = -1
@@ -82,7 +96,8 @@ class JobRun:
     @property
     def makes_progress(self) -> bool:
         """Whether its running tasks make progress."""
-        return not self.job.is_synchronous or self.running + self.succeeded == self.job.tasks
+        are_all_on = self.running + self.succeeded == self.job.tasks
+        return not self.job.is_synchronous or (are_all_on and not self.fetching)
 
     @property
     def is_finished(self) -> bool:

@@ -19,6 +19,7 @@ Rules of the life cycle, which are those of the controller's core (``controller.
 4. A job is completed when all of its tasks have succeeded. Its objects are then deleted.
 5. The tasks of a synchronous job hold their nodes from their start, and make progress only while
    all of them run.
+6. A task whose data sets are not on its node holds the node, and makes no progress until they are.
 
 Sessions run only when the scheduler's triggers request one, or at a time that a plugin requests.
 Where all decisions depend on nodes alone, as in the default configuration, such times only refresh
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stromboli.embedded.simulation.core import (
+    data_caches,
     job_runs,
     measurements,
     objects,
@@ -43,9 +45,10 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import unschedulable
 from stromboli.scheduler.core.forecast import gang_pods, virtual_scheduler
 from stromboli.scheduler.core.framework import opening
+from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
 
-_TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE = range(4)
+_TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE, _FETCH_ENDS = range(5)
 MOST_IDLE_WAKES = 1000
 """Consecutive sessions at requested times, without a decision and without a queued event, after
 which the simulation ends. A window of the plugin tdm opens daily, so this is years."""
@@ -84,6 +87,7 @@ class Simulation:
         self._order = 0
         self._made = 0
         self._groups = {name: group for group in scenario.nodes for name in group.names()}
+        self.caches = data_caches.DataCaches(self._groups)
         self._tasks_on: dict[str, dict[job_runs.TaskRun, job_runs.JobRun]] = {}
         self._priorities: set[int] = set()
         self._queues: set[str] = set()
@@ -121,6 +125,7 @@ class Simulation:
         if is_wake:
             self.scheduler.request_session()
         has_decided = self._run_sessions()
+        self._update_caches()
         is_idle = is_wake and not (has_decided or self._heap or self._next_job is not None)
         self._idle_wakes = self._idle_wakes + 1 if is_idle else 0
         return True
@@ -152,6 +157,8 @@ class Simulation:
                 self._fail_node(what)
             elif kind == _NODE_RETURNS:
                 self._return_node(what)
+            elif kind == _FETCH_ENDS:
+                self._end_fetch(what)
             else:
                 self._lose_tasks(*what)
         while self._next_job is not None and self._next_job.submit_us <= self.now_us:
@@ -195,6 +202,8 @@ class Simulation:
             self.scheduler.put(objects.node(group, name), at)
             self.measured.add_node(name, group.resources.amounts(), 0)
             self._tasks_on[name] = {}
+        for name in self.caches.nodes:
+            self._report_data(name)
         for failure in scenario.failures:
             self._push(failure.down_us, _NODE_FAILS, failure.node)
             if failure.up_us < workload.NEVER_US:
@@ -209,6 +218,9 @@ class Simulation:
         for run, tasks in lost.items():
             self._lose_tasks(run, [(task, task.started_us) for task in tasks])
         self.measured.remove_node(name, self.now_us)
+        self.caches.empty(name)
+        if name in self.caches.nodes:
+            self._report_data(name)
         node = objects.node(self._groups[name], name, is_ready=False)
         self.scheduler.put(node, workload.datetime_at(self.now_us))
 
@@ -218,6 +230,43 @@ class Simulation:
         group = self._groups[name]
         self.measured.add_node(name, group.resources.amounts(), self.now_us)
         self.scheduler.put(objects.node(group, name), workload.datetime_at(self.now_us))
+
+    # Data sets
+
+    def _update_caches(self) -> None:
+        """Tell the caches what their nodes should have, and the scheduler what they have."""
+        for name, wanted in self.scheduler.wanted_data().items():
+            if name not in self.caches.nodes:
+                continue
+            items = () if wanted is None else wanted.items
+            message = data.DataWanted(node=name, items=items)
+            self._begin_fetch(self.caches.want(message, self.now_us))
+            self._report_data(name)
+
+    def _begin_fetch(self, fetch: data_caches.Fetch | None) -> None:
+        if fetch is not None:
+            self._push(fetch.end_us, _FETCH_ENDS, fetch)
+
+    def _end_fetch(self, fetch: data_caches.Fetch) -> None:
+        was_going, after = self.caches.finish(fetch, self.now_us)
+        self._begin_fetch(after)
+        if not was_going:
+            return
+        self._report_data(fetch.node)
+        for task, run in list(self._tasks_on[fetch.node].items()):
+            if task.lacks_data and self._has_data(run, task):
+                task.lacks_data = False
+                run.fetching -= 1
+                self.measured.data_arrived(self.now_us - task.started_us)
+                if run.makes_progress:
+                    self._let_progress(run, run.tasks if run.job.is_synchronous else [task])
+
+    def _has_data(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> bool:
+        return self.caches.has(task.node, (each.key for each in run.job.data_sets))
+
+    def _report_data(self, node: str) -> None:
+        at = workload.datetime_at(self.now_us)
+        self.scheduler.report_data(self.caches.report(node, self.now_us), at)
 
     # Jobs
 
@@ -326,6 +375,10 @@ class Simulation:
             task.pod = gang_pods.running(task.pod, bind.node, at)
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
             self._tasks_on[bind.node][task] = run
+            task.lacks_data = not self._has_data(run, task)
+            run.fetching += task.lacks_data
+            if run.job.data_sets and not task.lacks_data:
+                self.measured.data_arrived(0)
             self.scheduler.put(task.pod, at)
             nodes.append(bind.node)
             bound.append(task)
@@ -345,7 +398,7 @@ class Simulation:
         """Those of the tasks that run make progress from now on."""
         ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
         for task in tasks:
-            if task.state == "running" and task.progress_us < 0:
+            if task.state == "running" and task.progress_us < 0 and not task.lacks_data:
                 task.progress_us = self.now_us
                 ends.setdefault(self.now_us + task.left_us, []).append((task, self.now_us))
         for end_us, ending in ends.items():
@@ -407,6 +460,8 @@ class Simulation:
             if not self._options.keeps_progress:
                 task.left_us = run.job.duration_us
             task.state, task.node, task.pod = "pending", "", None
+            run.fetching -= task.lacks_data
+            task.lacks_data = False
         run.running -= len(tasks)
         if run.job.is_synchronous:
             for task in run.tasks:

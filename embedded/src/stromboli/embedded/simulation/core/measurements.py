@@ -6,7 +6,8 @@ Definitions, with times in seconds from the first submission to the last end (*m
 capacity. *Fragmentation*: of all idle capacity, the part on nodes that are partly used. It counts
 GPUs, or CPU in a cluster without GPUs. *Share* of a queue: the largest of its parts of the
 cluster's cpu, memory and GPUs (its dominant share). *Wait*: from submission to the first start of
-the gang. *JCT*: from submission to end.
+the gang. *JCT*: from submission to end. *Data wait*: from the bind of a task with data sets
+until its node has them.
 """
 
 from array import array
@@ -64,6 +65,8 @@ class Measurements:
         self.jcts_us = array("q")
         self.waits_us = array("q")
         self.jobs = 0
+        self.data_waits = 0
+        self.data_wait_us = 0
         self.evictions = 0
         self.evicted_tasks = 0
         self.first_submit_us = -1
@@ -134,6 +137,11 @@ class Measurements:
         self.evictions += 1
         self.evicted_tasks += tasks
         self._queue(run, time_us).evictions += 1
+
+    def data_arrived(self, waited_us: int) -> None:
+        """Record that a task has its data sets."""
+        self.data_waits += 1
+        self.data_wait_us += waited_us
 
     def finished(self, run: job_runs.JobRun, time_us: int) -> None:
         """Record that the job has ended."""

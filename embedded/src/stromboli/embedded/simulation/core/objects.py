@@ -17,6 +17,7 @@ from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core.model import requirements
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.jobspec import data_sets
 
 NAMESPACE = "default"
 SCHEDULER = "volcano"
@@ -102,6 +103,8 @@ def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
         keys.TASK_INDEX: str(index),
         **_preemptable(job.preemptable),
     }
+    if job.data_sets:
+        annotations[keys.DATA_SETS] = data_sets.annotation(job.data_sets)
     return core.Pod(
         metadata=meta.ObjectMeta(
             name=f"{job.name}-{TASK}-{index}",

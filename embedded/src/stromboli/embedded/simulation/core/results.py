@@ -58,7 +58,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     JCT: from submission to end, wait: to the first start, both of finished jobs. Utilisations are
     parts of 1 until the last job ended. ``stopped``: why the simulation ended before all jobs did.
-    ``fairness_jain``, ``deserved_distance``: see ``fairness``.
+    ``fairness_jain``, ``deserved_distance``: see ``fairness``. ``data_fetched_gb``: what caches of
+    nodes read from origins, in 10^9 bytes, ``data_wait_mean_s``: from the bind of a task to its
+    data, both None without data sets.
     """
 
     jobs: int
@@ -88,6 +90,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     queues: list[QueueResult]
     unfinished_jobs: list[Unfinished]
+    data_fetched_gb: float | None = None
+    data_wait_mean_s: float | None = None
 
 
 def summarize(simulated: kernel.Simulation, seed: int) -> Summary:
@@ -132,6 +136,10 @@ def summarize(simulated: kernel.Simulation, seed: int) -> Summary:
             for name, meter in sorted(measured.queues.items())
         ],
         unfinished_jobs=unfinished[:MOST_UNFINISHED],
+        data_fetched_gb=simulated.caches.fetched_bytes / 10**9 if measured.data_waits else None,
+        data_wait_mean_s=_seconds(measured.data_wait_us) / measured.data_waits
+        if measured.data_waits
+        else None,
     )
 
 

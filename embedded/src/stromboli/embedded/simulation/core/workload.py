@@ -11,6 +11,7 @@ import msgspec
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.config import configuration
 from stromboli.shared.api import scheduling
+from stromboli.shared.jobspec.data_sets import DataSetRequest
 
 SECOND_US = 1_000_000
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,13 +42,16 @@ class Resources(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Equal nodes. With a count of one, the node has the name of the group."""
+    """Equal nodes. With a count of one, the node has the name of the group. ``cache_bytes``: the
+    capacity of its cache of data sets, 0 for none; it reads ``read_bytes_per_s`` from origins."""
 
     name: str
     count: int
     resources: Resources
     labels: dict[str, str] = {}
     pods: int = 110
+    cache_bytes: int = 0
+    read_bytes_per_s: int = 100_000_000
 
     def names(self) -> list[str]:
         """The names of the nodes."""
@@ -62,7 +66,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
     ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
     with parameter servers or all-reduce. ``estimate_us``: the run time that the job states; 0:
-    none.
+    none. ``data_sets``: which its tasks read; they make no progress before they are on the node.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     node_selector: str = ""
     is_synchronous: bool = False
     estimate_us: int = 0
+    data_sets: tuple[DataSetRequest, ...] = ()
 
 
 class NodeFailure(msgspec.Struct, frozen=True):

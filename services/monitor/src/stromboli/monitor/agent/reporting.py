@@ -25,7 +25,8 @@ class MonitorClient:
     """
 
     def __init__(self, url: str, node: str, token_file: str = "", ca_file: str = "") -> None:
-        self._url = f"{url.rstrip('/')}/v1/nodes/{urllib.parse.quote(node, safe='')}/topology"
+        self._node_url = f"{url.rstrip('/')}/v1/nodes/{urllib.parse.quote(node, safe='')}"
+        self._url = f"{self._node_url}/topology"
         self._token_file = token_file
         self._tls = (
             ssl.create_default_context(cafile=ca_file or None) if url.startswith("https:") else None
@@ -45,7 +46,13 @@ class MonitorClient:
             return False
         return True
 
-    def _call(self, method: str, url: str, body: bytes) -> None:
+    def exchange_data(self, body: bytes) -> bytes:
+        """Send the report of the node's data cache (an encoded ``DataObserved``); returns the
+        encoded ``DataWanted``. Raises ExternalError.
+        """
+        return self._call("PUT", f"{self._node_url}/data", body)
+
+    def _call(self, method: str, url: str, body: bytes) -> bytes:
         what = f"{method} {url}"
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Content-Type", "application/json")
@@ -54,7 +61,8 @@ class MonitorClient:
                 token = Path(self._token_file).read_text().strip()
                 request.add_header("Authorization", f"Bearer {token}")
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
-                answer.read()
+                found: bytes = answer.read()
+                return found
         except urllib.error.HTTPError as error:
             said = error.read(LONGEST_WORDS).decode(errors="replace")
             reason = f"{error.code} {said or error.reason}"

@@ -65,6 +65,7 @@ from stromboli.scheduler.core.framework import session as framework
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import errors, topics
+from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
 
 CREATION_GRACE = timedelta(seconds=10)
@@ -89,7 +90,8 @@ class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
     in-flight limit kept the session from deciding more. ``complaints``: problems that did not stop
     the session. ``failures``: plugin -> why the session ran without it, or excludes gangs because
     of it. ``gauges``: values that plugins export, None if they were not requested. ``wake_at``:
-    time at which another session may decide differently without a change.
+    time at which another session may decide differently without a change. ``prefetches``: node ->
+    data sets that gangs need if they start there.
     """
 
     decisions: tuple[messages.StatementDecided, ...]
@@ -102,6 +104,7 @@ class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
     failures: Mapping[str, str] = {}
     gauges: tuple[extension_points.Gauge, ...] | None = None
     wake_at: datetime | None = None
+    prefetches: Mapping[str, tuple[data.WantedCopy, ...]] = {}
 
 
 def run_session(
@@ -316,6 +319,7 @@ class SessionRun:
             failures=self._failures.failures(),
             gauges=self._gauges,
             wake_at=min(times, default=None),
+            prefetches=closed.decisions.prefetches,
         )
 
     def _record(

@@ -31,6 +31,7 @@ CHANGEABLE = frozenset(
     }
 )
 """Fields of a job's spec that an update may change, at least in part."""
+URI = r"^[a-z][a-z0-9+.-]*://[!-\"$-.0->A-~]*([/?#][!-~]*)?$"
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -169,6 +170,7 @@ def _of_jobs() -> Rules:
         " (v.?volumeClaimName.orValue('') != ''))"
         ".map(v, 'spec.volumes: ' + v.mountPath + ' needs volumeClaim or volumeClaimName,"
         " exactly one')",
+        **_of_data_sets(),
         "taskCount": _when(
             f"!variables.isNew && oldObject.spec.?tasks.orValue([]).size() != {tasks}.size()",
             "'spec.tasks: tasks cannot be added or removed'",
@@ -179,6 +181,36 @@ def _of_jobs() -> Rules:
             "'spec.tasks: templates cannot be changed in a job that exists'",
         ),
         "fixed": f"variables.isNew ? [] : {' + '.join(changed)}",
+    }
+
+
+def _of_data_sets() -> Rules:
+    """Rules of a new job's data sets, which never change. Sizes, namespaces of Fluid and query
+    parameters are not here."""
+
+    def each(condition: str, reason: str) -> str:
+        found = f"variables.dataSets.filter(d, {condition})"
+        return f"!variables.isNew ? [] : {found}.map(d, 'spec.dataSets[' + d.name + ']{reason}')"
+
+    uri = "d.?uri.orValue('')"
+    same = "variables.dataSets.filter(o, o.{0} == d.{0}).size() > 1"
+    mounts = (
+        f"{same.format('mountPath')} || variables.volumes.exists(v, v.mountPath == d.mountPath)"
+    )
+    return {
+        "dataNames": each(same.format("name"), ".name: is duplicate"),
+        "dataMounts": each(mounts, ".mountPath: is mounted twice"),
+        "dataSources": each(
+            f"({uri} == '') == (d.?persistentVolumeClaim.orValue('') == '')",
+            " needs uri or persistentVolumeClaim, exactly one",
+        ),
+        "dataWrites": each(
+            f"{uri} != '' && !d.?readOnly.orValue(true)", ".readOnly: copies of a uri are read-only"
+        ),
+        "dataUris": each(
+            f"{uri} != '' && !{uri}.matches(r'{URI}')",
+            ".uri: is not a URI without spaces, user name and password",
+        ),
     }
 
 
@@ -380,6 +412,7 @@ VARIABLES: dict[str, Rules] = {
         "isNew": "request.operation == 'CREATE'",
         "tasks": "object.?spec.?tasks.orValue([])",
         "volumes": "object.?spec.?volumes.orValue([])",
+        "dataSets": "object.?spec.?dataSets.orValue([])",
         "policies": "object.?spec.?policies.orValue([])",
     },
     kinds.QUEUES.plural: {

@@ -20,7 +20,13 @@ from stromboli.shared.jobspec import (
     job_plugins,
     notifications,
 )
-from stromboli.shared.jobspec.validation import naming, pod_template, policies, topology
+from stromboli.shared.jobspec.validation import (
+    data_sets,
+    naming,
+    pod_template,
+    policies,
+    topology,
+)
 from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation.defaults import min_available
 from stromboli.shared.messages.admission import Violation
@@ -82,6 +88,7 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
     yield from _of_array(spec)
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
     yield from _of_volumes(spec.volumes)
+    yield from data_sets.violations(job)
     yield from _of_dependencies(spec.tasks)
     yield from debug_tools.violations(job)
     yield from notifications.violations(job)

@@ -15,7 +15,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec.validation.review import Operation
-from stromboli.testkit.admission_cases import other_kinds, updates
+from stromboli.testkit.admission_cases import data_sets, other_kinds, updates
 from stromboli.testkit.admission_cases.manifests import (
     Document,
     annotated,
@@ -93,6 +93,7 @@ VALID_JOBS: dict[str, Document] = {
         plugins={"env": [], "svc": []},
         volumes=[{"mountPath": "/data", "volumeClaimName": "data"}],
     ),
+    **data_sets.VALID,
     "any-event-and-an-exit-code": job(
         policies=[{**ABORT, "event": "*"}, {**RESTART, "exitCode": 3}]
     ),
@@ -219,6 +220,7 @@ INVALID_JOBS: dict[str, tuple[str, Document]] = {
         "spec.volumes[0]",
         job(volumes=[{"mountPath": "/d", "volumeClaimName": "a", "volumeClaim": {}}]),
     ),
+    **data_sets.INVALID,
 }
 CONTEXT_INVALID_JOBS: dict[str, tuple[str, Document]] = {
     "waiting-in-words-that-are-none": (
@@ -299,6 +301,7 @@ CONTEXT_INVALID_JOBS: dict[str, tuple[str, Document]] = {
         job(volumes=[{"mountPath": "/d", "volumeClaimName": "A_b"}]),
     ),
     "mpi-without-its-master": ("spec.plugins.mpi", job(plugins={"mpi": [], "svc": []})),
+    **data_sets.CONTEXT_INVALID,
 }
 """Cases that are rejected because of other objects, or by a rule that CEL cannot express."""
 VALID_QUEUES: dict[str, Document] = {

@@ -75,7 +75,7 @@ def creation(
 ) -> commands.Create:
     """The command that creates the pod with its node. Raises PluginFailedError."""
     member = tasks.Members(job).member(bind.task, bind.index)
-    command = pods.create(job, member, cache.plugins)
+    command = pods.create(job, member, cache.plugins, data_root=cache.data_root)
     annotations = {**bind.annotations, keys.DECISION: decision}
     body = planned_pods.with_node(command.body, bind.node, annotations)
     return msgspec.structs.replace(command, body=body)

@@ -115,7 +115,7 @@ def _pod_commands(
                 most -= 1
                 attempt = cache.published.attempts(job, task.name, member.index) + 1
                 try:
-                    yield pods.create(job, member, cache.plugins, attempt)
+                    yield pods.create(job, member, cache.plugins, attempt, cache.data_root)
                 except plugin_objects.PluginFailedError as error:
                     yield job_events.about(job, "Warning", "PluginError", str(error), now)
             elif isinstance(found, core.Pod) and not cache.is_going(found):

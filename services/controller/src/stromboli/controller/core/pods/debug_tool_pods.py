@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, manifests
-from stromboli.controller.core.pods import pods
+from stromboli.controller.core.pods import data_volumes, pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
@@ -181,11 +181,15 @@ def _pod(
         if (is_misplaced or is_other or is_due) and not cache.is_going(found):
             yield _deletion(found)
     elif nodes and cache.state(kinds.PODS, _key(job, request.tool)) is None:
-        yield _create(job, request, task, nodes[0][1])
+        yield _create(job, request, task, nodes[0][1], cache.data_root)
 
 
 def _create(
-    job: Job, request: debug_tools.DebugToolRequest, task: TaskSpec, node: str
+    job: Job,
+    request: debug_tools.DebugToolRequest,
+    task: TaskSpec,
+    node: str,
+    data_root: str,
 ) -> commands.Create:
     tool, name = (
         debug_tools.TOOLS[request.tool],
@@ -218,7 +222,7 @@ def _create(
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
     }
-    pods.mount(spec, job)
+    pods.mount(spec, job, data_root)
     mounts = container["volumeMounts"]
     folder = mounts[0]["mountPath"] if mounts else "/"
     idle_s = str(debug_tools.idle_s(request))
@@ -230,7 +234,10 @@ def _create(
     metadata = {
         "name": name,
         "labels": _labels(job, request.tool),
-        "annotations": {keys.TOOL_REQUEST: _digest(request)},
+        "annotations": {
+            keys.TOOL_REQUEST: _digest(request),
+            **data_volumes.annotations(job),
+        },
     }
     return commands.Create(
         kind=kinds.PODS,

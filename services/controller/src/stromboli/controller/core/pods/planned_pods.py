@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle
-from stromboli.controller.core.pods import plugin_objects, pods
+from stromboli.controller.core.pods import data_volumes, plugin_objects, pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import dependencies, tasks
 from stromboli.shared.api import core, kinds
@@ -57,13 +57,17 @@ def exclusion_of(
 def _is_plain(job: Job) -> bool:
     """Whether the pods of each task differ only in their index, and wait only for a node."""
     specs = tasks.specs(job)
-    if job.spec.array is not None or job.spec.volumes or dependencies.has_any(job):
+    if job.spec.array is not None or _has_volumes(job) or dependencies.has_any(job):
         return False
     if not 0 < sum(task.replicas for task in specs) <= MOST_PODS:
         return False
     return all(
         task.partition_policy is None and is_placeable(gangs.template_of(task)) for task in specs
     )
+
+
+def _has_volumes(job: Job) -> bool:
+    return bool(job.spec.volumes) or data_volumes.has_claims(job)
 
 
 def is_placeable(spec: core.PodSpec) -> bool:
@@ -113,8 +117,15 @@ def _dry_runs(
     for task in tasks.specs(job):
         if not task.replicas:
             continue
-        first = pods.create(job, members.member(task.name, 0), cache.plugins)
-        last = pods.create(job, members.member(task.name, task.replicas - 1), cache.plugins)
+        first, last = (
+            pods.create(
+                job,
+                members.member(task.name, index),
+                cache.plugins,
+                data_root=cache.data_root,
+            )
+            for index in (0, task.replicas - 1)
+        )
         if _spec_of(first.body) != _spec_of(last.body):
             return  # a job plugin gives the pods different requirements
         yield commands.DryRun(

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import msgspec
 
 from stromboli.controller.core import commands, manifests
-from stromboli.controller.core.pods import plugin_objects, revalidation, volumes
+from stromboli.controller.core.pods import data_volumes, plugin_objects, revalidation, volumes
 from stromboli.controller.core.tasks import arrays, dependencies, tasks
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
-from stromboli.shared.jobspec import gangs, job_plugins, quota
+from stromboli.shared.jobspec import data_sets, gangs, job_plugins, quota
 from stromboli.shared.jobspec.job_plugins import base
 
 ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
@@ -62,7 +62,8 @@ def _of_spec(job: Job) -> Iterator[Blocker]:
                 f"the volume at {volume.mount_path} has neither volumeClaimName nor volumeClaim, "
                 "so no pod is created",
             )
-    for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
+    problems = (dependencies.problem(job), arrays.problem(job), data_volumes.problem(job))
+    for problem in filter(None, problems):
         yield Blocker("FailedCreate", f"{problem}, so no pod is created")
 
 
@@ -77,9 +78,10 @@ def create(
     member: tasks.Member,
     plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
     attempt: int = 1,
+    data_root: str = data_sets.DEFAULT_ROOT,
 ) -> commands.Create:
     """The command that creates one pod of a job without blockers, as attempt ``attempt`` of its
-    task and index.
+    task and index. ``data_root``: the directory of the nodes' caches of data sets.
     """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
@@ -89,13 +91,14 @@ def create(
     if member.task.active_deadline_seconds is not None:
         # The kubelet enforces the deadline, even while the controller is down.
         spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
-    mount(spec, job)
+    mount(spec, job, data_root)
     metadata = {
         "name": member.name,
         "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
         "annotations": {
             **(template.metadata.annotations or {}),
             **_annotations(job, member, attempt),
+            **data_volumes.annotations(job),
         },
     }
     pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
@@ -175,8 +178,9 @@ def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attem
         base.add_env(container, variables)
 
 
-def mount(spec: dict[str, Any], job: Job) -> None:
-    """Mount the job's claims in every container (not in init containers), each claim once."""
+def mount(spec: dict[str, Any], job: Job, data_root: str) -> None:
+    """Mount the job's claims in every container (not in init containers), each claim once; and its
+    data sets, in all containers."""
     mounted: dict[str, Any] = {}
     for volume in job.spec.volumes:
         claim = volumes.claim_name(job, volume)
@@ -189,3 +193,4 @@ def mount(spec: dict[str, Any], job: Job) -> None:
             container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
     if mounted:
         spec["volumes"] = [*(spec.get("volumes") or ()), *mounted.values()]
+    data_volumes.mount(spec, job, data_root)

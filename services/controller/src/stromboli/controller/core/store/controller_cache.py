@@ -28,7 +28,7 @@ from stromboli.controller.core.store import (
 )
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
-from stromboli.shared.jobspec import job_plugins, redaction
+from stromboli.shared.jobspec import data_sets, job_plugins, redaction
 from stromboli.shared.jobspec.validation import queues as rules
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import batch as batch_messages
@@ -67,13 +67,13 @@ class ControllerCache:
         plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
         tools_domain: str = "",
         max_queue_depth: int = rules.MAX_DEPTH,
+        data_root: str = data_sets.DEFAULT_ROOT,
     ) -> None:
         names = tuple(scheduler_names)
         self.scheduler_names = frozenset(names)
         self.usual_scheduler = names[0] if names else ""
-        self.plugins = plugins
-        self.tools_domain = tools_domain
-        self.published = published
+        self.plugins, self.published = plugins, published
+        self.tools_domain, self.data_root = tools_domain, data_root
         self.sync = snapshot.Sync()
         self._objects = snapshot.Snapshot()
         self._specs = complete_specs.CompleteSpecs()

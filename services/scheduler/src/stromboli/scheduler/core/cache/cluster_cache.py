@@ -33,13 +33,14 @@ from stromboli.scheduler.core.cache import (
     triggers,
     unschedulable,
 )
+from stromboli.scheduler.core.cache.data_sets import node_reports, wanted_data
 from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api import scheduling_view as api_seen
-from stromboli.shared.messages import base, cluster, node_topology
+from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
 
 KINDS = api_seen.SCHEDULING_KINDS
@@ -49,8 +50,8 @@ _MESSAGE_TOPICS = (
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
-    topics.TOPOLOGY,
     topics.BATCH_PLANS,
+    *node_reports.TOPICS,
 )
 """Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,6 +78,7 @@ class ClusterCache:
         )
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.plans = pod_plans.PodPlans()
+        self.wanted_data = wanted_data.WantedData()
         self.rejected_pods = node_rejections.RejectedPods()
         self.in_flight_limit = inflight_limit.InFlightLimit()
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
@@ -113,7 +115,7 @@ class ClusterCache:
             try:
                 self._apply_message(record, envelope.decode(record))
             except errors.UndecodableError as error:
-                self._observe_hardware(record, None)
+                self._observe_node(record, None)
                 self._apply_plan(record, None)
                 if record.topic == topics.DECISIONS:
                     reason = f"a decision in the log cannot be decoded: {error.reason}"
@@ -241,17 +243,13 @@ class ClusterCache:
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)
             case _:
-                self._observe_hardware(record, message)
+                self._observe_node(record, message)
                 self._apply_plan(record, message)
 
-    def _observe_hardware(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
-        """Keep a node agent's report; an unreadable report removes the previous one."""
-        if record.topic != topics.TOPOLOGY:
-            return
-        self.world.auxiliary.hardware.pop(record.key, None)
-        if isinstance(message, node_topology.TopologyObserved):
-            self.world.auxiliary.hardware[record.key] = message
-        self._request_session_if_waiting()
+    def _observe_node(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+        """Keep a report of a node's agent or cache; an unreadable one removes the previous one."""
+        if node_reports.put(self.world.auxiliary, self.wanted_data, record, message):
+            self._request_session_if_waiting()
 
     def _apply_plan(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         if record.topic == topics.BATCH_PLANS:
@@ -305,6 +303,7 @@ class ClusterCache:
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
         self.world.auxiliary.hardware = before.auxiliary.hardware
+        self.world.auxiliary.data_copies = before.auxiliary.data_copies
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:

@@ -1,6 +1,7 @@
 """The topics that the scheduler's cache reads."""
 
 from stromboli.scheduler.core.cache import claim_cache
+from stromboli.scheduler.core.cache.data_sets import node_reports
 from stromboli.shared import topics
 
 TOPICS: tuple[topics.Topic, ...] = (
@@ -14,7 +15,6 @@ TOPICS: tuple[topics.Topic, ...] = (
     topics.NUMA_TOPOLOGIES,
     topics.RESOURCE_QUOTAS,
     topics.DISRUPTION_BUDGETS,
-    topics.TOPOLOGY,
     *claim_cache.TOPICS,
     topics.NODE_SHARDS,
     topics.ADVANCE_RESERVATIONS,
@@ -22,5 +22,6 @@ TOPICS: tuple[topics.Topic, ...] = (
     topics.OUTCOMES,
     topics.EXPLANATIONS,
     topics.BATCH_PLANS,
+    *node_reports.TOPICS,
 )
 """The topics that the cache is built from."""

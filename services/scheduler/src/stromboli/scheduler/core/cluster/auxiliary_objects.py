@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.cluster import cluster_objects, data_copies
 from stromboli.scheduler.core.model import (
     node_attributes,
     node_constraints,
@@ -63,6 +63,8 @@ class AuxiliaryObjects:
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}
         """Node -> the hardware report of its agent."""
+        self.data_copies = data_copies.DataCopies()
+        """The copies of data sets in the caches of nodes."""
         self.machines = numa_nodes.HardwareCache()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.unreadable: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}

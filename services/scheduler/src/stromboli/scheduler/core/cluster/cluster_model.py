@@ -131,8 +131,7 @@ class ClusterModel:
     def complaints(self) -> list[str]:
         """Problems of objects, ordered by kind and key."""
         found = [text for _, text in sorted(self.problems.items())]
-        excluded = sorted(self.nodes.excluded.items())
-        return found + [f"node {name}: {why}" for name, why in excluded]
+        return found + [f"node {name}: {why}" for name, why in sorted(self.nodes.excluded.items())]
 
     # Nodes ----------------------------------------------------------------------------------
 
@@ -205,6 +204,8 @@ class ClusterModel:
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
         try:
             task_class = self._classes.of(pod)
+            if task_class.data_problem and not node:  # a placed pod blocks no node for it
+                raise ValueError(task_class.data_problem)
             self.resources.request(("pod", key), task_class.shape.request)
         except ValueError as error:
             self._put_invalid_pod(pod, job, node or assumed_node, str(error))
@@ -277,6 +278,7 @@ class ClusterModel:
         return self._requests[shape]
 
     def _add_to_node(self, task: entities.Task) -> None:
+        self.pod_index.put_data(task)
         row = self.nodes.rows.get(task.node)
         if row is None:
             self._parked.setdefault(task.node, {})[task.key] = task
@@ -285,6 +287,7 @@ class ClusterModel:
             self.pod_index.put(task, row)
 
     def _remove_from_node(self, task: entities.Task) -> None:
+        self.pod_index.take_data(task)
         row = self.nodes.rows.get(task.node)
         if row is None:
             unreadable_pods.discard(self._parked, task.node, task.key)

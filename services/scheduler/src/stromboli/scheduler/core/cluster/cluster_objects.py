@@ -15,7 +15,7 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
-from stromboli.shared.messages import node_topology
+from stromboli.shared.messages import data, node_topology
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +60,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     numa_topologies: tuple[numa.Numatopology, ...] = ()
     hardware: tuple[node_topology.TopologyObserved, ...] = ()
     """Reports of the nodes' agents."""
+    data_reports: tuple[data.DataObserved, ...] = ()
+    """Reports of the nodes' caches of data sets."""
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured usage; nodes without a measurement are absent."""

@@ -52,6 +52,12 @@ class PodIndex:
         """The part of ``ports`` that pods without a PodGroup use."""
         self.claimants: dict[str, entities.Task] = {}
         """Pod -> its task, of pods that claim volumes or devices."""
+        self.data_sets: row_counts.CountsBy[str] = row_counts.CountsBy()
+        """Pods by the content keys of their data sets."""
+        self.data_tasks: dict[str, dict[str, entities.Task]] = {}
+        """Node -> pod -> its task, of pods with data sets, whether the node has a row or not."""
+        self.data_changed: set[str] = set()
+        """Nodes whose ``data_tasks`` changed since the set was last read; the reader clears it."""
         self._size = 0
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {}
         self._placed: dict[PodKind, dict[int, int]] = {}
@@ -83,6 +89,21 @@ class PodIndex:
         self.claimants.pop(task.key, None)
         self._count(task, row, -1)
 
+    def put_data(self, task: entities.Task) -> None:
+        """Note the data sets of a task with a node, which may not have a row yet."""
+        if task.task_class.data_sets:
+            self.data_tasks.setdefault(task.node, {})[task.key] = task
+            self.data_changed.add(task.node)
+
+    def take_data(self, task: entities.Task) -> None:
+        """Remove what ``put_data`` noted."""
+        if task.task_class.data_sets:
+            of_node = self.data_tasks[task.node]
+            del of_node[task.key]
+            if not of_node:
+                del self.data_tasks[task.node]
+            self.data_changed.add(task.node)
+
     def reorder_rows(self, sources: node_attributes.Sources) -> None:
         """Move rows to a new order; new rows are empty until ``put``."""
         self._size = len(sources)
@@ -91,7 +112,7 @@ class PodIndex:
             kept = {after[row]: count for row, count in rows.items() if row in after}
             self._placed[placed] = kept
         carried = (self.anti_affinity_carriers, self.preference_carriers)
-        for table in (*carried, self.ports, self.ports_without_gang):
+        for table in (*carried, self.ports, self.ports_without_gang, self.data_sets):
             table.reorder_rows(sources)
         self._drop_cached_counts()
 
@@ -129,6 +150,8 @@ class PodIndex:
         )
 
     def _count(self, task: entities.Task, row: int, change: int) -> None:
+        for key in {request.key for request in task.task_class.data_sets}:
+            self.data_sets.add(key, row, change)
         if not task.job:
             for port in task.task_class.ports:
                 self.ports_without_gang.add(port, row, change)

@@ -15,6 +15,7 @@ from stromboli.scheduler.core.framework import opening, plugin_isolation, sessio
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
+from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
 
 _TOPICS: dict[type[meta.Object], topics.Topic] = {
@@ -85,6 +86,14 @@ class Scheduler:
             )
         )
 
+    def report_data(self, report: data.DataObserved, at: datetime) -> None:
+        """Apply the report of a node's cache of data sets."""
+        self._fold(envelope.Draft(topic=topics.DATA, key=report.node, message=report, time=at))
+
+    def wanted_data(self) -> dict[str, data.DataWanted | None]:
+        """What the caches of nodes should have, where that changed since the last call."""
+        return self.cache.wanted_data.take_changes(self.cache.world)
+
     def decide(
         self, at: datetime, *, with_gauges: bool = False
     ) -> tuple[messages.StatementDecided, ...]:
@@ -119,6 +128,7 @@ class Scheduler:
             self._count_reason(key, 1)
         for order in decided.orders:
             cache.record_explanation("", order)
+        cache.wanted_data.prefetch(decided.prefetches)
         cache.finish_session(is_throttled=decided.is_throttled)
         self.wake_at = decided.wake_at
         if cache.memory.get(lapsed_admissions.NAME, "") != lapsed:

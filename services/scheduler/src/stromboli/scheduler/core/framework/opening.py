@@ -88,6 +88,8 @@ def build_model(
         for each in _distinct(getattr(given, field), complaints):
             made.auxiliary.put(each)
     made.auxiliary.hardware = {each.node: each for each in given.hardware}
+    for report in given.data_reports:
+        made.auxiliary.data_copies.put(report.node, report)
     for group in _distinct(given.pod_groups, complaints):
         made.put_pod_group(group)
     pods = _distinct(given.pods, complaints)

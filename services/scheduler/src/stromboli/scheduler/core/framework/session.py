@@ -29,6 +29,7 @@ from stromboli.scheduler.core.framework import (
 )
 from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.messages import data
 
 
 class PluginFailedError(Exception):
@@ -41,9 +42,8 @@ class PluginFailedError(Exception):
 
 
 class PluginHungError(BaseException):
-    """Raised by the watchdog in the thread of a plugin that does not respond. Not an ``Exception``,
-    so that the plugin does not catch it.
-    """
+    """Raised by the watchdog in the thread of a plugin that hangs. No ``Exception``, so that the
+    plugin does not catch it."""
 
 
 class Eviction(msgspec.Struct, frozen=True):
@@ -60,7 +60,8 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct):
-    """The decisions of a session in order. Task keys are ``namespace/name``."""
+    """The decisions of a session in order. Task keys are ``namespace/name``. ``admitted``: jobs
+    that became Inqueue. ``prefetches``: node -> data sets of gangs that may start there later."""
 
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
@@ -69,7 +70,7 @@ class Decisions(msgspec.Struct):
     annotations: dict[str, dict[str, str]] = {}
     """Task -> annotations that its pod gets with the bind."""
     admitted: list[str] = []
-    """Jobs that became Inqueue."""
+    prefetches: dict[str, tuple[data.WantedCopy, ...]] = {}
 
 
 class Session(extensions.Extensions):

@@ -15,6 +15,7 @@ import msgspec
 from stromboli.scheduler.core.model import requirements, resource_vectors
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.formats import units
+from stromboli.shared.jobspec.data_sets import DataSetRequest
 
 
 class Status(enum.StrEnum):
@@ -52,7 +53,8 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
     fields of pods never split a class. ``labels``: those by which the affinity or spread of some
     pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per container.
     ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has ephemeral volumes,
-    for which claims are created.
+    for which claims are created. ``data_sets``: those that caches on nodes hold. ``data_problem``:
+    why they cannot be read; empty if they can.
     """
 
     number: int
@@ -65,6 +67,8 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
     images: tuple[str, ...]
     claims: tuple[str, ...]
     has_own_claims: bool
+    data_sets: tuple[DataSetRequest, ...] = ()
+    data_problem: str = ""
 
 
 class Task(msgspec.Struct, eq=False):

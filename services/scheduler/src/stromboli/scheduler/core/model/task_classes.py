@@ -22,6 +22,7 @@ import msgspec
 
 from stromboli.scheduler.core.model import entities, requirements
 from stromboli.shared.api import core
+from stromboli.shared.jobspec import data_sets
 
 ANY_ADDRESS = "0.0.0.0"
 """The host address that means all addresses of the node."""
@@ -103,7 +104,16 @@ def _content(pod: core.Pod, label_keys: Set[str]) -> tuple[Any, ...]:
         tuple(sorted(_tagged(container.image) for container in spec.containers)),
         tuple(sorted(claim.claim_name for claim in claims if claim is not None)),
         any(each.ephemeral is not None for each in spec.volumes),
+        *_data_sets(pod),
     )
+
+
+def _data_sets(pod: core.Pod) -> tuple[tuple[data_sets.DataSetRequest, ...], str]:
+    """The pod's data sets, or why they cannot be read."""
+    try:
+        return data_sets.requests_of(pod.metadata.annotations), ""
+    except ValueError as error:
+        return (), str(error)
 
 
 def _ports(spec: core.PodSpec) -> Iterator[entities.Port]:

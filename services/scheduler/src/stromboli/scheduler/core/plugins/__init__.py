@@ -40,6 +40,7 @@ NAMES = frozenset(
         "numa-aware",
         "deviceshare",
         "task-topology",
+        "data-locality",
     }
 )
 
@@ -50,6 +51,7 @@ GUARDS = frozenset({"cdp", "conformance", "eviction-limits", "pdb"})
 FOLDERS = frozenset(
     {
         "capacity",
+        "data-locality",
         "deviceshare",
         "drf",
         "extender",

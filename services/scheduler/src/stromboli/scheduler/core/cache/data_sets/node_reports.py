@@ -1,0 +1,37 @@
+"""Reports of the agents and caches on nodes, and what the topic of wanted data sets has.
+
+A report that cannot be read removes the previous one: what the node has is unknown.
+"""
+
+import msgspec
+
+from stromboli.scheduler.core.cache.data_sets import wanted_data
+from stromboli.scheduler.core.cluster import auxiliary_objects
+from stromboli.shared import envelope, topics
+from stromboli.shared.messages import data, node_topology
+
+TOPICS = (topics.TOPOLOGY, topics.DATA, topics.DATA_WANTED)
+
+
+def put(
+    around: auxiliary_objects.AuxiliaryObjects,
+    wanted: wanted_data.WantedData,
+    record: envelope.Record,
+    message: msgspec.Struct | None,
+) -> bool:
+    """Apply a record; a record of another topic changes nothing. Returns whether waiting gangs may
+    be decided differently."""
+    match record.topic:
+        case topics.TOPOLOGY:
+            around.hardware.pop(record.key, None)
+            if isinstance(message, node_topology.TopologyObserved):
+                around.hardware[record.key] = message
+            return True
+        case topics.DATA:
+            report = message if isinstance(message, data.DataObserved) else None
+            return around.data_copies.put(record.key, report)
+        case topics.DATA_WANTED:
+            wanted.record(record.key, message)
+            return False
+        case _:
+            return False

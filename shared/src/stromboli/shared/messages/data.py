@@ -1,0 +1,88 @@
+"""Copies of data sets on nodes: what each node's cache contains, and what it should contain.
+
+The cache of a node reports ``DataObserved`` to the monitor, which publishes it on ``cluster.data``.
+The scheduler publishes ``DataWanted`` on ``scheduling.data``, and the monitor's endpoint returns it
+to the node's cache. A data set is identified by its content key, see
+``stromboli.shared.jobspec.data_sets.content_key``.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from stromboli.shared.decoding import Instant
+from stromboli.shared.messages.base import Message, register
+
+CopyState = Literal["Waiting", "Fetching", "Complete", "Failed"]
+"""``Waiting``: wanted, and not begun, with a ``reason``. ``Fetching``: bytes are being read.
+``Complete``: all bytes are on the node, and their digest was verified if one was requested.
+``Failed``: the last attempt failed, with the ``reason`` and when the next one is.
+"""
+
+
+class DataCopy(Message, frozen=True, kw_only=True):
+    """A data set on a node, or on its way there.
+
+    ``bytes``: the size of the content, 0 while it is unknown. ``fetched_bytes``: how many of them
+    are on the node. ``digest``: the digest of the content of a complete copy, as measured; before
+    that the requested one, or empty. ``last_used_at``: when the last pod that used it ended, or
+    when it was fetched; None for a copy that is not complete. ``in_use``: a pod uses it.
+    """
+
+    key: str
+    uri: str
+    digest: str = ""
+    bytes: int = 0
+    state: CopyState
+    fetched_bytes: int = 0
+    last_used_at: Instant | None = None
+    in_use: bool = False
+    reason: str = ""
+
+
+@register("stromboli.cluster.data_observed.v1")
+class DataObserved(Message, frozen=True, kw_only=True):
+    """The content of a node's cache as of ``observed_at`` (key: the node). Published when it
+    changes; of the progress of a fetch, only steps are published.
+
+    ``capacity_bytes``: what the cache may hold. ``used_bytes``: what it holds, partial copies
+    included. ``copies``: in the order of their keys. ``read_bytes_per_s``: scheme of a URI -> the
+    rate at which this node lately read from such origins. ``silent_since``: the last report of the
+    node's cache, if that is too old to rely on this; None while it reports.
+    """
+
+    node: str
+    observed_at: Instant
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    copies: tuple[DataCopy, ...] = ()
+    read_bytes_per_s: dict[str, int] = msgspec.field(default_factory=dict)
+    silent_since: Instant | None = None
+
+
+class WantedCopy(Message, frozen=True, kw_only=True):
+    """A data set that a node should have.
+
+    ``bytes``: as the job states it, 0 for unknown. ``priority``: higher ones are fetched first.
+    ``pinned``: not to be evicted, even while no pod uses it. ``reason``: why it is wanted, for
+    people.
+    """
+
+    key: str
+    uri: str
+    digest: str = ""
+    bytes: int = 0
+    priority: int = 0
+    pinned: bool = False
+    reason: str = ""
+
+
+@register("stromboli.scheduling.data_wanted.v1")
+class DataWanted(Message, frozen=True, kw_only=True):
+    """All data sets that a node should have (key: the node): of pods placed there until they end,
+    and of pending gangs that are to start there. Published when it changes. A copy that is not
+    listed may be evicted; it is not deleted for that alone.
+    """
+
+    node: str
+    items: tuple[WantedCopy, ...] = ()
