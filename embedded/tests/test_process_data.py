@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from embedded.tests.process_pods import NODE, Document, ProcessCluster, phase
@@ -13,7 +12,7 @@ from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.processes import data_caches, machine
 from stromboli.embedded.processes.core import data_volumes, environment, volumes
 from stromboli.embedded.processes.core import pod as pods
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime
 
@@ -36,7 +35,7 @@ def document(uri: str, annotation: str | None = None) -> Document:
 def pod_of(found: Document, node: str = NODE) -> pods.Pod:
     spec = {"nodeName": node, "volumes": found["volumes"]}
     metadata = {"name": "p", "namespace": "default", "uid": "u", **found["metadata"]}
-    return msgspec.convert({"metadata": metadata, "spec": spec}, pods.Pod)
+    return decoding.convert({"metadata": metadata, "spec": spec}, pods.Pod)
 
 
 # --- the volumes ----------------------------------------------------------------------------

@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from stromboli.embedded import state_folder, system
 from stromboli.embedded.processes import machine
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import topics
+from stromboli.shared import decoding, topics
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import records
@@ -124,9 +123,7 @@ class DataSystem:
                 (f"%.{topics.DATA.name}",),
             ).fetchall()
         return {
-            key: msgspec.json.decode(value, type=data.DataObserved)
-            for key, value in rows
-            if key in NODES
+            key: decoding.from_json(value, data.DataObserved) for key, value in rows if key in NODES
         }
 
     def copies(self, key: str) -> dict[str, data.DataCopy]:
@@ -239,7 +236,7 @@ async def test_data_of_a_pending_gang_is_there_before_its_pod_starts(tmp_path: P
         wait = f"while [ ! -e {release} ]; do sleep 0.05; done"
         await made.apply(job("busy", wait, replicas=2))
         await made.phase("busy", "Running")
-        await made.apply(job("next", HASH, data_set(uri, digest)))
+        await made.apply(job("next", HASH, data_set(uri, digest, locality="Required")))
         found = await made.until(
             lambda: made.copies(key),
             lambda copies: any(copy.state == "Complete" for copy in copies.values()),

@@ -19,7 +19,7 @@ from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.monitor.data_cache import __main__ as data_cache
 from stromboli.monitor.data_cache.settings import Settings as DataCacheSettings
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import accounts
@@ -265,7 +265,7 @@ async def test_the_report_of_a_data_cache_is_answered_with_what_its_node_should_
 
     async def answer() -> data.DataWanted:
         found = await asyncio.to_thread(monitor.exchange_data, base.encode(observed))
-        return msgspec.json.decode(found, type=data.DataWanted)
+        return decoding.from_json(found, data.DataWanted)
 
     async with asyncio.timeout(records.DEADLINE_S):
         while await answer() != wanted:

@@ -75,8 +75,8 @@ class DataCaches:
                 cache.close()
 
     def path_of(self, node: str, key: str) -> str:
-        """The path of a copy. Raises MissingError with the reason while it is not there: the pod's
-        containers wait."""
+        """The path of a copy. Raises MissingError with the reason while the copy does not exist:
+        the pod's containers wait."""
         path = data_sets.volume_path(str(self._folder / node), key)
         if not Path(path).is_dir():
             raise environment.MissingError(
