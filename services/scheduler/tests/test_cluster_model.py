@@ -287,9 +287,10 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
         },
         "jobs": dict(_jobs(of, named)),
         "queues": {
-            name: (held.jobs, *(named(row) for row in held.table))
+            name: (held.jobs, *(named(row) for row in held.table), *map(named, held.rows))
             for name, held in of.books.queues.items()
         },
+        "totals": (named(table.allocatable_total), named(table.used_total)),
         "waiting": of.jobs.keys() & of._waiting,
         **{
             name: {key: counts.tolist() for key, counts in table.dense().items()}
