@@ -5,6 +5,11 @@ water filling: each queue gets its weight times a common level, at least its gua
 its request and its limit. Without guarantees Volcano reaches the same result in rounds. With
 guarantees its rounds distribute more than the cluster has, so that guaranteed amounts are also part
 of what other queues deserve; here the level takes guarantees into account.
+
+Most sessions ask for few queues, and only an order or a placement depends on deserved amounts.
+Quotas are therefore opened when they are first used, and deserved amounts computed at the first
+question that needs them. The sums of jobs that they come from are those of the opening: they do not
+change within a session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,27 +33,22 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._demands = shares.Demands()
-        self._accounts: dict[str, quotas.QueueQuota] = {}
+        self._opened: dict[str, quotas.QueueQuota] = {}
+        self._is_filled = False
 
     def open(self, ssn: session.Session) -> None:
-        """Open the quotas of all queues with jobs, and register."""
+        """Register."""
         self._session = ssn
         ssn.can_borrow = True
-        free = quotas.unguaranteed(ssn)
-        self._accounts = {
-            name: quotas.open_quota(ssn, ssn.queues[name], free)
-            for name in quotas.queues_with_jobs(ssn)
-        }
-        _fill(list(self._accounts.values()), ssn.total.tolist())
         ssn.add_queue_order(key=self._queue_key)
-        ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
-        ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
+        ssn.add_gauges(self._gauges)
+        ssn.add_queue_share(lambda queue: quotas.queue_status(self._filled().get(queue.name)))
         ssn.add_overused(self._is_overused)
         ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
         ssn.add_reclaimable(self._choose_reclaimable, may_have=self._is_beyond_share)
         ssn.add_reclaim_limit(
-            lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
+            lambda tasks: quotas.beyond_guarantees(ssn, self._filled(), self._demands, tasks)
         )
         ssn.add_job_enqueueable(self._vote_enqueueable, by_request=True)
         ssn.add_job_enqueued(self._note_enqueued)
@@ -57,19 +57,39 @@ class Plugin:
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
 
-    def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
-        return -queue.priority, self._share(queue)
+    def _quota(self, queue: str) -> quotas.QueueQuota:
+        """Return the quota of a queue with jobs; its deserved amounts only once it is filled."""
+        found = self._opened.get(queue)
+        if found is None:
+            ssn = self._session
+            free = quotas.unguaranteed(ssn)
+            found = self._opened[queue] = quotas.open_quota(ssn, ssn.queues[queue], free)
+        return found
 
-    def _share(self, queue: entities.Queue) -> float:
-        quota = self._accounts.get(queue.name)
-        return quota.share if quota else 0.0
+    def _filled(self) -> dict[str, quotas.QueueQuota]:
+        """Return the quotas of all queues with jobs, with deserved amounts."""
+        if not self._is_filled:
+            names = quotas.queues_with_jobs(self._session)
+            _fill([self._quota(name) for name in names], self._session.total.tolist())
+            self._is_filled = True
+        return self._opened
+
+    def _gauges(self) -> Iterator[extension_points.Gauge]:
+        found = self._filled()
+        for quota in found.values():
+            quota.share = _share(quota)
+        yield from quotas.quota_gauges(self._session, found)
+
+    def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
+        quota = self._filled().get(queue.name)
+        return -queue.priority, _share(quota) if quota else 0.0
 
     def _is_overused(self, queue: entities.Queue) -> bool:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled().get(queue.name)
         return quota is not None and shares.is_within(quota.deserved, quota.allocated)
 
     def _count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled().get(queue.name)
         if quota is None or not queue.is_open:
             return 0
         limit = quota.real_capability if self._session.is_borrowing else quota.deserved
@@ -82,7 +102,7 @@ class Plugin:
         return self._deserves(queue, shares.pairs(together))
 
     def _deserves(self, queue: entities.Queue, demand: shares.Demand) -> bool:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled().get(queue.name)
         if quota is None or not queue.is_open:
             return False
         return shares.fits(quota.allocated, demand, quota.deserved)
@@ -96,7 +116,7 @@ class Plugin:
             job = self._session.job_of(task)
             if job is None:
                 continue
-            quota = self._accounts[job.queue]
+            quota = self._filled()[job.queue]
             allocated = left.setdefault(job.queue, list(quota.allocated))
             if not shares.is_within(allocated, quota.deserved):
                 shares.add(allocated, self._demands.of(task), -1)
@@ -104,16 +124,16 @@ class Plugin:
         return extension_points.Victims(victims)
 
     def _is_beyond_share(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
-        quota = self._accounts[other.queue]
+        quota = self._filled()[other.queue]
         return not shares.is_within(quota.allocated, quota.deserved)
 
     def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
             return extension_points.REJECT
-        return quotas.vote_enqueueable(self._session, job, [self._accounts[job.queue]])
+        return quotas.vote_enqueueable(self._session, job, [self._quota(job.queue)])
 
     def _note_enqueued(self, job: entities.Job) -> None:
-        quotas.note_enqueued(job, [self._accounts[job.queue]])
+        quotas.note_enqueued(job, [self._quota(job.queue)])
 
     def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         self._add_usage(tasks[0], len(tasks))
@@ -124,13 +144,11 @@ class Plugin:
     def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is not None:
-            quota = self._accounts[job.queue]
-            quota.take(self._demands.of(like), times)
-            quota.share = shares.dominant_share(quota.allocated, quota.deserved)
+            self._quota(job.queue).take(self._demands.of(like), times)
 
 
 def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
-    """Compute each queue's deserved amount and share."""
+    """Compute each queue's deserved amount."""
     deserved = fair_shares(
         [quota.queue.weight for quota in queue_quotas],
         total,
@@ -140,7 +158,10 @@ def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
     )
     for quota, row in zip(queue_quotas, deserved, strict=True):
         quota.deserved = row
-        quota.share = shares.dominant_share(quota.allocated, row)
+
+
+def _share(quota: quotas.QueueQuota) -> float:
+    return shares.dominant_share(quota.allocated, quota.deserved)
 
 
 def fair_shares(
