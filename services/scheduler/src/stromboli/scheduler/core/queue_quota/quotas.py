@@ -5,6 +5,7 @@ the session. Rows are changed in place, and shares are updated with them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 import msgspec
 
 from stromboli.scheduler.core.framework import session
