@@ -199,7 +199,7 @@ class UnschedulableGangs:
             self._reset(of, configured, now)
             return
         # Without skipped gangs, no session compares with earlier ones.
-        if changed or renewed or self._has_skipped and not self._has_same_room(of):
+        if changed or renewed or (self._has_skipped and not self._has_same_room(of)):
             self._changed_in = self._session
         for key in changed:
             self._try_again(of, key)

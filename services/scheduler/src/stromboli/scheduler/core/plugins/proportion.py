@@ -12,6 +12,7 @@ question that needs them. The sums of jobs that they come from are those of the 
 change within a session.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -34,7 +35,7 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._demands = shares.Demands()
         self._opened: dict[str, quotas.QueueQuota] = {}
-        self._is_filled = False
+        self._deserved: dict[str, Sequence[float]] | None = None
 
     def open(self, ssn: session.Session) -> None:
         """Register."""
@@ -42,13 +43,13 @@ class Plugin:
         ssn.can_borrow = True
         ssn.add_queue_order(key=self._queue_key)
         ssn.add_gauges(self._gauges)
-        ssn.add_queue_share(lambda queue: quotas.queue_status(self._filled().get(queue.name)))
+        ssn.add_queue_share(lambda queue: quotas.queue_status(self._filled(queue.name)))
         ssn.add_overused(self._is_overused)
         ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
         ssn.add_reclaimable(self._choose_reclaimable, may_have=self._is_beyond_share)
         ssn.add_reclaim_limit(
-            lambda tasks: quotas.beyond_guarantees(ssn, self._filled(), self._demands, tasks)
+            lambda tasks: quotas.beyond_guarantees(ssn, self._all_filled(), self._demands, tasks)
         )
         ssn.add_job_enqueueable(self._vote_enqueueable, by_request=True)
         ssn.add_job_enqueued(self._note_enqueued)
@@ -58,38 +59,50 @@ class Plugin:
         """Keeps no state between sessions."""
 
     def _quota(self, queue: str) -> quotas.QueueQuota:
-        """Return the quota of a queue with jobs; its deserved amounts only once it is filled."""
+        """Return the quota of a queue with jobs. Its deserved amounts are those of the spec."""
         found = self._opened.get(queue)
         if found is None:
             ssn = self._session
-            free = quotas.unguaranteed(ssn)
-            found = self._opened[queue] = quotas.open_quota(ssn, ssn.queues[queue], free)
+            found = quotas.open_quota(ssn, ssn.queues[queue], self._unguaranteed)
+            self._opened[queue] = found
         return found
 
-    def _filled(self) -> dict[str, quotas.QueueQuota]:
-        """Return the quotas of all queues with jobs, with deserved amounts."""
-        if not self._is_filled:
-            names = quotas.queues_with_jobs(self._session)
-            _fill([self._quota(name) for name in names], self._session.total.tolist())
-            self._is_filled = True
-        return self._opened
+    def _filled(self, queue: str) -> quotas.QueueQuota | None:
+        """Return the quota of a queue with its deserved amounts; None for a queue without jobs."""
+        if self._deserved is None:
+            self._deserved = _deserved(self._session, self._unguaranteed)
+        deserved = self._deserved.get(queue)
+        if deserved is None:
+            return None
+        quota = self._quota(queue)
+        quota.deserved = deserved
+        return quota
+
+    def _all_filled(self) -> dict[str, quotas.QueueQuota]:
+        """Return the quotas of all queues with jobs, with their deserved amounts."""
+        names = quotas.queues_with_jobs(self._session)
+        return {name: quota for name in names if (quota := self._filled(name)) is not None}
+
+    @functools.cached_property
+    def _unguaranteed(self) -> shares.Row:
+        return quotas.unguaranteed(self._session)
 
     def _gauges(self) -> Iterator[extension_points.Gauge]:
-        found = self._filled()
+        found = self._all_filled()
         for quota in found.values():
             quota.share = _share(quota)
         yield from quotas.quota_gauges(self._session, found)
 
     def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
-        quota = self._filled().get(queue.name)
+        quota = self._filled(queue.name)
         return -queue.priority, _share(quota) if quota else 0.0
 
     def _is_overused(self, queue: entities.Queue) -> bool:
-        quota = self._filled().get(queue.name)
+        quota = self._filled(queue.name)
         return quota is not None and shares.is_within(quota.deserved, quota.allocated)
 
     def _count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
-        quota = self._filled().get(queue.name)
+        quota = self._filled(queue.name)
         if quota is None or not queue.is_open:
             return 0
         limit = quota.real_capability if self._session.is_borrowing else quota.deserved
@@ -102,7 +115,7 @@ class Plugin:
         return self._deserves(queue, shares.pairs(together))
 
     def _deserves(self, queue: entities.Queue, demand: shares.Demand) -> bool:
-        quota = self._filled().get(queue.name)
+        quota = self._filled(queue.name)
         if quota is None or not queue.is_open:
             return False
         return shares.fits(quota.allocated, demand, quota.deserved)
@@ -116,7 +129,9 @@ class Plugin:
             job = self._session.job_of(task)
             if job is None:
                 continue
-            quota = self._filled()[job.queue]
+            quota = self._filled(job.queue)
+            if quota is None:
+                continue
             allocated = left.setdefault(job.queue, list(quota.allocated))
             if not shares.is_within(allocated, quota.deserved):
                 shares.add(allocated, self._demands.of(task), -1)
@@ -124,8 +139,8 @@ class Plugin:
         return extension_points.Victims(victims)
 
     def _is_beyond_share(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
-        quota = self._filled()[other.queue]
-        return not shares.is_within(quota.allocated, quota.deserved)
+        quota = self._filled(other.queue)
+        return quota is not None and not shares.is_within(quota.allocated, quota.deserved)
 
     def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
@@ -147,17 +162,27 @@ class Plugin:
             self._quota(job.queue).take(self._demands.of(like), times)
 
 
-def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
-    """Compute each queue's deserved amount."""
+def _deserved(ssn: session.Session, unguaranteed: shares.Row) -> dict[str, Sequence[float]]:
+    """Return the deserved amounts of each queue with jobs."""
+    names, total = quotas.queues_with_jobs(ssn), ssn.total.tolist()
+    known = [(ssn.queues[name], ssn.world.books.queues[name].rows[1]) for name in names]
+    limits = [quotas.limits_of(ssn, queue) for queue, _ in known]
+    ceilings = [
+        each.ceiling(request, unguaranteed)
+        for each, (_, request) in zip(limits, known, strict=True)
+    ]
+    weights = [queue.weight for queue, _ in known]
+    wanted = [sum(column) for column in zip(*ceilings, strict=True)]
+    if all(weight > 0 for weight in weights) and shares.is_within(wanted, total):
+        return dict(zip(names, ceilings, strict=True))  # as ``fair_shares``: nothing is scarce
     deserved = fair_shares(
-        [quota.queue.weight for quota in queue_quotas],
+        weights,
         total,
-        [quota.real_capability for quota in queue_quotas],
-        [quota.request for quota in queue_quotas],
-        [quota.guarantee for quota in queue_quotas],
+        [each.reachable(unguaranteed) for each in limits],
+        [request for _, request in known],
+        [each.guarantee for each in limits],
     )
-    for quota, row in zip(queue_quotas, deserved, strict=True):
-        quota.deserved = row
+    return dict(zip(names, deserved, strict=True))
 
 
 def _share(quota: quotas.QueueQuota) -> float:

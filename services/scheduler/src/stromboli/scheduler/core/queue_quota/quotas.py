@@ -81,14 +81,28 @@ class Limits(msgspec.Struct, eq=False):
     named: frozenset[int]
     _unguaranteed: shares.Row = []
     _reachable: shares.Row = []
+    _request: shares.Row = []
+    _ceiling: shares.Row = []
 
     def reachable(self, unguaranteed: shares.Row) -> shares.Row:
         """The most that the queue can reach, given what is guaranteed to no queue."""
         if self._unguaranteed != unguaranteed:
             most = shares.sum_of(unguaranteed, self.guarantee)
             self._reachable = shares.minimum(most, self.capability)
-            self._unguaranteed = unguaranteed
+            self._unguaranteed, self._request = unguaranteed, []
         return self._reachable
+
+    def ceiling(self, request: shares.Row, unguaranteed: shares.Row) -> shares.Row:
+        """The request within what the queue can reach, at least the guarantee. Kept as long as the
+        arguments are the same lists."""
+        reachable = self.reachable(unguaranteed)
+        if self._request is not request:
+            self._ceiling = [
+                max(min(limit, want), least)
+                for limit, want, least in zip(reachable, request, self.guarantee, strict=True)
+            ]
+            self._request = request
+        return self._ceiling
 
 
 def limits_of(ssn: session.Session, queue: entities.Queue) -> Limits:
