@@ -290,7 +290,11 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
             name: (held.jobs, *(named(row) for row in held.table), *map(named, held.rows))
             for name, held in of.books.queues.items()
         },
-        "totals": (named(table.allocatable_total), named(table.used_total)),
+        "totals": (
+            named(table.allocatable_total),
+            named(table.used_total),
+            table.has_moving_tasks,
+        ),
         "waiting": of.jobs.keys() & of._waiting,
         **{
             name: {key: counts.tolist() for key, counts in table.dense().items()}

@@ -168,12 +168,11 @@ class Registry:
         self.admits_by_request = True
         """Whether all votes on admission are ``by_request``."""
 
-    @contextlib.contextmanager
-    def opening(self, tier: int, place: int) -> Iterator[None]:
+    def opening(self, tier: int, place: int) -> contextlib.AbstractContextManager[None]:
         """Within this context, functions are registered for the plugin at this tier and
         position."""
         self._opening = (tier, place)
-        yield
+        return _NO_CLEANUP
 
     # Order --------------------------------------------------------------------------------------
 
@@ -490,6 +489,9 @@ class Registry:
         # A session registers about fifty functions, so this makes no further calls.
         self._registered.append((point.name, self._opening, function))
         self._functions.setdefault(point.name, []).append((*self._opening, function))
+
+
+_NO_CLEANUP = contextlib.nullcontext()
 
 
 def _always() -> None:

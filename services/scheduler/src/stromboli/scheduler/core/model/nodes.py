@@ -30,6 +30,8 @@ times what a node can have. A few times this weight would overflow 64 bits.
 _TABLES = ("allocatable", "idle", "used", "releasing", "pipelined", "used_without_gang")
 """Tables by resource and row."""
 
+_MOVING = frozenset({entities.Status.PIPELINED, entities.Status.RELEASING})
+
 
 class RowOrder(NamedTuple):
     """A change of rows: the old row of each new one, and the names of new nodes."""
@@ -77,6 +79,8 @@ class Nodes:
         self.touched: list[int] = []
         self._allocatable_total: resource_vectors.Sum | None = None
         self._used_total: resource_vectors.Sum | None = None
+        self._moving = 0
+        """Number of tasks that terminate or are nominated."""
         self._weights: dict[str, int] = {}
         """Node -> weight of its tasks, if not zero."""
         self._crowded: set[str] = set()
@@ -102,6 +106,11 @@ class Nodes:
         if self._used_total is None:
             self._used_total = resource_vectors.total(self.used)
         return self._used_total
+
+    @property
+    def has_moving_tasks(self) -> bool:
+        """Whether a task terminates or is nominated; if not, ``future_idle`` equals ``idle``."""
+        return self._moving > 0
 
     @property
     def future_idle(self) -> resource_vectors.Table:
@@ -141,6 +150,8 @@ class Nodes:
     def add(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """Add tasks of one class and status to their nodes."""
         self._add_usage(tasks[0], rows, 1)
+        if tasks[0].status in _MOVING:
+            self._moving += len(tasks)
         for task, row in zip(tasks, rows, strict=True):
             self.tasks[row][task.key] = task
         if tasks[0].task_class.shape.weight or self._crowded:
@@ -149,6 +160,8 @@ class Nodes:
     def remove(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """Remove tasks from their nodes. Call it before their status changes."""
         self._add_usage(tasks[0], rows, -1)
+        if tasks[0].status in _MOVING:
+            self._moving -= len(tasks)
         for task, row in zip(tasks, rows, strict=True):
             del self.tasks[row][task.key]
         if tasks[0].task_class.shape.weight or self._crowded:

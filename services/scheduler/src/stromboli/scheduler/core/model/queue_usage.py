@@ -98,9 +98,10 @@ class QueueUsage:
             self._stop_waiting(job.key)
         elif job.key not in self._awaited:
             self._arrived[job.key] = None
-        part = np.stack([job.allocated, job_request(job), job.elastic, inqueue_request(job)])
-        if job.key in self.lapsed:
-            part[3] = resource_vectors.zeros(self._width)
+        part: resource_vectors.Sum = np.zeros((4, self._width), np.object_)
+        part[0], part[1], part[2] = job.allocated, job_request(job), job.elastic
+        if job.key not in self.lapsed:
+            part[3] = inqueue_request(job)
         self._parts[job.key] = (job.queue, part)
         found = self.queues.get(job.queue)
         if found is None:
@@ -157,6 +158,8 @@ class QueueUsage:
 
 def job_request(job: entities.Job) -> resource_vectors.Sum:
     """What the job holds and what its pending tasks request. O(pending tasks)."""
+    if not job.unplaced:
+        return job.allocated
     found: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
     return found
 
@@ -196,4 +199,5 @@ def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
     )
     if least is None or not is_awaited:
         return np.zeros_like(job.allocated)
-    return without_gated(job, resource_vectors.excess(least, job.allocated))
+    lacking = resource_vectors.excess(least, job.allocated)
+    return without_gated(job, lacking) if job.gated else lacking
