@@ -93,8 +93,7 @@ class ClusterModel:
         """Update rows of nodes, columns, classes, queue sums and pending jobs. O(what changed)."""
         self._remove_unused_columns()
         self._classify_again(self._classes.take_unused_labels())
-        moved = self.nodes.settle()
-        if moved is not None:
+        if (moved := self.nodes.settle()) is not None:
             self.pod_index.reorder_rows(moved.sources)
             for name in moved.coming:
                 self._add_parked_pods(name, self.nodes.rows[name])
@@ -479,13 +478,11 @@ class ClusterModel:
 
     def _add_columns(self) -> None:
         """Extend every vector by the columns of new resources. O(tasks) for each change."""
-        more = len(self.resources.names) - self._width
-        if more:
+        if more := len(self.resources.names) - self._width:
             self._move_columns(np.append(np.arange(self._width), np.full(more, -1)))
 
     def _remove_unused_columns(self) -> None:
-        sources = self.resources.compact()
-        if sources is not None:
+        if (sources := self.resources.compact()) is not None:
             self._move_columns(sources)
 
     def _move_columns(self, sources: resource_columns.Sources) -> None:

@@ -21,6 +21,7 @@ tier by tier, in the order of the configuration.
 
 import contextlib
 import enum
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -157,6 +158,7 @@ class Registry:
         self._functions: dict[str, list[tuple[int, int, Callable[..., Any]]]] = {}
         """Point -> tier, position and function, in the order of the tiers."""
         self._enabled: dict[tuple[str, str], Tiers] = {}
+        self._flat: dict[tuple[str, str | None], list[Callable[..., Any]]] = {}
         self._opening: tuple[int, int] = (0, 0)
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
         self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
@@ -169,10 +171,9 @@ class Registry:
         """Whether all votes on admission are ``by_request``."""
 
     def opening(self, tier: int, place: int) -> contextlib.AbstractContextManager[None]:
-        """Within this context, functions are registered for the plugin at this tier and
-        position."""
+        """In this context, functions are registered for the plugin at this tier and position."""
         self._opening = (tier, place)
-        return _NO_CLEANUP
+        return contextlib.nullcontext()
 
     # Order --------------------------------------------------------------------------------------
 
@@ -438,9 +439,13 @@ class Registry:
                     kept[tier].append(function)
         return kept
 
-    def flat(self, point: Point, flag: str | None = None) -> Iterator[Callable[..., Any]]:
+    def flat(self, point: Point, flag: str | None = None) -> Sequence[Callable[..., Any]]:
         """The enabled functions of a point, without regard to tiers."""
-        return (function for tier in self.functions(point, flag) for function in tier)
+        found = self._flat.get((point.name, flag))
+        if found is None:
+            found = list(itertools.chain.from_iterable(self.functions(point, flag)))
+            self._flat[point.name, flag] = found
+        return found
 
     def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
         """Every function that plugins registered, with the plugin's name."""
@@ -489,9 +494,6 @@ class Registry:
         # A session registers about fifty functions, so this makes no further calls.
         self._registered.append((point.name, self._opening, function))
         self._functions.setdefault(point.name, []).append((*self._opening, function))
-
-
-_NO_CLEANUP = contextlib.nullcontext()
 
 
 def _always() -> None:
