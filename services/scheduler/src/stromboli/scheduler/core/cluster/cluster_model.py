@@ -217,7 +217,7 @@ class ClusterModel:
         if not job and not is_placed:
             self.resources.drop(("pod", key))
             return
-        self.tasks[key] = task
+        self.tasks[task.key] = task
         if is_placed:
             self._add_to_node(task)
         if job:
