@@ -165,6 +165,8 @@ class Plugin:
 def _deserved(ssn: session.Session, unguaranteed: shares.Row) -> dict[str, Sequence[float]]:
     """Return the deserved amounts of each queue with jobs."""
     names, total = quotas.queues_with_jobs(ssn), ssn.total.tolist()
+    if not names:
+        return {}
     known = [(ssn.queues[name], ssn.world.books.queues[name].rows[1]) for name in names]
     limits = [quotas.limits_of(ssn, queue) for queue, _ in known]
     ceilings = [
