@@ -234,7 +234,8 @@ def live(history: History, seen: list[meta.Object], chance: random.Random) -> No
 
 
 def decided(on: cluster_model.ClusterModel, how: configuration.Configuration) -> dict[str, Any]:
-    """The results of a session, which is then rolled back."""
+    """The results of a session, which is then rolled back. What it keeps for later sessions, such
+    as sums and limits of queues, is then part of the model."""
     opened = opening.open_on_model(on, how, NOW, plugins.find)
     simulate.run_actions(opened)
     found = said(opened)
@@ -249,6 +250,15 @@ def said(ssn: session.Session) -> dict[str, Any]:
         "evictions": [msgspec.to_builtins(each) for each in decisions.evictions],
         "events": ssn.events,
         "complaints": sorted(ssn.complaints),
+        "shares": {
+            name: {
+                resource: amounts
+                for resource, *amounts in zip(ssn.resources.names, *share, strict=True)
+            }
+            for name, queue in ssn.queues.items()
+            if (share := ssn.standing(queue)) is not None
+        },
+        "gauges": sorted(each for each in ssn.gauges() if each.name.startswith("queue_")),
         "waiting": {
             key: job.explain()
             for key, job in ssn.jobs.items()
@@ -287,9 +297,14 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
         },
         "jobs": dict(_jobs(of, named)),
         "queues": {
-            name: (held.jobs, *(named(row) for row in held.table))
+            name: (held.jobs, *(named(row) for row in held.table), *map(named, held.rows))
             for name, held in of.books.queues.items()
         },
+        "totals": (
+            named(table.allocatable_total),
+            named(table.used_total),
+            table.has_moving_tasks,
+        ),
         "waiting": of.jobs.keys() & of._waiting,
         **{
             name: {key: counts.tolist() for key, counts in table.dense().items()}

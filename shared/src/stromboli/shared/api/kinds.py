@@ -24,7 +24,7 @@ from stromboli.shared.formats import nesting
 T = TypeVar("T", bound=meta.Object)
 
 
-class Kind(msgspec.Struct, Generic[T], frozen=True):
+class Kind(msgspec.Struct, Generic[T], frozen=True, cache_hash=True):
     """A resource of the Kubernetes API, with the Struct that decodes it."""
 
     group: str
@@ -34,9 +34,6 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     struct: type[T]
     namespaced: bool = True
     status_subresource: bool = True
-
-    def __hash__(self) -> int:
-        return hash((self.group, self.plural))
 
     @property
     def api_version(self) -> str:

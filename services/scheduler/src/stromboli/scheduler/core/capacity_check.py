@@ -13,6 +13,7 @@ the sum of all nodes, too), or while there are no nodes. A node that is not read
 may recover.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -31,10 +32,14 @@ class CapacityCheck:
     def __init__(self, closed: session.Session) -> None:
         self._session = closed
         self._names = closed.resources.names
-        self._is_known = not closed.nodes.excluded and len(closed.nodes) > 0
         self._largest: list[int] | None = None
         self._total: list[int] = []
         self._pods: dict[entities.TaskClass, str] = {}
+
+    @functools.cached_property
+    def _is_known(self) -> bool:
+        """Whether there are nodes, and all of them can be read."""
+        return not self._session.nodes.excluded and len(self._session.nodes) > 0
 
     def reason(self, job: entities.Job) -> str:
         """Return why the gang can never fit, with numbers; empty if it may fit."""

@@ -21,6 +21,7 @@ only for room is therefore never obstructed; an obstructed gang may be missed wh
 Nothing is obstructed while a node is unreadable, because its state is unknown.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
 
@@ -61,17 +62,27 @@ class EventualRoom:
     """The room of nodes once the pods of all gangs have ended, by class of tasks."""
 
     def __init__(self, closed: session.Session) -> None:
-        nodes = closed.nodes
         self._session = closed
-        self._is_known = not nodes.excluded and len(nodes) > 0
-        gang_pods = nodes.pods - nodes.pods_without_gang
-        self._has_gangs = gang_pods > 0
-        self._gang_pods = int(gang_pods.sum())
         self._room: dict[Hashable, node_views.Counts] = {}
+
+    @functools.cached_property
+    def _is_known(self) -> bool:
+        """Whether there are nodes, and all of them can be read."""
+        return not self._session.nodes.excluded and len(self._session.nodes) > 0
+
+    @functools.cached_property
+    def _gang_pods_by_node(self) -> node_views.Counts:
+        nodes = self._session.nodes
+        found: node_views.Counts = nodes.pods - nodes.pods_without_gang
+        return found
+
+    @functools.cached_property
+    def _gang_pods(self) -> int:
+        return int(self._gang_pods_by_node.sum())
 
     def is_obstructed(self, job: entities.Job) -> bool:
         """Whether no end of other gangs lets the job start, which is not ready."""
-        if not self._is_known or job.is_ready or job.count(*PLACED):
+        if job.is_ready or job.count(*PLACED) or not self._is_known:
             return False
         if self._session.topology.problem(job):
             return True
@@ -173,7 +184,7 @@ class EventualRoom:
             if check.is_lasting:
                 mask &= check.passed
             elif scope is not extension_points.Scope.GLOBAL or not self._gang_pods:
-                mask &= check.passed | self._has_gangs
+                mask &= check.passed | (self._gang_pods_by_node > 0)
         return mask
 
     def _apart(self, task_class: entities.TaskClass, room: node_views.Counts) -> node_views.Counts:

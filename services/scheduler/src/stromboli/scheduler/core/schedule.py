@@ -203,6 +203,7 @@ class SessionRun:
         # 7. Collect statements, and roll back the model: they take effect once they are published.
         statements = tuple(_statements(closed, self._cache.sessions + 1))
         closed.rollback()
+        cache.unschedulable_gangs.note_opening(cache.world)
         # 8. Place the planned pods of gangs that were admitted, in a second pass.
         statements = self._with_planned_pods(closed, statements)
         # 9. Collect explanations and the record of the session.

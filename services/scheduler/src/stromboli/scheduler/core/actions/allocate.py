@@ -29,6 +29,8 @@ def run(ssn: session.Session) -> None:
         attempt = _job_attempt(ssn, job)
         if attempt is not None:
             waiting.setdefault(job.queue, _queue_heap(ssn)).push(attempt)
+    if not waiting:
+        return
     queues = ssn.rank_queues(waiting)
     while queues:
         if ssn.is_full:

@@ -35,6 +35,8 @@ def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:
         is_tried = job.is_decidable and not job.is_pending and _has_best_effort(job)
         if is_tried and ssn.job_valid(job) is None and not ssn.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
+    if not by_queue:
+        return
     queues = ssn.rank_queues(by_queue)
     while queues:
         for job in ssn.ordered_jobs(by_queue[queues.pop().name]):

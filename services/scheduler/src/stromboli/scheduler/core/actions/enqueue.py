@@ -15,6 +15,8 @@ from stromboli.scheduler.core.model import entities
 def run(ssn: session.Session) -> None:
     """Vote on every pending job, queue by queue. A rejected job does not stop the next one."""
     waiting = _PendingJobs(ssn)
+    if not waiting.queues:
+        return
     queues = ssn.rank_queues(waiting.queues)
     while queues:
         queue = queues.pop()

@@ -231,7 +231,7 @@ class _Attempt:
         It would take the room back and be evicted again, without end.
         """
         ssn = self._session
-        if not any(ssn.flat(interfaces.JOB_ORDER)):
+        if not ssn.flat(interfaces.JOB_ORDER):
             return False
         trial = ssn.statement()
         for victim in room.victims:

@@ -76,6 +76,11 @@ class ReservationRule:
             for name, why in sorted(self._found.invalid.items())
         ]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no reservation is left that nodes or time limits could conflict with."""
+        return not self._ahead
+
     def changes(self) -> Iterator[datetime]:
         """The times in the future at which the rule gives other answers."""
         for each in self._ahead:

@@ -163,10 +163,12 @@ class UnschedulableGangs:
         self._unadmitted: dict[str, int] = {}
         """Unadmitted job -> number of the session that tried it, the oldest attempt first."""
         self._requests: dict[int, resource_vectors.Vector] = {}
+        self._names: list[str] | None = None
+        """The nodes of the last session."""
         self._baseline: _NodeRoom | None = None
-        """Room on nodes when the unschedulable gangs were last known to fail."""
+        """Room on nodes when the unschedulable gangs were last known to fail; None without any."""
         self._opened: _NodeRoom | None = None
-        """Room on nodes when the last session began."""
+        """Room on nodes when the last session began; None if it left no gang to skip."""
         self._configured: configuration.Configuration | None = None
         self._epoch = -1
         self._reserved: tuple[reservation.AdvanceReservation, ...] = ()
@@ -190,19 +192,31 @@ class UnschedulableGangs:
         of.settle()
         renewed, of.renewed = of.renewed, set()
         self._session += 1
-        before, self._opened = self._opened, _NodeRoom.of(of.nodes)
         is_same = self._epoch == of.epoch and self._configured is configured
         reserved, self._reserved = self._reserved, _not_over(of, now)
         is_same = is_same and reserved == self._reserved
-        baseline = self._baseline
-        if baseline is None or baseline.names is not of.nodes.names or not is_same:
+        if self._names is not of.nodes.names or not is_same:
             self._reset(of, configured, now)
             return
-        if changed or renewed or before is None or not before.is_equal(self._opened):
+        # Without skipped gangs, no session compares with earlier ones.
+        if changed or renewed or (self._has_skipped and not self._has_same_room(of)):
             self._changed_in = self._session
         for key in changed:
             self._try_again(of, key)
-        rows = _rows_with_more_room(of, baseline, renewed)
+        if self._blocked and self._baseline is not None:
+            self._try_fitting(of, _rows_with_more_room(of, self._baseline, renewed))
+        self._retry_oldest(of, now)
+        of.aside = self.jobs
+
+    @property
+    def _has_skipped(self) -> bool:
+        return bool(self._blocked or self._unadmitted)
+
+    def _has_same_room(self, of: cluster_model.ClusterModel) -> bool:
+        return self._opened is not None and self._opened.is_equal(_NodeRoom.of(of.nodes))
+
+    def _try_fitting(self, of: cluster_model.ClusterModel, rows: npt.NDArray[np.intp]) -> None:
+        """Stop skipping the gangs that wait for a class that fits one of these nodes now."""
         if rows.size:
             future = of.nodes.future_idle[:, rows]
             fits = {
@@ -214,21 +228,20 @@ class UnschedulableGangs:
                 for key, blocked in self._blocked.items()
                 if not any(fits[each.number] for each in blocked.classes)
             }
-        self._retry_oldest(of, now)
-        of.aside = self.jobs
 
     def note(self, closed: session.Session, found: SkippableGangs) -> None:
         """Note the unschedulable and unadmitted gangs of a session. Call it before the rollback.
 
-        Costs a few passes over the nodes.
+        Costs a few passes over the nodes if there are unschedulable ones.
         """
-        self._baseline = _NodeRoom.of(closed.nodes)
+        self._names = closed.nodes.names
         self._note_unadmitted(closed, found.unadmitted)
         if found.blocking is None:
             self._blocked.clear()
         for key, classes in (found.blocking or {}).items():
             self._blocked.pop(key, None)  # its attempt is the newest now
             self._blocked[key] = _Blocked(classes, self._session)
+        self._baseline = _NodeRoom.of(closed.nodes) if self._blocked else None
         kinds = {kind for blocked in self._blocked.values() for kind in blocked.classes}
         self._requests = {
             each.number: resource_vectors.vector(closed.resources, each.shape.request)
@@ -236,6 +249,10 @@ class UnschedulableGangs:
         }
         if self._retried_at is not None and any(self._outdated()):
             closed.request_session_at(self._retried_at + self._pause())
+
+    def note_opening(self, of: cluster_model.ClusterModel) -> None:
+        """Note the room on nodes at the opening of the session. Call it after the rollback."""
+        self._opened = _NodeRoom.of(of.nodes) if self._has_skipped else None
 
     def _note_unadmitted(
         self, closed: session.Session, found: Mapping[str, unadmitted_jobs.SortKey] | None
@@ -269,6 +286,8 @@ class UnschedulableGangs:
 
     def _outdated(self) -> Iterator[str]:
         """The gangs that were tried before the last change, the oldest attempt first."""
+        if not self._has_skipped:
+            return iter(())
         tried = heapq.merge(
             ((blocked.tried_in, key) for key, blocked in self._blocked.items()),
             ((tried_in, key) for key, tried_in in self._unadmitted.items()),

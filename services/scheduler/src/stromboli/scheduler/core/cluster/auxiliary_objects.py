@@ -69,6 +69,8 @@ class AuxiliaryObjects:
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.unreadable: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
         self._tuples: dict[str, tuple[meta.Object, ...]] = {}
+        self._all: dict[str, Any] | None = None
+        """Field -> objects, of all fields; None after a change."""
         self._remembered: dict[str, tuple[tuple[object, ...], Any]] = {}
         self._reach: dict[
             str, tuple[storage.PersistentVolume | None, int, list[str], node_attributes.Mask]
@@ -83,6 +85,7 @@ class AuxiliaryObjects:
         getattr(self, field)[found.metadata.key] = found
         self.unreadable[field].pop(found.metadata.key, None)
         self._tuples.pop(field, None)
+        self._all = None
 
     def put_unreadable(self, kind: type[meta.Object], key: str, reason: str) -> None:
         """Add an object that cannot be decoded."""
@@ -95,6 +98,7 @@ class AuxiliaryObjects:
         getattr(self, field).pop(key, None)
         self.unreadable[field].pop(key, None)
         self._tuples.pop(field, None)
+        self._all = None
 
     def listed(self, field: str) -> tuple[Any, ...]:
         """The objects of a field ordered by key; the same tuple until one of them changes."""
@@ -146,13 +150,14 @@ class AuxiliaryObjects:
 
     def merged_with(self, given: cluster_objects.Cluster) -> cluster_objects.Cluster:
         """The session's cluster, with its objects replaced by the ones stored here."""
-        fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
+        if self._all is None:
+            self._all = {field: self.listed(field) for field in FIELDS.values()}
         return cluster_objects.Cluster(
             now=given.now,
             usage=given.usage,
             memory=given.memory,
             namespace_labels=self.namespace_labels,
-            **fields,
+            **self._all,
         )
 
 

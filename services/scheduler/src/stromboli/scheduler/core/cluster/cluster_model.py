@@ -54,6 +54,7 @@ class ClusterModel:
         self.pod_index = pod_index.PodIndex()
         self.books = queue_usage.QueueUsage(len(self.resources.names))
         self.changed: set[str] = set()
+        self._unsettled: set[str] = set()  # changed since the last ``settle``
         self.aside: frozenset[str] = frozenset()
         """Unschedulable and unadmitted jobs, which sessions skip."""
         self.unadmitted = unadmitted_jobs.UnadmittedJobs()
@@ -92,22 +93,21 @@ class ClusterModel:
         """Update rows of nodes, columns, classes, queue sums and pending jobs. O(what changed)."""
         self._remove_unused_columns()
         self._classify_again(self._classes.take_unused_labels())
-        moved = self.nodes.settle()
-        if moved is not None:
+        if (moved := self.nodes.settle()) is not None:
             self.pod_index.reorder_rows(moved.sources)
             for name in moved.coming:
                 self._add_parked_pods(name, self.nodes.rows[name])
-        for key in self.changed:
+        for key in self._unsettled:
             job = self.jobs.get(key)
             if job is None:
                 self.books.drop(key)
-                self._waiting.discard(key)
             else:
                 self.books.put(job)
-                if job_builder.needs_session(job):
-                    self._waiting.add(key)
-                else:
-                    self._waiting.discard(key)
+            if job is not None and job_builder.needs_session(job):
+                self._waiting.add(key)
+            else:
+                self._waiting.discard(key)
+        self._unsettled.clear()
         self.nodes.touched.clear()
 
     def take_pending_jobs(self) -> list[str]:
@@ -197,7 +197,8 @@ class ClusterModel:
         status, node = job_builder.placement(pod, assumed_node, is_evicted=is_evicted)
         task = self.tasks.get(key)
         if task is not None and job_builder.follow(task, self.job(task.job), pod, status, node):
-            self.changed |= {task.job} - {""}
+            if task.job:
+                self._note_change(task.job)
             return
         self.remove_pod(key)
         self.select(pod)
@@ -217,14 +218,14 @@ class ClusterModel:
         if not job and not is_placed:
             self.resources.drop(("pod", key))
             return
-        self.tasks[key] = task
+        self.tasks[task.key] = task
         if is_placed:
             self._add_to_node(task)
         if job:
             self._members.setdefault(job, {})[key] = task
             if (found := self.job(job)) is not None:
                 job_builder.add_task(found, task)
-            self.changed.add(job)
+            self._note_change(job)
 
     def put_unreadable_pod(self, key: str, reason: str, node: str, job: str) -> None:
         """Add a pod that cannot be decoded. ``node`` and ``job``: as last known.
@@ -248,7 +249,7 @@ class ClusterModel:
                 unreadable_pods.discard(self._members, task.job, key)
                 if (found := self.job(task.job)) is not None:
                     job_builder.remove_task(found, task)
-                self.changed.add(task.job)
+                self._note_change(task.job)
         job, node = self.unreadable.remove(key)
         self.problems.pop(("pod", key), None)
         self._block(node)
@@ -267,7 +268,7 @@ class ClusterModel:
         if job:
             if (found := self.job(job)) is not None:
                 found.problems[key] = problem
-            self.changed.add(job)
+            self._note_change(job)
 
     def _is_ours(self, pod: core.Pod) -> bool:
         return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
@@ -316,7 +317,7 @@ class ClusterModel:
             before.pod_group = group
             before.phase = phase
             before.conditions = list(group.status.conditions)
-            self.changed.add(key)
+            self._note_change(key)
             return
         self.remove_pod_group(key)
         try:
@@ -354,7 +355,7 @@ class ClusterModel:
             self._by_queue[found.queue].discard(key)
             if not self._by_queue[found.queue]:
                 del self._by_queue[found.queue]
-            self.changed.add(key)
+            self._note_change(key)
 
     def freeze(self, key: str, reason: str) -> None:
         """Exclude this PodGroup from decisions and record the reason; an empty reason lifts it."""
@@ -374,7 +375,7 @@ class ClusterModel:
         found.frozen = problem or self.frozen.get(key, "")
         if lost:
             found.frozen = f"pods cannot be read: {lost}"
-        self.changed.add(key)
+        self._note_change(key)
 
     # Namespaces -----------------------------------------------------------------------------
 
@@ -470,19 +471,21 @@ class ClusterModel:
         self, queue: str, here: dict[str, entities.Job], there: dict[str, entities.Job]
     ) -> None:
         there.update((key, here.pop(key)) for key in self._by_queue.get(queue, ()))
-        self.changed.update(self._by_queue.get(queue, ()))
+        self._note_change(*self._by_queue.get(queue, ()))
 
     # Helpers --------------------------------------------------------------------------------
 
+    def _note_change(self, *keys: str) -> None:
+        self.changed.update(keys)
+        self._unsettled.update(keys)
+
     def _add_columns(self) -> None:
         """Extend every vector by the columns of new resources. O(tasks) for each change."""
-        more = len(self.resources.names) - self._width
-        if more:
+        if more := len(self.resources.names) - self._width:
             self._move_columns(np.append(np.arange(self._width), np.full(more, -1)))
 
     def _remove_unused_columns(self) -> None:
-        sources = self.resources.compact()
-        if sources is not None:
+        if (sources := self.resources.compact()) is not None:
             self._move_columns(sources)
 
     def _move_columns(self, sources: resource_columns.Sources) -> None:

@@ -40,14 +40,26 @@ class FilterResult:
     def __init__(
         self,
         passed: extension_points.Mask,
-        resolvable: extension_points.Mask,
         checks: Sequence[extension_points.Check],
+        own: Sequence[extension_points.Check],
         is_alone: bool,
     ) -> None:
+        """``checks``: of plugins. ``own``: of the session, which evictions never change."""
         self.passed = passed
-        self.resolvable = resolvable
-        self.checks = checks
+        self.checks = [*checks, *own]
         self.is_alone = is_alone
+        self._own = own
+
+    @property
+    def resolvable(self) -> extension_points.Mask:
+        """Computed at each call: only actions that evict ask for it."""
+        mask: extension_points.Mask = np.ones(len(self.passed), np.bool_)
+        for check in self.checks[: len(self.checks) - len(self._own)]:
+            if check.code is not extension_points.Code.UNSCHEDULABLE:
+                mask &= check.passed
+        for check in self._own:
+            mask &= check.passed
+        return mask
 
     @property
     def passed_in_future(self) -> extension_points.Mask:
@@ -83,7 +95,6 @@ class _ClassCache:
         self.position = self.scored = -1
         self.checks: list[list[extension_points.Check]] = []
         self.passed: extension_points.Mask = np.ones(size, np.bool_)
-        self.resolvable: extension_points.Mask = np.ones(size, np.bool_)
         self.fixed: extension_points.Scores = np.zeros(size, np.int64)
         """The part of the score that does not change within the session."""
         self.score: extension_points.Scores = np.zeros(size, np.int64)
@@ -118,28 +129,31 @@ class NodeFinder:
 
     def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
         """Whether the tasks are equal for predicates and scores."""
-        return task.task_class is other.task_class and self.kind(task) == self.kind(other)
+        if task.task_class is not other.task_class:
+            return False
+        ssn = self._session
+        is_plain = ssn.reservations.is_empty and not ssn.flat(interfaces.CLASS_KEY)
+        if is_plain and task.job == other.job:
+            return True
+        return self.kind(task) == self.kind(other)
 
     def filter_result(self, task: entities.Task) -> FilterResult:
         """The predicates' answers for all nodes in the current state."""
         kept = self._fresh(task)
         checks = [check for some in kept.checks for check in some]
-        passed, resolvable, is_alone = kept.passed, kept.resolvable, False
+        passed, is_alone = kept.passed, False
         view = node_views.NodeView(self._nodes, task)
         for test in self._predicates(extension_points.Scope.GLOBAL):
             for check in test(task, view):
                 checks.append(check)
                 passed = passed & check.passed
                 is_alone = True
-                if check.code is not extension_points.Code.UNSCHEDULABLE:
-                    resolvable = resolvable & check.passed
         ssn = self._session
         own = (*ssn.topology.checks(task), *ssn.cooldowns.checks(task))
         reserved = ssn.reservations.checks(task, ssn.job_of(task))
         for check in (*own, *reserved):
-            checks.append(check)
-            passed, resolvable = passed & check.passed, resolvable & check.passed
-        return FilterResult(passed, resolvable, checks, is_alone)
+            passed = passed & check.passed
+        return FilterResult(passed, checks, (*own, *reserved), is_alone)
 
     def plugin_checks(
         self, task: entities.Task
@@ -348,8 +362,13 @@ class NodeFinder:
     def _ask(self, task: entities.Task, kept: _ClassCache) -> None:
         view = node_views.NodeView(self._nodes, task)
         for test in self._session.flat(interfaces.PREDICATE):
-            is_kept = self._session.scopes[test] is not extension_points.Scope.GLOBAL
-            kept.checks.append(_own(test(task, view)) if is_kept else [])
+            scope = self._session.scopes[test]
+            if scope is extension_points.Scope.GLOBAL:
+                kept.checks.append([])
+            elif scope is extension_points.Scope.LOCAL:
+                kept.checks.append(_own(test(task, view)))
+            else:
+                kept.checks.append(list(test(task, view)))
         self._judge(kept, node_views.ALL)
         self._fit(task, kept, view)
 
@@ -364,19 +383,22 @@ class NodeFinder:
         self._fit(task, kept, view)
 
     def _judge(self, kept: _ClassCache, rows: node_views.Rows) -> None:
-        kept.passed[rows] = True
-        kept.resolvable[rows] = True
+        passed = np.ones(len(kept.passed[rows]), np.bool_)
         for checks in kept.checks:
             for check in checks:
-                kept.passed[rows] &= check.passed[rows]
-                if check.code is not extension_points.Code.UNSCHEDULABLE:
-                    kept.resolvable[rows] &= check.passed[rows]
+                passed &= check.passed[rows]
+        kept.passed[rows] = passed
 
     def _fit(self, task: entities.Task, kept: _ClassCache, view: node_views.NodeView) -> None:
         rows = view.rows
         usable = self._nodes.labelled.usable[rows]
-        kept.fits_idle[rows] = resource_vectors.fits(task.request, view.idle) & usable
-        kept.fits_future[rows] = resource_vectors.fits(task.request, view.future_idle) & usable
+        fits = resource_vectors.fits(task.request, view.idle)
+        fits &= usable
+        kept.fits_idle[rows] = fits
+        if self._nodes.has_moving_tasks:
+            fits = resource_vectors.fits(task.request, view.future_idle)
+            fits &= usable
+        kept.fits_future[rows] = fits
 
 
 def _own(checks: Sequence[extension_points.Check]) -> list[extension_points.Check]:

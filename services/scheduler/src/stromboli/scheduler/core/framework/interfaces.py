@@ -21,6 +21,7 @@ tier by tier, in the order of the configuration.
 
 import contextlib
 import enum
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -157,6 +158,7 @@ class Registry:
         self._functions: dict[str, list[tuple[int, int, Callable[..., Any]]]] = {}
         """Point -> tier, position and function, in the order of the tiers."""
         self._enabled: dict[tuple[str, str], Tiers] = {}
+        self._flat: dict[tuple[str, str | None], list[Callable[..., Any]]] = {}
         self._opening: tuple[int, int] = (0, 0)
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
         self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
@@ -168,12 +170,10 @@ class Registry:
         self.admits_by_request = True
         """Whether all votes on admission are ``by_request``."""
 
-    @contextlib.contextmanager
-    def opening(self, tier: int, place: int) -> Iterator[None]:
-        """Within this context, functions are registered for the plugin at this tier and
-        position."""
+    def opening(self, tier: int, place: int) -> contextlib.AbstractContextManager[None]:
+        """In this context, functions are registered for the plugin at this tier and position."""
         self._opening = (tier, place)
-        yield
+        return contextlib.nullcontext()
 
     # Order --------------------------------------------------------------------------------------
 
@@ -439,9 +439,13 @@ class Registry:
                     kept[tier].append(function)
         return kept
 
-    def flat(self, point: Point, flag: str | None = None) -> Iterator[Callable[..., Any]]:
+    def flat(self, point: Point, flag: str | None = None) -> Sequence[Callable[..., Any]]:
         """The enabled functions of a point, without regard to tiers."""
-        return (function for tier in self.functions(point, flag) for function in tier)
+        found = self._flat.get((point.name, flag))
+        if found is None:
+            found = list(itertools.chain.from_iterable(self.functions(point, flag)))
+            self._flat[point.name, flag] = found
+        return found
 
     def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
         """Every function that plugins registered, with the plugin's name."""

@@ -64,7 +64,8 @@ class Ranking(Generic[T]):
 
     def push(self, item: T) -> None:
         """Insert an item that was popped; among equal items it keeps its original position."""
-        group, key = self._place(item)
+        # A single item needs no key, which may be expensive.
+        group, key = self._place(item) if len(self._numbers) > 1 else (None, ())
         heapq.heappush(self._groups.setdefault(group, []), (key, self._numbers[item], item))
         self._size += 1
 

@@ -118,7 +118,7 @@ class Session(extensions.Extensions):
         self.nodes = kept.nodes
         self.jobs = kept.jobs
         self.queues = kept.queues
-        self.total: resource_vectors.Sum = resource_vectors.total(self.nodes.allocatable)
+        self.total: resource_vectors.Sum = self.nodes.allocatable_total
         self.changes = changes.Changes(self)
         self.decisions = Decisions()
         self.complaints = [*kept.complaints(), *kept.auxiliary.network_problems(self.nodes)]

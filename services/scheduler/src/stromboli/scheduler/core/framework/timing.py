@@ -13,6 +13,9 @@ Timed = Callable[[str, str], AbstractContextManager[None]]
 OPENING, PLUGIN_OPENS, PLUGIN_CLOSES, ACTION = "open", "OnSessionOpen", "OnSessionClose", "action"
 
 
+_NOTHING = contextlib.nullcontext()
+
+
 def no_timing(part: str, name: str) -> AbstractContextManager[None]:
     """Measures nothing."""
-    return contextlib.nullcontext()
+    return _NOTHING

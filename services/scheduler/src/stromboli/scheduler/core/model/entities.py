@@ -97,6 +97,8 @@ class Task(msgspec.Struct, eq=False):
     node: str
     pod: core.Pod
     task_class: TaskClass
+    key: str = ""
+    """``namespace/name``."""
     index: int | None = None
     """The number at the end of a name with three or more parts."""
     subjob: str = ""
@@ -104,11 +106,6 @@ class Task(msgspec.Struct, eq=False):
     last_status: Status | None = None
     """The status that a discarded statement gave it."""
     last_node: str = ""
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
 
 class FitError(msgspec.Struct, frozen=True):

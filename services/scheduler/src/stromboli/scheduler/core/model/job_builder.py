@@ -153,6 +153,7 @@ def build_task(
         node=spec.node_name,
         pod=pod,
         task_class=task_class,
+        key=metadata.key,
         index=_index(metadata.name),
     )
 

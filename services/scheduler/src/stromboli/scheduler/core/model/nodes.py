@@ -30,6 +30,8 @@ times what a node can have. A few times this weight would overflow 64 bits.
 _TABLES = ("allocatable", "idle", "used", "releasing", "pipelined", "used_without_gang")
 """Tables by resource and row."""
 
+_MOVING = frozenset({entities.Status.PIPELINED, entities.Status.RELEASING})
+
 
 class RowOrder(NamedTuple):
     """A change of rows: the old row of each new one, and the names of new nodes."""
@@ -75,6 +77,10 @@ class Nodes:
         self.tasks: list[dict[str, entities.Task]] = []
         """Row -> task key -> task."""
         self.touched: list[int] = []
+        self._allocatable_total: resource_vectors.Sum | None = None
+        self._used_total: resource_vectors.Sum | None = None
+        self._moving = 0
+        """Number of tasks that terminate or are nominated."""
         self._weights: dict[str, int] = {}
         """Node -> weight of its tasks, if not zero."""
         self._crowded: set[str] = set()
@@ -85,6 +91,26 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def allocatable_total(self) -> resource_vectors.Sum:
+        """The sum of ``allocatable`` over all nodes; read-only. The same object until a node
+        changes."""
+        if self._allocatable_total is None:
+            self._allocatable_total = resource_vectors.total(self.allocatable)
+        return self._allocatable_total
+
+    @property
+    def used_total(self) -> resource_vectors.Sum:
+        """The sum of ``used`` over all nodes; read-only. O(1) unless nodes changed."""
+        if self._used_total is None:
+            self._used_total = resource_vectors.total(self.used)
+        return self._used_total
+
+    @property
+    def has_moving_tasks(self) -> bool:
+        """Whether a task terminates or is nominated; if not, ``future_idle`` equals ``idle``."""
+        return self._moving > 0
 
     @property
     def future_idle(self) -> resource_vectors.Table:
@@ -124,6 +150,8 @@ class Nodes:
     def add(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """Add tasks of one class and status to their nodes."""
         self._add_usage(tasks[0], rows, 1)
+        if tasks[0].status in _MOVING:
+            self._moving += len(tasks)
         for task, row in zip(tasks, rows, strict=True):
             self.tasks[row][task.key] = task
         if tasks[0].task_class.shape.weight or self._crowded:
@@ -132,6 +160,8 @@ class Nodes:
     def remove(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """Remove tasks from their nodes. Call it before their status changes."""
         self._add_usage(tasks[0], rows, -1)
+        if tasks[0].status in _MOVING:
+            self._moving -= len(tasks)
         for task, row in zip(tasks, rows, strict=True):
             del self.tasks[row][task.key]
         if tasks[0].task_class.shape.weight or self._crowded:
@@ -155,6 +185,8 @@ class Nodes:
         else:
             self.idle[:, at] -= request
             self.used[:, at] += request
+            if self._used_total is not None:
+                self._used_total = self._used_total + like.request_sum * (sign * len(rows))
             if like.status is entities.Status.RELEASING:
                 self.releasing[:, at] += request
         self.assumed_used[0, at] += shape.assumed_cpu * times
@@ -187,6 +219,7 @@ class Nodes:
 
     def _fill(self, row: int) -> None:
         """Make a crowded row count as exactly full."""
+        self._used_total = None
         self.used[:, row] = self.allocatable[:, row]
         self.assumed_used[:, row] = self.allocatable[[requirements.CPU, requirements.MEMORY], row]
         for table in (self.idle, self.releasing, self.pipelined):
@@ -194,6 +227,7 @@ class Nodes:
 
     def _recount(self, row: int) -> None:
         """Compute a row from its tasks again."""
+        self._used_total = None
         self.idle[:, row] = self.allocatable[:, row]
         tables = (self.used, self.releasing, self.pipelined, self.assumed_used)
         for table in (*tables, self.used_without_gang):
@@ -248,6 +282,7 @@ class Nodes:
             return None
         names = sorted([*self.rows, *self._coming])
         sources = np.array([self.rows.get(name, -1) for name in names], np.intp)
+        self._allocatable_total = self._used_total = None
         for table in (*_TABLES, "assumed_used", "pods", "pods_without_gang"):
             setattr(self, table, node_attributes.reordered(getattr(self, table), sources))
         self.tasks = [{} if at < 0 else self.tasks[at] for at in sources.tolist()]
@@ -263,6 +298,7 @@ class Nodes:
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
         """Rearrange the tables after a change of the resource columns. O(nodes x resources)."""
+        self._allocatable_total = self._used_total = None
         for table in _TABLES:
             moved = resource_vectors.moved(getattr(self, table), sources, axis=0)
             setattr(self, table, moved)
@@ -277,6 +313,7 @@ class Nodes:
         allocatable = resource_vectors.vector(self.resources, has)
         self.idle[:, row] += allocatable - self.allocatable[:, row]
         self.allocatable[:, row] = allocatable
+        self._allocatable_total = None
         if self.objects[row].status.images != node.status.images:
             self._forget_images(self.objects[row])
             for image in node.status.images:

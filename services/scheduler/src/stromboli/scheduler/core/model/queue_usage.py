@@ -22,11 +22,34 @@ pods that cannot be created and operators that keep the PodGroup of a suspended 
 class UsageTotals:
     """Sums by resource over the jobs of a queue. ``jobs``: their number."""
 
-    __slots__ = ("jobs", "table")
+    __slots__ = ("_rows", "jobs", "table")
 
     def __init__(self, width: int) -> None:
         self.table: resource_vectors.Sum = np.zeros((4, width), np.object_)
         self.jobs = 0
+        self._rows: list[list[int]] | None = None
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The sums as lists in the order allocated, request, elastic, inqueue; read-only. The same
+        lists until a job of the queue changes."""
+        if self._rows is None:
+            self._rows = self.table.tolist()
+        return self._rows
+
+    def change(self, part: resource_vectors.Sum, jobs: int) -> None:
+        """Add the sums of a job (``jobs`` 1), or subtract them (-1)."""
+        if jobs > 0:
+            self.table += part
+        else:
+            self.table -= part
+        self.jobs += jobs
+        self._rows = None
+
+    def move_columns(self, sources: resource_columns.Sources) -> None:
+        """Rearrange the sums after a change of the resource columns."""
+        self.table = resource_vectors.moved(self.table, sources)
+        self._rows = None
 
     @property
     def allocated(self) -> resource_vectors.Sum:
@@ -75,13 +98,15 @@ class QueueUsage:
             self._stop_waiting(job.key)
         elif job.key not in self._awaited:
             self._arrived[job.key] = None
-        part = np.stack([job.allocated, job_request(job), job.elastic, inqueue_request(job)])
-        if job.key in self.lapsed:
-            part[3] = resource_vectors.zeros(self._width)
+        part: resource_vectors.Sum = np.zeros((4, self._width), np.object_)
+        part[0], part[1], part[2] = job.allocated, job_request(job), job.elastic
+        if job.key not in self.lapsed:
+            part[3] = inqueue_request(job)
         self._parts[job.key] = (job.queue, part)
-        found = self.queues.setdefault(job.queue, UsageTotals(self._width))
-        found.table += part
-        found.jobs += 1
+        found = self.queues.get(job.queue)
+        if found is None:
+            found = self.queues[job.queue] = UsageTotals(self._width)
+        found.change(part, 1)
 
     def drop(self, key: str) -> None:
         """Remove a job, if it is there."""
@@ -118,8 +143,7 @@ class QueueUsage:
         queue, part = self._parts.pop(key, ("", None))
         if part is not None:
             found = self.queues[queue]
-            found.table -= part
-            found.jobs -= 1
+            found.change(part, -1)
             if not found.jobs:
                 del self.queues[queue]
 
@@ -127,13 +151,15 @@ class QueueUsage:
         """Rearrange the sums after a change of the resource columns. O(jobs x resources)."""
         self._width = len(sources)
         for found in self.queues.values():
-            found.table = resource_vectors.moved(found.table, sources)
+            found.move_columns(sources)
         for key, (queue, part) in self._parts.items():
             self._parts[key] = (queue, resource_vectors.moved(part, sources))
 
 
 def job_request(job: entities.Job) -> resource_vectors.Sum:
     """What the job holds and what its pending tasks request. O(pending tasks)."""
+    if not job.unplaced:
+        return job.allocated
     found: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
     return found
 
@@ -173,4 +199,5 @@ def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
     )
     if least is None or not is_awaited:
         return np.zeros_like(job.allocated)
-    return without_gated(job, resource_vectors.excess(least, job.allocated))
+    lacking = resource_vectors.excess(least, job.allocated)
+    return without_gated(job, lacking) if job.gated else lacking

@@ -117,8 +117,9 @@ def fits(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
     """Columns (nodes) of ``room`` that have every requested amount. Resources that are not
     requested may be overdrawn.
     """
-    needed = request[:, np.newaxis]
-    mask: npt.NDArray[np.bool_] = np.all((needed <= room) | (needed == 0), axis=0)
+    asked = request.nonzero()[0]
+    enough = request[asked, np.newaxis] <= room[asked]
+    mask: npt.NDArray[np.bool_] = np.logical_and.reduce(enough, axis=0)
     return mask
 
 

@@ -48,8 +48,16 @@ def place_run(
     return _RunPlacement(rows, scores[best], room(rows), count, ask).picks()
 
 
+SAMPLED, EXCESS = 16, 4
+"""One in 16 scores is a sample. It tells a score that about four times as many nodes reach as are
+needed."""
+
+
 def _best(scores: extension_points.Scores, count: int) -> Indices:
     """Indices of the ``count`` best, best first; of equal ones the first."""
+    good = _good(scores, count)
+    if good is not None:
+        return good[_best(scores[good], count)]
     if count < len(scores):
         least = np.partition(scores, len(scores) - count)[len(scores) - count]
         better = np.flatnonzero(scores > least)
@@ -58,6 +66,20 @@ def _best(scores: extension_points.Scores, count: int) -> Indices:
     else:
         found = np.arange(len(scores))
     return found[np.argsort(-scores[found], kind="stable")]
+
+
+def _good(scores: extension_points.Scores, count: int) -> Indices | None:
+    """Ascending indices of few scores, among them the ``count`` best and all equals of the worst of
+    these; None if no such selection is found.
+
+    Of all scores, those that reach a good score of a sample: cheaper than to partition all.
+    """
+    rank = EXCESS * count // SAMPLED
+    if not rank or len(scores) <= EXCESS * EXCESS * count:
+        return None
+    sample = scores[::SAMPLED]
+    found = np.flatnonzero(scores >= np.partition(sample, -rank)[-rank])
+    return found if count <= len(found) <= len(scores) // 2 else None
 
 
 class _RunPlacement:

@@ -32,15 +32,20 @@ def least(
 ) -> Amounts:
     """Least allocated: the fraction of cpu and memory that stays free with the task placed, 0 to
     100."""
-    requests = (shape.assumed_cpu, shape.assumed_memory)
-    total = np.zeros(allocatable.shape[1], np.int64)
-    parts = np.zeros(allocatable.shape[1], np.int64)
-    for column, request in zip((requirements.CPU, requirements.MEMORY), requests, strict=True):
-        has = allocatable[column]
-        left = has - assumed_used[column] - request
-        total += np.where((has > 0) & (left >= 0), left * 100 // np.maximum(has, 1), 0)
-        parts += has > 0
-    score: Amounts = total // np.maximum(parts, 1)
+    requests = np.array([[shape.assumed_cpu], [shape.assumed_memory]], np.int64)
+    has = allocatable[[requirements.CPU, requirements.MEMORY]]
+    left = has - assumed_used
+    left -= requests
+    exists = has > 0
+    has_room = left >= 0
+    has_room &= exists
+    left *= 100
+    np.maximum(has, 1, out=has)
+    left //= has
+    left *= has_room
+    score: Amounts = left[0]
+    score += left[1]
+    score //= np.maximum(np.add.reduce(exists, axis=0, dtype=np.int64), 1)
     return score
 
 
@@ -54,24 +59,43 @@ def even(
     rows = list(balanced)
     names = ("cpu", "memory", requirements.GPU)[: len(rows)]
     asked = np.array([[shape.request.get(name, 0)] for name in names], np.int64)
-    after = _evenness(used[rows] + asked, allocatable[rows])
-    before = _evenness(used[rows], allocatable[rows])
+    now, total = used[rows], allocatable[rows]
+    has, least_one = total > 0, np.maximum(total, 1)
+    after = _evenness(now + asked, has, least_one)
+    before = _evenness(now, has, least_one)
     score: Amounts = 50 + (50 + after - before) // 2
     return score
 
 
-def _evenness(used: Amounts, allocatable: Amounts) -> Amounts:
-    """100 times one minus the standard deviation of the used fractions, truncated."""
-    has = allocatable > 0
-    fractions: Floats = np.minimum(used / np.maximum(allocatable, 1), 1.0)
+def _evenness(used: Amounts, has: npt.NDArray[np.bool_], allocatable: Amounts) -> Amounts:
+    """100 times one minus the standard deviation of the used fractions, truncated.
+
+    ``has``: where a node has the resource. ``allocatable``: at least 1. Results overwrite each
+    other, since allocating an array of all nodes costs more than computing one.
+    """
+    fractions: Floats = used / allocatable
+    np.minimum(fractions, 1.0, out=fractions)
     if len(fractions) == 2:
-        deviation: Floats = np.abs((fractions[0] - fractions[1]) / 2)
-        deviation[~(has[0] & has[1])] = 0.0
+        deviation: Floats = fractions[0]
+        deviation -= fractions[1]
+        deviation /= 2
+        np.abs(deviation, out=deviation)
+        deviation *= has[0] & has[1]
     else:
-        number = np.maximum(has.sum(axis=0), 1)
-        fractions = np.where(has, fractions, 0.0)
-        mean = (fractions[0] + fractions[1] + fractions[2]) / number
-        squares = np.where(has, (fractions - mean) * (fractions - mean), 0.0)
-        deviation = np.sqrt((squares[0] + squares[1] + squares[2]) / number)
-    truncated: Amounts = ((1 - deviation) * 100).astype(np.int64)
+        number = np.maximum(np.add.reduce(has, axis=0, dtype=np.int64), 1)
+        fractions *= has
+        mean = fractions[0] + fractions[1]
+        mean += fractions[2]
+        mean /= number
+        fractions -= mean
+        fractions *= fractions
+        fractions *= has
+        deviation = fractions[0]
+        deviation += fractions[1]
+        deviation += fractions[2]
+        deviation /= number
+        np.sqrt(deviation, out=deviation)
+    np.subtract(1, deviation, out=deviation)
+    deviation *= 100
+    truncated: Amounts = deviation.astype(np.int64)
     return truncated

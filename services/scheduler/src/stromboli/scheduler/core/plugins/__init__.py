@@ -78,8 +78,8 @@ def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
     """
     if name not in NAMES:
         raise LookupError("there is no such plugin")
-    for rival in MUTUALLY_EXCLUSIVE:
-        if name in MUTUALLY_EXCLUSIVE and rival in already_open:
+    for rival in MUTUALLY_EXCLUSIVE if name in MUTUALLY_EXCLUSIVE else ():
+        if rival in already_open:
             raise LookupError(
                 f"plugin {rival} is configured first and already divides the cluster among queues"
             )

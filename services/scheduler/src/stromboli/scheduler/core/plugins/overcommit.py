@@ -5,9 +5,11 @@ Jobs above the real capacity wait in the phase Inqueue. Resources that a job alr
 counted as inqueue; Volcano counts them twice while pods are placed but do not run yet.
 """
 
+import functools
+
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors
+from stromboli.scheduler.core.model import entities, queue_usage
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.queue_quota import shares
 
@@ -24,22 +26,31 @@ class Plugin:
         self._factor = factor if factor >= 1 else DEFAULT_FACTOR
 
     def open(self, ssn: session.Session) -> None:
-        """Sum idle and inqueue resources, and register."""
+        """Register. Resources are summed at the first vote; jobs and queues do not change within a
+        session."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
-        used: shares.Row = resource_vectors.total(ssn.nodes.used).tolist()
-        total: shares.Row = ssn.total.tolist()
-        self._idle = [
-            whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
-        ]
-        self._inqueue = [0] * len(total)
-        for held in ssn.world.books.queues.values():
-            self._inqueue = shares.sum_of(self._inqueue, held.inqueue.tolist())
+        self._used = ssn.nodes.used_total
         ssn.add_job_enqueueable(self._vote, by_request=True)
         ssn.add_job_enqueued(self._note)
 
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
+
+    @functools.cached_property
+    def _idle(self) -> list[float]:
+        """The capacity multiplied by the factor, less what was used at the opening."""
+        total: shares.Row = self._session.total.tolist()
+        used: shares.Row = self._used.tolist()
+        return [whole * self._factor - taken for whole, taken in zip(total, used, strict=True)]
+
+    @functools.cached_property
+    def _inqueue(self) -> shares.Row:
+        """What Inqueue jobs lack, including those of this session."""
+        found = [0] * len(self._session.total)
+        for held in self._session.world.books.queues.values():
+            found = shares.sum_of(found, held.rows[3])
+        return found
 
     def _vote(self, job: entities.Job) -> int:
         if job.min_request is None:

@@ -5,8 +5,14 @@ water filling: each queue gets its weight times a common level, at least its gua
 its request and its limit. Without guarantees Volcano reaches the same result in rounds. With
 guarantees its rounds distribute more than the cluster has, so that guaranteed amounts are also part
 of what other queues deserve; here the level takes guarantees into account.
+
+Most sessions ask for few queues, and only an order or a placement depends on deserved amounts.
+Quotas are therefore opened when they are first used, and deserved amounts computed at the first
+question that needs them. The sums of jobs that they come from are those of the opening: they do not
+change within a session.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -28,27 +34,22 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._demands = shares.Demands()
-        self._accounts: dict[str, quotas.QueueQuota] = {}
+        self._opened: dict[str, quotas.QueueQuota] = {}
+        self._deserved: dict[str, Sequence[float]] | None = None
 
     def open(self, ssn: session.Session) -> None:
-        """Open the quotas of all queues with jobs, and register."""
+        """Register."""
         self._session = ssn
         ssn.can_borrow = True
-        free = quotas.unguaranteed(ssn)
-        self._accounts = {
-            name: quotas.open_quota(ssn, ssn.queues[name], free)
-            for name in quotas.queues_with_jobs(ssn)
-        }
-        _fill(list(self._accounts.values()), ssn.total.tolist())
         ssn.add_queue_order(key=self._queue_key)
-        ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
-        ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
+        ssn.add_gauges(self._gauges)
+        ssn.add_queue_share(lambda queue: quotas.queue_status(self._filled(queue.name)))
         ssn.add_overused(self._is_overused)
         ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
         ssn.add_reclaimable(self._choose_reclaimable, may_have=self._is_beyond_share)
         ssn.add_reclaim_limit(
-            lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
+            lambda tasks: quotas.beyond_guarantees(ssn, self._all_filled(), self._demands, tasks)
         )
         ssn.add_job_enqueueable(self._vote_enqueueable, by_request=True)
         ssn.add_job_enqueued(self._note_enqueued)
@@ -57,19 +58,51 @@ class Plugin:
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
 
-    def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
-        return -queue.priority, self._share(queue)
+    def _quota(self, queue: str) -> quotas.QueueQuota:
+        """Return the quota of a queue with jobs. Its deserved amounts are those of the spec."""
+        found = self._opened.get(queue)
+        if found is None:
+            ssn = self._session
+            found = quotas.open_quota(ssn, ssn.queues[queue], self._unguaranteed)
+            self._opened[queue] = found
+        return found
 
-    def _share(self, queue: entities.Queue) -> float:
-        quota = self._accounts.get(queue.name)
-        return quota.share if quota else 0.0
+    def _filled(self, queue: str) -> quotas.QueueQuota | None:
+        """Return the quota of a queue with its deserved amounts; None for a queue without jobs."""
+        if self._deserved is None:
+            self._deserved = _deserved(self._session, self._unguaranteed)
+        deserved = self._deserved.get(queue)
+        if deserved is None:
+            return None
+        quota = self._quota(queue)
+        quota.deserved = deserved
+        return quota
+
+    def _all_filled(self) -> dict[str, quotas.QueueQuota]:
+        """Return the quotas of all queues with jobs, with their deserved amounts."""
+        names = quotas.queues_with_jobs(self._session)
+        return {name: quota for name in names if (quota := self._filled(name)) is not None}
+
+    @functools.cached_property
+    def _unguaranteed(self) -> shares.Row:
+        return quotas.unguaranteed(self._session)
+
+    def _gauges(self) -> Iterator[extension_points.Gauge]:
+        found = self._all_filled()
+        for quota in found.values():
+            quota.share = _share(quota)
+        yield from quotas.quota_gauges(self._session, found)
+
+    def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
+        quota = self._filled(queue.name)
+        return -queue.priority, _share(quota) if quota else 0.0
 
     def _is_overused(self, queue: entities.Queue) -> bool:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled(queue.name)
         return quota is not None and shares.is_within(quota.deserved, quota.allocated)
 
     def _count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled(queue.name)
         if quota is None or not queue.is_open:
             return 0
         limit = quota.real_capability if self._session.is_borrowing else quota.deserved
@@ -82,7 +115,7 @@ class Plugin:
         return self._deserves(queue, shares.pairs(together))
 
     def _deserves(self, queue: entities.Queue, demand: shares.Demand) -> bool:
-        quota = self._accounts.get(queue.name)
+        quota = self._filled(queue.name)
         if quota is None or not queue.is_open:
             return False
         return shares.fits(quota.allocated, demand, quota.deserved)
@@ -96,7 +129,9 @@ class Plugin:
             job = self._session.job_of(task)
             if job is None:
                 continue
-            quota = self._accounts[job.queue]
+            quota = self._filled(job.queue)
+            if quota is None:
+                continue
             allocated = left.setdefault(job.queue, list(quota.allocated))
             if not shares.is_within(allocated, quota.deserved):
                 shares.add(allocated, self._demands.of(task), -1)
@@ -104,16 +139,16 @@ class Plugin:
         return extension_points.Victims(victims)
 
     def _is_beyond_share(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
-        quota = self._accounts[other.queue]
-        return not shares.is_within(quota.allocated, quota.deserved)
+        quota = self._filled(other.queue)
+        return quota is not None and not shares.is_within(quota.allocated, quota.deserved)
 
     def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
             return extension_points.REJECT
-        return quotas.vote_enqueueable(self._session, job, [self._accounts[job.queue]])
+        return quotas.vote_enqueueable(self._session, job, [self._quota(job.queue)])
 
     def _note_enqueued(self, job: entities.Job) -> None:
-        quotas.note_enqueued(job, [self._accounts[job.queue]])
+        quotas.note_enqueued(job, [self._quota(job.queue)])
 
     def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         self._add_usage(tasks[0], len(tasks))
@@ -124,23 +159,36 @@ class Plugin:
     def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is not None:
-            quota = self._accounts[job.queue]
-            quota.take(self._demands.of(like), times)
-            quota.share = shares.dominant_share(quota.allocated, quota.deserved)
+            self._quota(job.queue).take(self._demands.of(like), times)
 
 
-def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
-    """Compute each queue's deserved amount and share."""
+def _deserved(ssn: session.Session, unguaranteed: shares.Row) -> dict[str, Sequence[float]]:
+    """Return the deserved amounts of each queue with jobs."""
+    names, total = quotas.queues_with_jobs(ssn), ssn.total.tolist()
+    if not names:
+        return {}
+    known = [(ssn.queues[name], ssn.world.books.queues[name].rows[1]) for name in names]
+    limits = [quotas.limits_of(ssn, queue) for queue, _ in known]
+    ceilings = [
+        each.ceiling(request, unguaranteed)
+        for each, (_, request) in zip(limits, known, strict=True)
+    ]
+    weights = [queue.weight for queue, _ in known]
+    wanted = [sum(column) for column in zip(*ceilings, strict=True)]
+    if all(weight > 0 for weight in weights) and shares.is_within(wanted, total):
+        return dict(zip(names, ceilings, strict=True))  # as ``fair_shares``: nothing is scarce
     deserved = fair_shares(
-        [quota.queue.weight for quota in queue_quotas],
+        weights,
         total,
-        [quota.real_capability for quota in queue_quotas],
-        [quota.request for quota in queue_quotas],
-        [quota.guarantee for quota in queue_quotas],
+        [each.reachable(unguaranteed) for each in limits],
+        [request for _, request in known],
+        [each.guarantee for each in limits],
     )
-    for quota, row in zip(queue_quotas, deserved, strict=True):
-        quota.deserved = row
-        quota.share = shares.dominant_share(quota.allocated, row)
+    return dict(zip(names, deserved, strict=True))
+
+
+def _share(quota: quotas.QueueQuota) -> float:
+    return shares.dominant_share(quota.allocated, quota.deserved)
 
 
 def fair_shares(

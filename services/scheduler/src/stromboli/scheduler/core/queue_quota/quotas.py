@@ -5,7 +5,6 @@ the session. Rows are changed in place, and shares are updated with them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -53,30 +52,26 @@ def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares
     ``unguaranteed``: the part of the cluster that is guaranteed to no queue. ``deserved`` is what
     the queue's spec states.
     """
-    epoch, limits = queue.limits
-    if epoch != ssn.world.epoch:
-        limits = _limits(ssn, queue)
-        queue.limits = (ssn.world.epoch, limits)
+    limits = limits_of(ssn, queue)
     held = ssn.world.books.queues.get(queue.name)
     if held is None:
         held = queue_usage.UsageTotals(len(limits.guarantee))
-    allocated, request, elastic, inqueue = held.table.tolist()
-    most = shares.sum_of(unguaranteed, limits.guarantee)
+    allocated, request, elastic, inqueue = held.rows
     return QueueQuota(
         queue=queue,
         guarantee=limits.guarantee,
         capability=limits.capability,
-        real_capability=shares.minimum(most, limits.capability),
+        real_capability=limits.reachable(unguaranteed),
         deserved=limits.deserved,
         named=limits.named,
-        allocated=allocated,
+        allocated=list(allocated),
         request=request,
         inqueue=inqueue,
         elastic=elastic,
     )
 
 
-class _Limits(NamedTuple):
+class Limits(msgspec.Struct, eq=False):
     """The amounts of a queue's spec by column. Sessions share the rows and must not change them in
     place."""
 
@@ -84,15 +79,46 @@ class _Limits(NamedTuple):
     capability: shares.Row
     deserved: shares.Row
     named: frozenset[int]
+    _unguaranteed: shares.Row = []
+    _reachable: shares.Row = []
+    _request: shares.Row = []
+    _ceiling: shares.Row = []
+
+    def reachable(self, unguaranteed: shares.Row) -> shares.Row:
+        """The most that the queue can reach, given what is guaranteed to no queue."""
+        if self._unguaranteed != unguaranteed:
+            most = shares.sum_of(unguaranteed, self.guarantee)
+            self._reachable = shares.minimum(most, self.capability)
+            self._unguaranteed, self._request = unguaranteed, []
+        return self._reachable
+
+    def ceiling(self, request: shares.Row, unguaranteed: shares.Row) -> shares.Row:
+        """The request within what the queue can reach, at least the guarantee. Kept as long as the
+        arguments are the same lists."""
+        reachable = self.reachable(unguaranteed)
+        if self._request is not request:
+            self._ceiling = [
+                max(min(limit, want), least)
+                for limit, want, least in zip(reachable, request, self.guarantee, strict=True)
+            ]
+            self._request = request
+        return self._ceiling
 
 
-def _limits(ssn: session.Session, queue: entities.Queue) -> _Limits:
-    return _Limits(
-        shares.row_of(ssn, queue.guarantee),
-        capability_of(ssn, queue),
-        shares.row_of(ssn, queue.deserved),
-        _named(ssn, queue),
-    )
+def limits_of(ssn: session.Session, queue: entities.Queue) -> Limits:
+    """Return the queue's limits, which are kept across sessions until the model's epoch
+    changes."""
+    epoch, limits = queue.limits
+    if epoch != ssn.world.epoch:
+        limits = Limits(
+            shares.row_of(ssn, queue.guarantee),
+            capability_of(ssn, queue),
+            shares.row_of(ssn, queue.deserved),
+            _named(ssn, queue),
+        )
+        queue.limits = (ssn.world.epoch, limits)
+    found: Limits = limits
+    return found
 
 
 def queue_status(quota: QueueQuota | None) -> extension_points.QueueShare | None:
@@ -198,12 +224,17 @@ def capability_of(ssn: session.Session, queue: entities.Queue) -> shares.Row:
 
 def unguaranteed(ssn: session.Session) -> shares.Row:
     """Return the part of the cluster that is guaranteed to no queue; queues without jobs count,
-    too."""
-    free: shares.Row = ssn.total.tolist()
-    total = [0] * len(free)
-    for queue in ssn.queues.values():
-        total = shares.sum_of(total, shares.row_of(ssn, queue.guarantee))
-    return shares.difference(free, total)
+    too. Read-only: it is kept across sessions until a queue or the sum of the nodes changes."""
+
+    def summed() -> shares.Row:
+        free: shares.Row = ssn.total.tolist()
+        total = [0] * len(free)
+        for queue in ssn.queues.values():
+            total = shares.sum_of(total, shares.row_of(ssn, queue.guarantee))
+        return shares.difference(free, total)
+
+    parts = (ssn.world.epoch, ssn.total)
+    return ssn.world.auxiliary.remembered("unguaranteed", parts, summed)
 
 
 def queues_with_jobs(ssn: session.Session) -> list[str]:

@@ -50,7 +50,7 @@ class Ports:
             passed = passed & (view.added == 0)  # An equal pod uses the same ports.
         code = extension_points.Code.UNSCHEDULABLE
         found = [extension_points.Check(TAKEN, code, passed | ~stays)]
-        if not stays.all():
+        if not lasting.all():  # of all nodes, so that each view has the same checks
             # Each node is counted once: the other check passes where this one refuses.
             found.append(extension_points.Check(TAKEN, code, stays, is_lasting=True))
         return found
