@@ -15,7 +15,7 @@ from services.controller.tests.support.scenarios import (
     reap_all,
     submitted,
 )
-from stromboli.controller.core.tasks import dependencies
+from stromboli.controller.core.tasks import dependencies, tasks
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
 
@@ -152,6 +152,27 @@ def test_a_restarted_job_begins_with_its_first_wave_again() -> None:
     let_in(harness)
     assert harness.pod_names() == ["j1-first-0"]
     assert harness.group().spec.min_member == 1
+
+
+def test_pods_that_succeed_while_a_restart_deletes_them_release_no_task_of_it() -> None:
+    """They exist until their kubelet has removed them, and the new PodGroup may come before: it
+    must not wait for pods of a later wave."""
+    first, second = waits("first", 1), waits("second", 2, "first")
+    restarts = (batch.LifecyclePolicy(event="PodFailed", action="RestartJob"),)
+    harness = enqueued(make_job(tasks=[second, first], policies=restarts))
+    run(harness, "j1-first-0")
+    let_in(harness)
+    run(harness, "j1-second-0", "j1-second-1")
+    fail(harness, "j1-first-0")
+    harness.change_pod("default/j1-second-1", "Succeeded")
+    harness.settle()
+    job, pods = harness.job(), harness.cache.pods_of(harness.job().metadata.uid)
+    assert job.status.version == 1
+    assert [(it.metadata.name, it.status.phase) for it in pods if tasks.has_finished(it)] == [
+        ("j1-first-0", "Failed"),
+        ("j1-second-1", "Succeeded"),
+    ]
+    assert dependencies.released(harness.cache, job, pods) == {"first"}
 
 
 def test_the_next_controller_continues_with_the_same_wave() -> None:

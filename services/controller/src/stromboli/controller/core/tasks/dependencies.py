@@ -11,6 +11,7 @@ ended below their minimum: the job fails instead of waiting indefinitely.
 
 from collections.abc import Container, Iterable
 
+from stromboli.controller.core import manifests
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core
@@ -53,7 +54,8 @@ def released(
         name: [pod for pod in found if not cache.is_going(pod)] for name, found in by_task.items()
     }
     ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
-    return frozenset(task.name for task in specs if by_task.get(task.name) or _holds(task, ready))
+    begun = {name for name, found in by_task.items() if _has_begun(job, found, living[name])}
+    return frozenset(task.name for task in specs if task.name in begun or _holds(task, ready))
 
 
 def roots(job: Job) -> frozenset[str]:
@@ -79,6 +81,12 @@ def gang(job: Job, released: frozenset[str]) -> int:
     least_waiting = sum(gangs.least(task) for task in specs if task.name not in released)
     possible = sum(task.replicas for task in specs if task.name in released)
     return min(asked, max(least_released, asked - least_waiting), possible)
+
+
+def _has_begun(job: Job, pods: list[core.Pod], living: list[core.Pod]) -> bool:
+    """Whether the task was released in this version of the job: a pod that a restart deletes may
+    succeed meanwhile, and says nothing about the version after it."""
+    return bool(living) or any(manifests.version_of(pod) >= job.status.version for pod in pods)
 
 
 def _is_ready(task: TaskSpec, pods: list[core.Pod]) -> bool:
