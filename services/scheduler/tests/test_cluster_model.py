@@ -3,7 +3,7 @@ back.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -271,7 +271,7 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
     """The model without what depends on the order of changes."""
     names = of.resources.names
 
-    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
+    def named(values: Iterable[Any]) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     table = of.nodes

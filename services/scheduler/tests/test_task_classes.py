@@ -348,7 +348,7 @@ def test_requirements_that_are_dropped_from_the_cache_are_still_interned() -> No
 def test_data_sets_split_a_class_and_their_text_does_not() -> None:
     """The annotation lists them as JSON, which may be written with spaces."""
 
-    def pod(**changes: str) -> dict[str, Any]:
+    def pod(**changes: Any) -> dict[str, Any]:
         document = full()
         requests = [data_sets.request_of(batch.DataSet(name="a", uri="s3://b/a", **changes))]
         document["metadata"]["annotations"][keys.DATA_SETS] = data_sets.annotation(tuple(requests))
