@@ -85,7 +85,7 @@ def gang(job: Job, released: frozenset[str]) -> int:
 
 def _has_begun(job: Job, pods: list[core.Pod], living: list[core.Pod]) -> bool:
     """Whether the task was released in this version of the job: a pod that a restart deletes may
-    succeed meanwhile, and says nothing about the version after it."""
+    succeed meanwhile, which does not count for the version after it."""
     return bool(living) or any(manifests.version_of(pod) >= job.status.version for pod in pods)
 
 

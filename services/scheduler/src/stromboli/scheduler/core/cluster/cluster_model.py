@@ -27,7 +27,6 @@ from stromboli.scheduler.core.model import (
     queue_usage,
     requirements,
     resource_columns,
-    resource_vectors,
     task_classes,
 )
 from stromboli.shared.api import core, scheduling
@@ -497,7 +496,4 @@ class ClusterModel:
         for task in self.tasks.values():
             task.request, task.request_sum = self._request(task.task_class.shape)
         for found in (*self.jobs.values(), *self.outside.values()):
-            found.allocated = resource_vectors.moved(found.allocated, sources)
-            found.total_request = resource_vectors.moved(found.total_request, sources)
-            if found.min_request is not None:
-                found.min_request = resource_vectors.moved(found.min_request, sources)
+            job_builder.move_columns(found, sources)

@@ -101,6 +101,14 @@ def build_job(
     )
 
 
+def move_columns(found: entities.Job, sources: resource_columns.Sources) -> None:
+    """Move the job's vectors to new columns of resources."""
+    found.allocated = resource_vectors.moved(found.allocated, sources)
+    found.total_request = resource_vectors.moved(found.total_request, sources)
+    if found.min_request is not None:
+        found.min_request = resource_vectors.moved(found.min_request, sources)
+
+
 def needs_session(job: entities.Job) -> bool:
     """Whether a session may act on the job or explain it."""
     if job.is_going:
