@@ -213,6 +213,21 @@ def test_a_created_pod_that_was_deleted_unseen_frees_its_room_once_later_pods_ar
     assert harness.used_cpu() == 0
 
 
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_deletion_that_is_read_frees_the_room_of_created_pods_up_to_its_version(
+    harness: SchedulerHarness, *, is_its_own: bool
+) -> None:
+    """After a restart, compaction may have left nothing else of these pods."""
+    publish(harness, plan(1))
+    harness.see(group(1))
+    (statement,) = harness.session().decisions
+    decision = answer(harness, "executed", created_version=9)
+    gone = created(statement.binds[0], decision.id, 9)
+    other = builders.make_pod("other", version=10)
+    harness.apply(*harness.log.lose(gone if is_its_own else other))
+    assert harness.used_cpu() == 0
+
+
 def test_a_pod_of_the_same_name_from_elsewhere_does_not_end_a_planned_bind(
     harness: SchedulerHarness,
 ) -> None:

@@ -162,6 +162,12 @@ def _encoded(draft: Draft) -> Encoded | None:
     return Encoded(base.type_name(message), base.encode(message))
 
 
+def deleted_version(record: Record) -> int | None:
+    """The last resourceVersion of the object that a tombstone removes; None if the record has none
+    or is no tombstone."""
+    return decoding.number(record.headers.get("ce_objectversion", ""))
+
+
 def decode(record: Record) -> msgspec.Struct | None:
     """The message; None for a tombstone. Raises only UndecodableError."""
     if record.value is None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.shared import decoding, envelope, errors, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import cluster
@@ -175,7 +175,7 @@ class Snapshot:
             return None
         if isinstance(before, meta.Object) and uid and before.metadata.uid != uid:
             return None  # the tombstone of an older object under this key
-        version = decoding.number(record.headers.get("ce_objectversion", ""))
+        version = envelope.deleted_version(record)
         ended_at = math.inf if version is None else version
         self._remember_gone(kind, record.key, uid, ended_at)
         return self._put(kind, record.key, None, record)

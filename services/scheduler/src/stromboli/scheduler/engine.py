@@ -430,7 +430,7 @@ class Engine:
 
     def _log_unknown_objects(self) -> None:
         """Log excluded nodes, and unreadable pods without a known node, when they change."""
-        unknown = (self.cache.world.nodes.excluded, self.cache.unplaced_unknown_pods())
+        unknown = (self.cache.world.nodes.excluded, self.cache.world.unreadable.unplaced)
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
             telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])

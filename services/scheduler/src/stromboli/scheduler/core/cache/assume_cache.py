@@ -30,7 +30,7 @@ from stromboli.scheduler.core.cache.assumptions import (
     rank_of,
 )
 from stromboli.scheduler.core.cache.observations import Observation
-from stromboli.shared.api import core, resource
+from stromboli.shared.api import resource
 from stromboli.shared.messages import scheduling
 
 K = TypeVar("K", bound=Hashable)
@@ -227,9 +227,9 @@ class AssumeCache:
                     return each.allocation
         return None
 
-    def note_version(self, pod: core.Pod) -> None:
-        """Note that this version of a pod has been read."""
-        self._newest_pod = max(self._newest_pod, pod.metadata.version)
+    def note_version(self, version: int) -> None:
+        """Note that this version of a pod, or its deletion in this version, has been read."""
+        self._newest_pod = max(self._newest_pod, version)
 
     @property
     def unanswered(self) -> int:

@@ -125,7 +125,11 @@ class ClusterCache:
             finally:
                 self._note_read()
             return ""
-        if (change := self.snapshot.apply(record)) is None:
+        change = self.snapshot.apply(record)
+        if record.topic == topics.PODS:
+            self.assumed.note_version(envelope.deleted_version(record) or 0)
+            self._close_vanished()
+        if change is None:
             return ""
         self._apply_isolated(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
@@ -213,12 +217,6 @@ class ClusterCache:
             for name, start in starts.items()
             if name in self._epochs and start >= self.offsets.get(name, 0)
         }
-
-    def unplaced_unknown_pods(self) -> tuple[str, ...]:
-        """Unreadable pods whose node was never known: no node can be excluded for them."""
-        return tuple(
-            sorted(key for key, lost in self.world.unreadable.lost.items() if not lost.node)
-        )
 
     # Messages
 
@@ -379,12 +377,15 @@ class ClusterCache:
     def _observe_pod(self, change: snapshot.Change) -> None:
         before = self.unanswered()
         if isinstance(change.after, core.Pod):
-            self.assumed.note_version(change.after)
+            self.assumed.note_version(change.after.metadata.version)
         self.assumed.observe_pod(change.key)
-        for key in self.assumed.close_vanished():
-            self._refresh_pod(key)
+        self._close_vanished()
         if self._is_throttled and self.unanswered() < before:
             self._request_session()
+
+    def _close_vanished(self) -> None:
+        for key in self.assumed.close_vanished():
+            self._refresh_pod(key)
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
         """Apply the change to the cluster model; return what the model's method returns."""

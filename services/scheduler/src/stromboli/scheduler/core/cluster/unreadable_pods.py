@@ -50,6 +50,11 @@ class UnreadablePods:
             discard(groups, name, key)
         return job, node
 
+    @property
+    def unplaced(self) -> tuple[str, ...]:
+        """Lost pods whose node was never known: no node can be excluded for them."""
+        return tuple(sorted(key for key, pod in self.lost.items() if not pod.node))
+
     def job_of(self, key: str) -> str:
         """The PodGroup that the pod names; empty if unknown."""
         return self._at.get(key, ("", ""))[0]
