@@ -128,7 +128,10 @@ def agents(
         },
         numa_nodes=sysfs / "devices/system/node",
     )
-    environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration), **accounts(chart)}
+    environment = {
+        "STROM_SCHEDULER_CONFIGURATION": str(configuration),
+        **helm.agents_account(chart),
+    }
     with contextlib.ExitStack() as stack:
         system = stack.enter_context(
             kubelet_system.running(
@@ -149,14 +152,6 @@ def agents(
         made = AgentNodes(system, daemon_set["metadata"]["name"])
         system.user.until(made.daemon_set, lambda it: it.get("numberReady") == NODES)
         yield made
-
-
-def accounts(chart: list[Document]) -> dict[str, str]:
-    """The monitor's settings of the chart that say whose reports it takes."""
-    deployment = helm.the_only(chart, "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    found = {it["name"]: it["value"] for it in container["env"] if "value" in it}
-    return {name: value for name, value in found.items() if "_AGENTS_ACCOUNT" in name}
 
 
 @pytest.fixture(autouse=True)

@@ -56,10 +56,10 @@ def test_a_gang_that_fits_is_created_on_its_nodes_and_looks_as_if_it_were_bound(
 ) -> None:
     """One write for each pod: no Binding. The kubelets set the condition `PodScheduled`, and the
     controller writes the `Scheduled` Events, as after a Binding."""
-    before = bindings(system)
+    before = system.bindings()
     system.user.submit(job("created-bound", shell("sleep 1"), pods=3))
     system.user.comes_to("created-bound", "Completed")
-    assert bindings(system) == before
+    assert system.bindings() == before
     for pod in system.user.pods("created-bound"):
         assert keys.DECISION in pod["metadata"]["annotations"]
         conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
@@ -84,21 +84,10 @@ def test_a_gang_that_waits_has_pending_pods_and_is_bound_when_there_is_room(
     (waiting,) = system.user.until(lambda: system.user.pods("waits"), bool)
     assert "nodeName" not in waiting["spec"]
     assert waiting["status"]["phase"] == "Pending"
-    before = bindings(system)
+    before = system.bindings()
     system.user.delete("holds")
     system.user.comes_to("waits", "Completed")
-    assert bindings(system) == before + 1
-
-
-def bindings(system: KubeletSystem) -> int:
-    """How many Bindings of pods the API server has received."""
-    lines = system.kubectl("get", "--raw", "/metrics").splitlines()
-    counters = (
-        line
-        for line in lines
-        if line.startswith("apiserver_request_total{") and 'subresource="binding"' in line
-    )
-    return sum(int(float(line.rpartition(" ")[2])) for line in counters)
+    assert system.bindings() == before + 1
 
 
 def test_logs_and_exec_reach_the_container(system: KubeletSystem) -> None:

@@ -1,6 +1,7 @@
 """What a node's data cache keeps: eviction, restarts, damage and loss."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,72 @@ def test_a_vanished_copy_is_fetched_again(node: Node, source: Path, is_restarted
         node.restart()
     node.settle()
     assert node.files(item) == FILES
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_no_directory_can_be_created_in_the_place_of_a_lost_copy_until_it_is_fetched_again(
+    node: Node, source: Path, *, is_restarted: bool
+) -> None:
+    """Container runtimes create missing directories, and would start a container without data."""
+    item = want(f"file://{source}")
+    node.want(item)
+    node.settle()
+    shutil.rmtree(node.content(item).parent)
+    node.cache.step()  # its fetch has not run yet
+    if is_restarted:
+        node.restart()
+    with pytest.raises(FileExistsError):
+        node.content(item).mkdir(parents=True)
+    assert not node.content(item).is_dir()
+    node.settle()
+    assert node.files(item) == FILES
+    assert not node.content(item).is_symlink()
+
+
+def test_no_directory_can_be_created_in_the_place_of_a_copy_that_is_fetched(
+    node: Node, source: Path
+) -> None:
+    item = want(f"file://{source}")
+    node.want(item)
+    node.cache.step()  # its fetch has not run yet
+    with pytest.raises(FileExistsError):
+        node.content(item).mkdir(parents=True)
+    node.settle()
+    assert node.files(item) == FILES
+
+
+def test_a_directory_that_others_created_in_the_place_of_a_copy_is_deleted(
+    node: Node, source: Path
+) -> None:
+    """For a container that restarts after its copy was evicted, because the pod was unknown. Later
+    pods must not start with it."""
+    item = want(f"file://{source}")
+    node.want()
+    node.content(item).mkdir(parents=True)
+    node.settle()
+    assert not node.content(item).parent.exists()
+    node.content(item).mkdir(parents=True)
+    node.want(item)
+    node.cache.step()
+    assert not node.content(item).is_dir()
+    node.settle()
+    assert node.files(item) == FILES
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_nothing_stays_of_a_lost_copy_that_is_no_longer_wanted(
+    node: Node, source: Path, *, is_restarted: bool
+) -> None:
+    item = want(f"file://{source}")
+    node.want(item)
+    node.settle()
+    shutil.rmtree(node.content(item))
+    node.cache.step()
+    node.want()
+    if is_restarted:
+        node.restart()
+    node.settle()
+    assert not node.content(item).parent.exists()
 
 
 def test_a_vanished_copy_that_is_not_wanted_is_forgotten(node: Node, source: Path) -> None:

@@ -69,3 +69,10 @@ def the_only(objects: Sequence[Object], kind: str, ending: str = "") -> Object:
         each for each in of_kind(objects, kind) if each["metadata"]["name"].endswith(ending)
     )
     return found
+
+
+def agents_account(chart: Sequence[Object]) -> dict[str, str]:
+    """The settings in the monitor's chart that say whose reports the monitor takes."""
+    (container,) = the_only(chart, "Deployment")["spec"]["template"]["spec"]["containers"]
+    found = {it["name"]: it["value"] for it in container["env"] if "value" in it}
+    return {name: value for name, value in found.items() if "_AGENTS_ACCOUNT" in name}

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stromboli.client import blocking, calls
 from stromboli.shared.api import kinds
@@ -25,6 +25,7 @@ NODES = 2
 NODE_GRACE_S = 10
 """How long a kubelet may be silent until its node is not ready."""
 FOREVER = "while true; do sleep 0.2; done"
+Result = TypeVar("Result")
 
 
 class KubeletSystem:
@@ -81,9 +82,24 @@ class KubeletSystem:
         return self._system.services["monitor"].ports[1]
 
     @property
+    def kafka(self) -> str:
+        """The broker of the services."""
+        return self._system.parts.kafka_bootstrap
+
+    @property
     def kubeconfig(self) -> Path:
         """The kubeconfig of the administrator."""
         return Path(self._system.parts.kubeconfig)
+
+    def bindings(self) -> int:
+        """How many Bindings of pods the API server has received."""
+        lines = self.kubectl("get", "--raw", "/metrics").splitlines()
+        counters = (
+            line
+            for line in lines
+            if line.startswith("apiserver_request_total{") and 'subresource="binding"' in line
+        )
+        return sum(int(float(line.rpartition(" ")[2])) for line in counters)
 
     def container(self, pod: Document) -> Document:
         """The status of a pod's only container; empty before it has one."""
@@ -104,6 +120,10 @@ class KubeletSystem:
         """A job's pods of which the container runs."""
         pods = self.user.pods(job)
         return [pod for pod in pods if "running" in self.container(pod).get("state", {})]
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of a coroutine, in the event loop of the parts."""
+        return self._runner.run(work)
 
     def kill_node(self, name: str) -> None:
         """End kubelet, containerd and containers of a node by SIGKILL, as a power failure does."""

@@ -199,6 +199,7 @@ class NodeCache:
             self._start(items[key])
         for key in [key for key, entry in self._entries.items() if entry.is_empty]:
             if key not in items:
+                self._folder.release(key)
                 del self._entries[key]
 
     def _start(self, item: data.WantedCopy) -> None:
@@ -214,6 +215,7 @@ class NodeCache:
             self._monotonic,
             self._opened,
         )
+        self._folder.reserve(item.key)
         entry.fetch = fetch
         telemetry.log.info("data fetch started", node=self.node, key=item.key, uri=item.uri)
         self._spawn(lambda: self._run(entry, fetch))
@@ -331,7 +333,7 @@ class NodeCache:
             entry.partial_bytes = self._folder.partial_bytes(key)
             if not entry.partial_bytes:
                 self._folder.drop_partial(key)
-        if not entry.is_empty:
+        if not entry.is_empty or self._folder.is_reserved(key):
             self._entries[key] = entry
 
     def _keep(self, entry: entries.Entry, stored: store.StoredCopy, used_at: datetime) -> None:
@@ -352,6 +354,15 @@ class NodeCache:
                 is_same = False
             if not is_same:
                 self._forget(entry, "its folder is missing or was replaced", "vanished")
+        self._drop_foreign()
+
+    def _drop_foreign(self) -> None:
+        """Delete folders that others created in the place of copies: pods would start with them."""
+        for key in self._folder.all_keys():
+            entry = self._entries.get(key) or entries.Entry(key=key)
+            if entry.stored is None and entry.fetch is None and self._folder.is_occupied(key):
+                self._lost(key, "its folder was not created by this cache", "corrupt")
+                self._entries[key] = entry
 
     def _forget(self, entry: entries.Entry, reason: str, kind: str) -> None:
         self._lost(entry.key, reason, kind)

@@ -6,6 +6,7 @@
     ROOT/.wanted.json                  what the node should have, as last received
     ROOT/.trash/                       what is being deleted
     ROOT/KEY/content/...               a complete, verified copy: it appears by a rename
+    ROOT/KEY/content -> incomplete     a copy that is fetched, or was lost and may be needed
     ROOT/KEY/copy.json                 its description; the file's time is the last use
     ROOT/KEY/verified                  the file's time is the last verification of the digests
     ROOT/KEY/partial/content/...       files of a fetch
@@ -15,6 +16,11 @@
 A process may end at any point. ``content`` without a readable description that fits is not a copy:
 it is deleted. A description without ``content`` is a copy that vanished, or an interrupted
 completion; its files are fetched again or taken from ``partial``.
+
+Before a copy is complete, a symbolic link to nothing is in its place. A kubelet checks a volume
+once for a pod, and containerd creates a directory that is missing: a container that restarts after
+its copy was lost, and then each new pod, would find no files and no error. It cannot create a
+directory where the link is, and the kubelet retries.
 """
 
 import contextlib
@@ -37,6 +43,8 @@ from stromboli.shared.jobspec import data_sets
 
 KEY = re.compile(r"[0-9a-f]{32}")
 CHUNK_BYTES = 2**20
+INCOMPLETE = "incomplete"
+"""What the link in the place of a copy names: there is nothing."""
 LONGEST_LISTING_BYTES = 256 * 2**20
 """A hundred thousand files with long names take some ten megabytes."""
 
@@ -253,10 +261,36 @@ class CacheFolder:
         self._discard(self.root / key)
 
     def drop_content(self, key: str) -> None:
-        """Delete a complete copy and keep a partial one."""
-        self._discard(self.content(key))
+        """Delete what is in the place of a copy, and reserve it; keep a partial copy. Raises
+        OSError."""
+        self.reserve(key)
         for name in ("copy.json", "verified"):
             (self.root / key / name).unlink(missing_ok=True)
+
+    def reserve(self, key: str) -> None:
+        """Let nothing be created in the place of a copy, until it is complete or ``release``.
+        Raises OSError."""
+        if self.is_reserved(key):
+            return
+        self._discard(self.content(key))
+        (self.root / key).mkdir(mode=0o755, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # a runtime was faster: found by the next step
+            self.content(key).symlink_to(INCOMPLETE)
+
+    def is_reserved(self, key: str) -> bool:
+        """Whether the place of a copy is reserved."""
+        return self.content(key).is_symlink()
+
+    def is_occupied(self, key: str) -> bool:
+        """Whether there is anything else in the place of a copy."""
+        return os.path.lexists(self.content(key)) and not self.is_reserved(key)
+
+    def release(self, key: str) -> None:
+        """Release the place of a copy that is no longer needed. Raises OSError."""
+        if self.is_reserved(key):
+            self.content(key).unlink()
+        with contextlib.suppress(OSError):
+            (self.root / key).rmdir()
 
     # --- partial copies --------------------------------------------------------------------
 
@@ -318,6 +352,9 @@ class CacheFolder:
     def _discard(self, path: Path) -> None:
         """Delete a folder: it disappears at once, whatever its size."""
         if not os.path.lexists(path):
+            return
+        if path.is_symlink():
+            path.unlink()
             return
         with contextlib.suppress(OSError):
             path.chmod(0o755)  # a folder that is moved must be writable

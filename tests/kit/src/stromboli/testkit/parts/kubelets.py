@@ -105,7 +105,7 @@ class KubeletNode(Part):
     async def prepare(self) -> None:
         """Write the script and the configuration of containerd, CNI and the kubelet."""
         layers = (f"overlay/{name}" for name in ("lower", "upper", "work", "merged"))
-        for folder in ("kubelet", "containerd", "cni", *layers):
+        for folder in ("kubelet", "containerd", "cni", "stromboli", *layers):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         (self.state / "resolv.conf").touch()
         (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
@@ -120,6 +120,11 @@ class KubeletNode(Part):
     def folder(self) -> Path:
         """The kubelet's folder, which is mounted as /var/lib/kubelet in its namespace."""
         return self.state / "kubelet"
+
+    @property
+    def data_folder(self) -> Path:
+        """The folder that is mounted as /var/lib/stromboli in its namespace."""
+        return self.state / "stromboli"
 
     @property
     def _away(self) -> Path:
@@ -182,7 +187,7 @@ mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
 mount -t proc proc /proc
-mkdir -p /run/containerd /var/lib/kubelet
+mkdir -p /run/containerd /var/lib/kubelet /var/lib/stromboli
 cd {state}/overlay
 snapshotter=native
 if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged 2>&1; then
@@ -191,6 +196,7 @@ if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged
 fi
 sed "s/SNAPSHOTTER/$snapshotter/" {state}/containerd.in >{state}/containerd.toml
 mount --bind {state}/kubelet /var/lib/kubelet
+mount --bind {state}/stromboli /var/lib/stromboli
 {containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
 until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
 for images in {images}; do
