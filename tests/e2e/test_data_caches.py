@@ -113,6 +113,20 @@ class DataSystem:
         (pod,) = answer.raise_for_status().json()["items"]
         return str(pod["spec"]["nodeName"])
 
+    async def listed(self, node: str, state: str) -> Document:
+        """The only data set of the namespace on REST, once its copy on a node is in this state."""
+        try:
+            async with asyncio.timeout(records.DEADLINE_S):
+                while True:
+                    async with self.running.client() as http:
+                        answer = await http.get("/v1/namespaces/default/data-sets")
+                    (found,) = answer.raise_for_status().json()["items"]
+                    if (node, state) in {(it["node"], it["state"]) for it in found["nodes"]}:
+                        return dict(found)
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AssertionError(f"no {state} copy on {node}") from None
+
     def published(self) -> dict[str, data.DataObserved]:
         """Node -> its newest record on ``cluster.data``."""
         log = self.state / state_folder.LOG
@@ -223,9 +237,13 @@ async def test_a_pod_waits_while_its_data_cannot_be_fetched_and_starts_when_it_i
         (copy,) = found.values()
         assert copy.state == "Failed"
         assert copy.reason.startswith("No such file or directory: later.bin (retried after")
+        listed = await made.listed(next(iter(found)), "Failed")
+        assert (listed["uri"], listed["key"]) == (uri, key)
         (tmp_path / "later.bin").write_bytes(b"now")
         assert await made.phase("late", *FINAL) == "Completed"
         assert await made.log_of("late-work-0") == "now"
+        listed = await made.listed(await made.pod_node("late"), "Complete")
+        assert listed["bytes"] == len(b"now")
 
 
 async def test_data_of_a_pending_gang_is_there_before_its_pod_starts(tmp_path: Path) -> None:

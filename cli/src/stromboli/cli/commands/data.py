@@ -56,7 +56,7 @@ def list_data_sets(
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(metavar="KEY|URI", help="Content key or URI.")],
+    name: Annotated[str, typer.Argument(metavar="DATASET", help="Its URI or content key.")],
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     all_namespaces: options.AllNamespaces = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
