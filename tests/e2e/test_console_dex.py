@@ -214,11 +214,13 @@ async def test_a_user_who_is_removed_at_dex_is_logged_out(page: Page, cell: Cell
     await cell.dex.stop()
     cell.dex.options.users = ()
     await cell.dex.start()
-    while await page.run("location.pathname") != "/login":
-        await page.go(f"{cell.made.url}/jobs", WITHIN_S)
-    await cell.dex.stop()
-    cell.dex.options.users = (VERA,)
-    await cell.dex.start()
+    try:
+        while await page.run("location.pathname") != "/login":
+            await page.go(f"{cell.made.url}/jobs", WITHIN_S)
+    finally:
+        await cell.dex.stop()
+        cell.dex.options.users = (VERA,)
+        await cell.dex.start()
     await log_in(page, cell)
 
 
