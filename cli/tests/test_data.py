@@ -11,7 +11,7 @@ from stromboli.cli.render import data_view, explanation_view, pod_status
 from stromboli.client import responses
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.api.data_copies import DataSetCopies, NodeCopy
+from stromboli.shared.api.data_copies import CopyState, DataSetCopies, NodeCopy
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import builders, objects
@@ -26,7 +26,7 @@ def key(uri: str) -> str:
     return data_sets.content_key(uri, "")
 
 
-def node_copy(node: str, state: data.CopyState = "Complete", **fields: Any) -> NodeCopy:
+def node_copy(node: str, state: CopyState = "Complete", **fields: Any) -> NodeCopy:
     return NodeCopy(node=node, state=state, observed_at=builders.NOON, **fields)
 
 
@@ -195,7 +195,7 @@ def caches(api_server: Any) -> Any:
     """Two nodes with data sets; a job in the default namespace names one of them, and one that no
     node has."""
 
-    def copy(uri: str, state: data.CopyState, **fields: Any) -> data.DataCopy:
+    def copy(uri: str, state: CopyState, **fields: Any) -> data.DataCopy:
         return data.DataCopy(key=key(uri), uri=uri, state=state, bytes=12 * GB, **fields)
 
     api_server.tell(

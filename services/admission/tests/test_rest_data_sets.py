@@ -14,7 +14,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.api.data_copies import DataSetCopies, DataSetPage
+from stromboli.shared.api.data_copies import CopyState, DataSetCopies, DataSetPage
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.shared.runtime import runtime
@@ -30,7 +30,7 @@ def key(uri: str, digest: str = "") -> str:
     return data_sets.content_key(uri, digest)
 
 
-def copy(uri: str, state: data.CopyState = "Complete", **fields: Any) -> data.DataCopy:
+def copy(uri: str, state: CopyState = "Complete", **fields: Any) -> data.DataCopy:
     requested = fields.pop("requested", "")
     return data.DataCopy(key=key(uri, requested), uri=uri, state=state, **fields)
 

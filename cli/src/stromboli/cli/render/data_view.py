@@ -7,10 +7,9 @@ from typing import get_args
 
 from stromboli.cli.render import output, pod_status
 from stromboli.shared import keys
-from stromboli.shared.api.data_copies import DataSetCopies, NodeCopy
+from stromboli.shared.api.data_copies import CopyState, DataSetCopies, NodeCopy
 from stromboli.shared.data_cache import policy
 from stromboli.shared.jobspec import data_sets
-from stromboli.shared.messages.data import CopyState
 
 HEADERS = (
     "URI", "SIZE", "COMPLETE", "FETCHING", "WAITING", "FAILED", "IN USE", "KEY", "REASON",

@@ -1,9 +1,16 @@
 """Data sets and their copies in the caches of nodes, as the REST API returns them."""
 
+from typing import Literal
+
 import msgspec
 
 from stromboli.shared.decoding import Instant
-from stromboli.shared.messages.data import CopyState
+
+CopyState = Literal["Waiting", "Fetching", "Complete", "Failed"]
+"""``Waiting``: wanted, and not begun, with a ``reason``. ``Fetching``: bytes are being read.
+``Complete``: all bytes are on the node, and their digest was verified if one was requested.
+``Failed``: the last attempt failed, with the ``reason`` and when the next one is.
+"""
 
 
 class NodeCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
