@@ -1,4 +1,4 @@
-"""Jobs in one line, their logs, Events and actions, in both clients."""
+"""Jobs in one line, their logs, Events, data sets and actions, in both clients."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.client import AsyncClient, Client, errors, job
+from stromboli.client import AsyncClient, Client, errors, job, node_calls
 from stromboli.client.job_logs import LogLine
+from stromboli.shared.api import batch
 
 
 def test_a_job_in_one_line_has_environment_time_gpus_and_indexes() -> None:
@@ -68,3 +69,38 @@ async def test_a_job_is_changed_suspended_and_resumed(url: str) -> None:
         with pytest.raises(errors.NotFoundError):
             await client.restart("absent")
         await client.delete("held")
+
+
+def with_data(name: str, *uris: str) -> batch.Job:
+    """A job that names data sets."""
+    made = job(name, image="busybox", requests={"cpu": "1"})
+    named = tuple(
+        batch.DataSet(name=f"d{at}", uri=uri, mount_path=f"/d{at}", size="5G")
+        for at, uri in enumerate(uris)
+    )
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, data_sets=named))
+
+
+async def test_both_clients_list_the_data_sets_that_jobs_name(url: str) -> None:
+    """No cache has them, so they have no copies."""
+    uris = [f"s3://client-tests/{number}" for number in range(3)]
+    async with AsyncClient(url) as client:
+        await client.submit(with_data("reads", *uris))
+        asked = node_calls.data_sets("default", uri="s3://client-tests/", limit=2)
+        page = await client.send(asked)
+        asked = node_calls.data_sets(
+            "default", uri="s3://client-tests/", limit=2, continue_=page.continue_
+        )
+        rest = await client.send(asked)
+        found = (*page.items, *rest.items)
+        assert sorted(each.uri for each in found) == uris
+        assert {(each.bytes, each.nodes) for each in found} == {(5 * 10**9, ())}
+        assert (len(page.items), rest.continue_) == (2, "")
+        assert (await client.send(node_calls.data_sets())).items == ()
+        await client.delete("reads")
+
+
+def test_the_blocking_client_lists_data_sets_of_a_node(url: str) -> None:
+    with Client(url) as client:
+        page = client.send(node_calls.data_sets(node="absent", key="0" * 32))
+        assert (page.items, page.continue_) == ((), "")

@@ -107,11 +107,28 @@ class DataSystem:
         assert answer.is_success, answer.text
         return str(answer.text)
 
-    async def pod_node(self, job: str) -> str:
+    async def pod(self, job: str) -> Document:
         async with self.running.client() as http:
             answer = await http.get(f"/v1/namespaces/default/jobs/{job}/pods")
         (pod,) = answer.raise_for_status().json()["items"]
-        return str(pod["spec"]["nodeName"])
+        return dict(pod)
+
+    async def pod_node(self, job: str) -> str:
+        return str((await self.pod(job))["spec"]["nodeName"])
+
+    async def listed(self, node: str, state: str) -> Document:
+        """The only data set of the namespace on REST, once its copy on a node is in this state."""
+        try:
+            async with asyncio.timeout(records.DEADLINE_S):
+                while True:
+                    async with self.running.client() as http:
+                        answer = await http.get("/v1/namespaces/default/data-sets")
+                    (found,) = answer.raise_for_status().json()["items"]
+                    if (node, state) in {(it["node"], it["state"]) for it in found["nodes"]}:
+                        return dict(found)
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AssertionError(f"no {state} copy on {node}") from None
 
     def published(self) -> dict[str, data.DataObserved]:
         """Node -> its newest record on ``cluster.data``."""
@@ -211,7 +228,8 @@ async def test_a_gang_reads_its_data_set_on_both_nodes_and_the_copies_are_report
 async def test_a_pod_waits_while_its_data_cannot_be_fetched_and_starts_when_it_is_there(
     tmp_path: Path,
 ) -> None:
-    """Its node gives the reason in an Event, and it never runs without data."""
+    """Its node gives the reason in an Event, and it never runs without data. Until then it is
+    creating its containers, as on a kubelet: that it waits is no error of the pod."""
     uri = f"file://{tmp_path}/later.bin"
     key = data_sets.content_key(uri, "")
     script = "cat ${STROM_POD_ROOT}/data/corpus/later.bin"
@@ -223,9 +241,15 @@ async def test_a_pod_waits_while_its_data_cannot_be_fetched_and_starts_when_it_i
         (copy,) = found.values()
         assert copy.state == "Failed"
         assert copy.reason.startswith("No such file or directory: later.bin (retried after")
+        listed = await made.listed(next(iter(found)), "Failed")
+        assert (listed["uri"], listed["key"]) == (uri, key)
+        (status,) = (await made.pod("late"))["status"]["containerStatuses"]
+        assert status["state"]["waiting"]["reason"] == "ContainerCreating"
         (tmp_path / "later.bin").write_bytes(b"now")
         assert await made.phase("late", *FINAL) == "Completed"
         assert await made.log_of("late-work-0") == "now"
+        listed = await made.listed(await made.pod_node("late"), "Complete")
+        assert listed["bytes"] == len(b"now")
 
 
 async def test_data_of_a_pending_gang_is_there_before_its_pod_starts(tmp_path: Path) -> None:

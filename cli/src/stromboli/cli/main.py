@@ -33,6 +33,9 @@ class Root(lazy.Group):
         "pod": Entry("stromboli.cli.commands.pods:app", "Inspect pods of jobs and queued pods."),
         "podgroup": Entry("stromboli.cli.commands.pod_groups:app", "Inspect PodGroups."),
         "node": Entry("stromboli.cli.commands.nodes.nodes:app", "Inspect nodes and their devices."),
+        "data": Entry(
+            "stromboli.cli.commands.data:app", "Inspect data sets in the caches of nodes."
+        ),
         "flow": Entry(
             "stromboli.cli.commands.workloads:flows",
             "Inspect flows: jobs created in order from templates.",

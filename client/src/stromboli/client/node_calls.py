@@ -1,11 +1,12 @@
-"""Further ``Call`` values, beside those of ``calls``: changes of nodes, and evictions. Sends
-nothing."""
+"""Further ``Call`` values, beside those of ``calls``: changes of nodes, evictions, and data sets in
+the caches of nodes. Sends nothing."""
 
 import msgspec
 
 from stromboli.client import calls
 from stromboli.client.responses import Page
 from stromboli.shared import decoding
+from stromboli.shared.api.data_copies import DataSetPage
 
 
 def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
@@ -42,4 +43,28 @@ def evict(
         what=f"pod {namespace}/{pod}",
         read=bytes,
         body=msgspec.json.encode(body),
+    )
+
+
+def data_sets(
+    namespace: str = "",
+    *,
+    key: str = "",
+    uri: str = "",
+    node: str = "",
+    limit: int = 0,
+    continue_: str = "",
+) -> calls.Call[DataSetPage]:
+    """List the data sets that jobs of a namespace name, or all that nodes have, with their copies.
+    ``uri`` is a prefix; with ``node``, only copies on this node."""
+    within = f"/namespaces/{calls.path_segment(namespace)}" if namespace else ""
+    query = {"key": key, "uri": uri, "node": node, "continue": continue_}
+    query |= {"limit": str(limit)} if limit else {}
+    return calls.Call(
+        method="GET",
+        path=f"/v1{within}/data-sets",
+        what="data sets",
+        read=decoding.decoder_of(DataSetPage).decode,
+        query={name: text for name, text in query.items() if text},
+        is_collection=True,
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.api.data_copies import CopyState
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import builders
@@ -30,7 +31,7 @@ def notes(*requests: data_sets.DataSetRequest) -> dict[str, str]:
     return {keys.DATA_SETS: data_sets.annotation(requests)}
 
 
-def copy(name: str, state: data.CopyState = "Complete", **fields: Any) -> data.DataCopy:
+def copy(name: str, state: CopyState = "Complete", **fields: Any) -> data.DataCopy:
     """A copy of a data set, by default complete, 10 GB and not in use."""
     size = fields.pop("bytes", 10 * GB)
     return data.DataCopy(key=key(name), uri=uri(name), bytes=size, state=state, **fields)

@@ -9,9 +9,10 @@ import msgspec
 import typer
 
 from stromboli.cli import options, parsing
-from stromboli.cli.commands import explain_at
+from stromboli.cli.commands import data, explain_at
 from stromboli.cli.errors import CommandError, NotFoundError, UsageError
 from stromboli.cli.render import (
+    data_view,
     explanation_view,
     node_health,
     output,
@@ -20,6 +21,7 @@ from stromboli.cli.render import (
 )
 from stromboli.client import calls
 from stromboli.shared.api import coordination, kinds
+from stromboli.shared.api.data_copies import DataSetCopies
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -131,8 +133,8 @@ def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Po
 def waiting_pods(
     client: "Client", pods: Sequence[pod_status.Pod], now: datetime
 ) -> explanation_view.WaitingPods:
-    """Which pods wait for their nodes, with the leases of these nodes. Nodes whose lease the user
-    may not read are left out."""
+    """Which pods wait for their nodes or for data, with the leases of these nodes. Nodes whose
+    lease the user may not read are left out. ``pods``: of one namespace."""
     leases: dict[str, coordination.Lease | None] = {}
     for node in node_health.nodes_of(pods)[:NODES_READ]:
         try:
@@ -148,4 +150,19 @@ def waiting_pods(
         tuple(node_health.lines(stuck, now)),
         sum(it.untaken for it in stuck),
         sum(bool(pod.spec.node_name) for pod in pods),
+        _awaited_data(client, pods, now),
     )
+
+
+def _awaited_data(
+    client: "Client", pods: Sequence[pod_status.Pod], now: datetime
+) -> tuple[str, ...]:
+    """What the nodes of pods that have not started fetch. Without an answer of the server, only
+    the estimates."""
+    waiting = data_view.waiting_for_data(pods)
+    if not waiting:
+        return ()
+    found: list[DataSetCopies] = []
+    with contextlib.suppress(CommandError):
+        found = data.read(client, waiting[0].metadata.namespace)
+    return data_view.waiting_lines(waiting, {each.key: each for each in found}, now)

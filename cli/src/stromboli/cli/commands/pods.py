@@ -133,7 +133,8 @@ def _show(client: "Client", pod: pod_status.Pod) -> None:
     output.show_lines(pod_view.facts(pod, now))
     output.show_lines([""])
     output.show_table(pod_view.CONTAINER_HEADERS, pod_view.containers(pod, now))
-    if stuck := explain.waiting_pods(client, [pod], now).nodes:
+    waiting = explain.waiting_pods(client, [pod], now)
+    if stuck := (*waiting.nodes, *waiting.data):
         output.show_lines(["", *stuck])
 
 

@@ -45,16 +45,18 @@ class WaitingPods(msgspec.Struct, frozen=True):
 
     ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
     has not acknowledged its pods or does not respond. ``untaken``: how many pods no kubelet has
-    acknowledged. ``bound``: how many of all pods have a node.
+    acknowledged. ``bound``: how many of all pods have a node. ``data``: lines about data sets that
+    nodes fetch for them.
     """
 
     failing: tuple[pod_status.Pod, ...] = ()
     nodes: tuple[str, ...] = ()
     untaken: int = 0
     bound: int = 0
+    data: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.failing or self.nodes)
+        return bool(self.failing or self.nodes or self.data)
 
 
 def render(
@@ -110,6 +112,8 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
         return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
     if waiting.untaken and explanation.phase == "Pending":
         return "is pending: its pods are bound, and kubelets have not acknowledged all of them"
+    if waiting.data and explanation.phase == "Pending":
+        return "is pending: its pods are bound and wait for their data sets"
     if explanation.phase == "Pending" and waiting.bound:
         return "is pending: its pods are bound and about to start"
     if explanation.phase == "Pending":
@@ -141,6 +145,7 @@ def _kubelet_messages(waiting: WaitingPods) -> list[str]:
             counts[said] = counts.get(said, 0) + 1
     facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
     facts += [("node", line) for line in waiting.nodes]
+    facts += [("data", line) for line in waiting.data]
     return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
 
 

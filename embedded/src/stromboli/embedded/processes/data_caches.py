@@ -75,11 +75,11 @@ class DataCaches:
                 cache.close()
 
     def path_of(self, node: str, key: str) -> str:
-        """The path of a copy. Raises MissingError with the reason while the copy does not exist:
-        the pod's containers wait."""
+        """The path of a copy. Raises MissingDataError with the reason while the copy does not
+        exist: the pod's containers wait."""
         path = data_sets.volume_path(str(self._folder / node), key)
         if not Path(path).is_dir():
-            raise environment.MissingError(
+            raise environment.MissingDataError(
                 f"data set {entries.state_of(self._reports.get(node), key)}"
             )
         return path

@@ -212,6 +212,10 @@ class PodWorker:
         except image_files.MissingImageError as error:
             await self._say("Failed", f"{name}: {error}")
             return lifecycle.Refused(name, "ErrImagePull", str(error))
+        except environment.MissingDataError as error:
+            await self._say("FailedMount", f"{name}: {error}")
+            # As at a kubelet, which waits for the directory: no error of the container.
+            return lifecycle.Refused(name, "ContainerCreating", str(error))
         except (environment.MissingError, ValueError) as error:
             await self._say("FailedMount", f"{name}: {error}")
             return lifecycle.Refused(name, "CreateContainerConfigError", str(error))

@@ -29,6 +29,7 @@ FOLDED = (
     topics.PRIORITY_CLASSES,
     topics.SYNC,
     topics.TOPOLOGY,
+    topics.DATA,
     topics.EXPLANATIONS,
     topics.FORECAST_ANSWERS,
     topics.ANSWERS,

@@ -6,18 +6,11 @@ to the node's cache. A data set is identified by its content key, see
 ``stromboli.shared.jobspec.data_sets.content_key``.
 """
 
-from typing import Literal
-
 import msgspec
 
+from stromboli.shared.api.data_copies import CopyState
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
-
-CopyState = Literal["Waiting", "Fetching", "Complete", "Failed"]
-"""``Waiting``: wanted, and not begun, with a ``reason``. ``Fetching``: bytes are being read.
-``Complete``: all bytes are on the node, and their digest was verified if one was requested.
-``Failed``: the last attempt failed, with the ``reason`` and when the next one is.
-"""
 
 
 class DataCopy(Message, frozen=True, kw_only=True):

@@ -31,6 +31,10 @@ class MissingError(Exception):
     """An object or key that a container requires does not exist; the message names it."""
 
 
+class MissingDataError(MissingError):
+    """A data set is not on the node yet; the message says how far its copy is."""
+
+
 def referenced_objects(pod: pods.Pod) -> list[tuple[str, str]]:
     """Return (kind, name) of every ConfigMap and Secret that the pod references, without
     duplicates.

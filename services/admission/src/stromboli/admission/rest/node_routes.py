@@ -1,19 +1,23 @@
 """REST routes of nodes: their objects, the leases that their kubelets renew, the topology domains
-above them, and their hardware as node agents report it."""
+above them, their hardware as node agents report it, and the data sets in their caches."""
 
+import re
 from typing import Annotated
 
 import msgspec
 from litestar import get, patch, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from stromboli.admission import problems
+from stromboli.admission.core import data_copies
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
+from stromboli.shared.api.data_copies import DataSetPage
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base
 
@@ -30,6 +34,22 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 _BOUND = decoding.decoder_of(_Bound)
+_KEY = re.compile("[0-9a-f]{32}")
+CopyKey = Annotated[
+    str, QueryParameter(name="key", max_length=32, description="The data set of this content key.")
+]
+CopyUri = Annotated[
+    str,
+    QueryParameter(
+        name="uri", max_length=1024, description="Data sets of which the URI begins with this."
+    ),
+]
+CopyNode = Annotated[
+    str,
+    QueryParameter(
+        name="node", max_length=253, description="Copies on this node, and data sets that have one."
+    ),
+]
 
 
 class NodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,6 +127,38 @@ def routes(
         bound = [raw for raw in listing.items if _node_of(raw) == name]
         return Items([msgspec.Raw(raw) for raw in bound])
 
+    @get(
+        "/v1/data-sets",
+        opt=needs(many("list", kinds.NODES)),
+        summary="All data sets with copies in caches of nodes",
+    )
+    async def all_data_sets(
+        key: CopyKey = "",
+        uri: CopyUri = "",
+        node: CopyNode = "",
+        limit: Limit = None,
+        after: Continue = None,
+    ) -> DataSetPage:
+        wanted = data_copies.CopyFilter(key, uri, node)
+        return admission.data_copies.page(wanted, limit=limit, after=_position(after))
+
+    @get(
+        "/v1/namespaces/{namespace:str}/data-sets",
+        opt=needs(many("list", kinds.JOBS)),
+        summary="The data sets that jobs of a namespace name by URI, and their copies on all nodes",
+    )
+    async def data_sets(
+        namespace: FromPath[str],
+        key: CopyKey = "",
+        uri: CopyUri = "",
+        node: CopyNode = "",
+        limit: Limit = None,
+        after: Continue = None,
+    ) -> DataSetPage:
+        named = data_copies.named_by((await cluster.list(kinds.JOBS, namespace)).items)
+        wanted = data_copies.CopyFilter(key, uri, node)
+        return admission.data_copies.page(wanted, named, limit=limit, after=_position(after))
+
     @patch(
         "/v1/nodes/{name:str}",
         status_code=200,
@@ -142,9 +194,18 @@ def routes(
         hyper_nodes,
         topology,
         node_pods,
+        all_data_sets,
+        data_sets,
         change_node,
         evict,
     ]
+
+
+def _position(after: str | None) -> str:
+    """The content key behind which a page of data sets begins."""
+    if after and not _KEY.fullmatch(after):
+        raise problems.invalid("continue", "it is not of a previous page", "omit it to begin again")
+    return after or ""
 
 
 def _node_of(pod: bytes) -> str:

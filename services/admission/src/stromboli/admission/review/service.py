@@ -1,8 +1,9 @@
 """The admission service: its materialized state, and the reviews that use it.
 
-Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``, ``.topology`` and
-``.sync``, ``scheduling.explanations``, ``scheduling.answers`` and ``admission.answers``. Writes
-``admission.answers``, ``admission.reviews``, ``scheduling.questions`` and the admitted objects.
+Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``, ``.topology``,
+``.data`` and ``.sync``, ``scheduling.explanations``, ``scheduling.answers`` and
+``admission.answers``. Writes ``admission.answers``, ``admission.reviews``, ``scheduling.questions``
+and the admitted objects.
 ``pipeline`` has the steps of a submission, ``webhook_review`` those of a webhook.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 
 from stromboli.admission import idempotency
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import live_jobs, start_forecasts, task_history
+from stromboli.admission.core import data_copies, live_jobs, start_forecasts, task_history
 from stromboli.admission.review import (
     pipeline,
     resource_groups,
@@ -38,6 +39,7 @@ from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, review
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import EntryPoint
+from stromboli.shared.messages.data import DataObserved
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.shared.messages.scheduling import (
     PodGroupExplained,
@@ -79,6 +81,7 @@ class AdmissionService:
         self.what_ifs = what_ifs.WhatIfs(clock)
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
+        self.data_copies = data_copies.DataCopies()
         self.history: accounting.History | None = None
         """Client of the history service; None if none runs."""
         self.log_status: Callable[[], Awaitable[SystemHealth]] | None = None
@@ -132,7 +135,8 @@ class AdmissionService:
         self._reviewer.is_caught_up = True
 
     def fold(self, record: envelope.Record) -> None:
-        """Apply a record. Raises UndecodableError for an unreadable explanation or topology."""
+        """Apply a record. Raises UndecodableError for an unreadable explanation, topology or report
+        of a data cache."""
         if record.topic in CACHED:
             self._cache.apply(record)
         elif record.topic == topics.JOBS:
@@ -146,6 +150,11 @@ class AdmissionService:
             found = envelope.decode(record)
             if isinstance(found, TopologyObserved):
                 self.hardware[record.key] = found
+        elif record.topic == topics.DATA:
+            self.data_copies.put(record.key, None)
+            report = envelope.decode(record)
+            if isinstance(report, DataObserved):
+                self.data_copies.put(record.key, report)
         elif record.topic == topics.EXPLANATIONS:
             self._explained.pop(record.key, None)
             message = envelope.decode(record)
@@ -163,6 +172,8 @@ class AdmissionService:
         self.live_jobs.forget(recreated)
         if topics.TOPOLOGY.name in recreated:
             self.hardware.clear()
+        if topics.DATA.name in recreated:
+            self.data_copies.clear()
         if topics.EXPLANATIONS.name in recreated:
             self._explained.clear()
             self._orders.clear()

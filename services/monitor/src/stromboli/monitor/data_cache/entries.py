@@ -8,6 +8,7 @@ import msgspec
 
 from stromboli.monitor.data_cache import store
 from stromboli.monitor.data_cache.fetching import Fetch
+from stromboli.shared.api.data_copies import CopyState
 from stromboli.shared.data_cache import policy
 from stromboli.shared.messages import data
 
@@ -96,7 +97,7 @@ def reported(
         )
     if item is None and entry.fetch is None:
         return None
-    state: data.CopyState = "Waiting"
+    state: CopyState = "Waiting"
     if entry.fetch is not None:
         state, waiting = "Fetching", ""
     elif entry.failure:
