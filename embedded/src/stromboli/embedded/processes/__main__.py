@@ -61,6 +61,7 @@ def main(
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strom-")))
+        folder.mkdir(parents=True, exist_ok=True)
         runtime.run(lambda: _run(settings, documents, folder.resolve()))
 
 
