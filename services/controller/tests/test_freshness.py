@@ -26,7 +26,8 @@ async def test_nothing_is_begun_while_the_monitor_is_silent(harness: Harness) ->
         harness.is_silent = True
         while "sync" not in harness.health.problems:  # noqa: ASYNC110 - health is polled
             await asyncio.sleep(0)
-        assert "last seen" in harness.health.problems["sync"]
+        # In disorder the controller may just have begun to read the log again: "not seen since".
+        assert " seen " in harness.health.problems["sync"]
         await harness.submit(make_job("late"))
         late = await harness.until(kinds.JOBS, "default/late", lambda _: True)
         assert late.status.state.phase == ""
