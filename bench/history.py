@@ -26,7 +26,7 @@ from stromboli.history.store import daily_usage, queries, usage
 from stromboli.history.store.database import Database
 from stromboli.history.store.writer import Writer
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
 from stromboli.shared.messages import batch
 

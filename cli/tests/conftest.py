@@ -35,7 +35,8 @@ from stromboli.cli import main
 from stromboli.cli.vcctl import programs
 from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared import envelope, errors, keys, topics
-from stromboli.shared.api import accounting, batch, kinds, meta
+from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.api.views import accounting
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import http, runtime

@@ -11,7 +11,7 @@ from stromboli.cli.render import data_view, explanation_view, pod_status
 from stromboli.client import responses
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.api.data_copies import CopyState, DataSetCopies, NodeCopy
+from stromboli.shared.api.views.data_copies import CopyState, DataSetCopies, NodeCopy
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import builders, objects

@@ -9,7 +9,7 @@ import pytest
 
 from stromboli.cli.commands.jobs import job_history
 from stromboli.cli.render import output
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stromboli.cli.render import log_lines, merged_logs, pod_status
 from stromboli.client import job_logs
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.testkit import builders
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.cli.render import node_health, pod_status
+from stromboli.cli.render import pod_status
+from stromboli.cli.render.nodes import node_health
 from stromboli.shared.api import coordination, kinds, meta
 from stromboli.testkit import builders
 

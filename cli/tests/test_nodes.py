@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stromboli.cli.render import node_layout, node_svg, node_text
+from stromboli.cli.render.nodes import node_layout, node_svg, node_text
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology as topology

@@ -12,7 +12,7 @@ import typer
 
 from stromboli.cli import time_options
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.testkit.builders import NOON
 from stromboli.testkit.doubles import empty_history
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli.commands import past_jobs
+from stromboli.cli.commands.accounting import past_jobs
 from stromboli.cli.render import gantt
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.testkit.builders import NOON
 from stromboli.testkit.doubles import empty_history
 

@@ -7,7 +7,7 @@ import pytest
 
 from cli.tests.test_explain import explanation
 from stromboli.cli.render import explanation_view, start_view
-from stromboli.shared.api.expected_start import ExpectedStart, StartAnswer
+from stromboli.shared.api.views.expected_start import ExpectedStart, StartAnswer
 from stromboli.testkit import builders
 
 NOW = builders.NOON

@@ -9,7 +9,7 @@ from stromboli.cli.render import pod_status, timeline
 from stromboli.client import responses
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds, meta
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from stromboli.cli.commands.jobs import job_wait
 from stromboli.shared.api import batch
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.testkit import builders
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stromboli.cli import parsing
 from stromboli.cli.render import what_if_view
-from stromboli.shared.api.expected_start import ExpectedStart, StartAnswer
-from stromboli.shared.api.what_if import JobIf, WhatIf
+from stromboli.shared.api.views.expected_start import ExpectedStart, StartAnswer
+from stromboli.shared.api.views.what_if import JobIf, WhatIf
 from stromboli.testkit import builders
 
 NOW = builders.NOON

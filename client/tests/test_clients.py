@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from stromboli.client import AsyncClient, Client, errors, job
-from stromboli.shared.api import accounting, core, flow, kinds, meta, scheduling
+from stromboli.shared.api import core, flow, kinds, meta, scheduling
+from stromboli.shared.api.views import accounting
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 SPEC = {"minAvailable": 1, "tasks": [{"name": "t", "replicas": 1, "template": TEMPLATE}]}

@@ -11,7 +11,8 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
 from stromboli.shared.jobspec import job_plugins
-from stromboli.shared.jobspec.validation import patch, permissions, review
+from stromboli.shared.jobspec.validation import patch, review
+from stromboli.shared.jobspec.validation.queueing import permissions
 
 POLICY = review.AdmissionPolicy(
     scheduler_names=("volcano", "stromboli"), plugins=job_plugins.BUILT_IN, max_queue_depth=5

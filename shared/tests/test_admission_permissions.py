@@ -9,8 +9,9 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec import job_plugins
-from stromboli.shared.jobspec.validation import patch, permissions, review
-from stromboli.shared.jobspec.validation.permissions import Submitter
+from stromboli.shared.jobspec.validation import patch, review
+from stromboli.shared.jobspec.validation.queueing import permissions
+from stromboli.shared.jobspec.validation.queueing.permissions import Submitter
 from stromboli.testkit.admission_cases import manifests
 
 POLICY = review.AdmissionPolicy(

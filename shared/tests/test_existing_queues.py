@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stromboli.shared import keys
 from stromboli.shared.api import scheduling
 from stromboli.shared.api.meta import ObjectMeta
-from stromboli.shared.jobspec.validation import queue_tree, queues
+from stromboli.shared.jobspec.validation.queueing import queue_tree, queues
 
 DEPTH = 3
 NAMES = ("a", "b", "c", "d", "e")

@@ -17,7 +17,7 @@ from stromboli.shared.cluster.kubernetes import (
     KubernetesSettings,
 )
 from stromboli.shared.jobspec import policies
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import crds, records
 from stromboli.testkit.admission_cases import manifests

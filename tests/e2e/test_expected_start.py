@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from stromboli.cli import main
 from stromboli.client import AsyncClient
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from tests.e2e.support import configured_system
 
 ACTIONS = "enqueue, allocate, backfill"

@@ -22,7 +22,7 @@ from stromboli.embedded.nodes import rules, simulated
 from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
-from stromboli.scheduler.core.cache import republication
+from stromboli.scheduler.core.cache.in_flight import republication
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import core, kinds

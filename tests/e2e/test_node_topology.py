@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.client import blocking, calls, server
 from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated

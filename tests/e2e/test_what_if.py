@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
 from stromboli.client import AsyncClient
-from stromboli.shared.api.what_if import JobIf
+from stromboli.shared.api.views.what_if import JobIf
 from tests.e2e.support import configured_system
 
 ACTIONS = "enqueue, allocate, backfill"

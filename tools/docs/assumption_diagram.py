@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from stromboli.scheduler.core.cache.assumption_states import OPEN, TRANSITIONS, State
+from stromboli.scheduler.core.cache.in_flight.assumption_states import OPEN, TRANSITIONS, State
 
 FILE = Path(__file__).parents[2] / "docs" / "pictures" / "assumption-states.svg"
 POSITIONS = {

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from stromboli.controller.core import lifecycle
-from stromboli.scheduler.core.cache import assumption_states
+from stromboli.scheduler.core.cache.in_flight import assumption_states
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaSettings

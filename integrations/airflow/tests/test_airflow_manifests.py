@@ -7,7 +7,7 @@ from stromboli.airflow import endings, manifests, outcomes, settings, task_jobs,
 from stromboli.client import job
 from stromboli.client.events import Change
 from stromboli.shared.api import batch, meta
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 
 KEY = manifests.TaskKey("etl", "manual__2026-01-01", "train_model", -1, 2)
 MANIFEST = """

@@ -15,7 +15,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import decoding, envelope, topics
-from stromboli.shared.api import system_health
+from stromboli.shared.api.views import system_health
 from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders

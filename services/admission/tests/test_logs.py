@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stromboli.admission.rest import application, log_routes
+from stromboli.admission.rest import application
+from stromboli.admission.rest.routes import log_routes
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds

@@ -10,8 +10,8 @@ import pytest
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
-from stromboli.shared.jobspec.validation import permissions
-from stromboli.shared.jobspec.validation import reservations as rules
+from stromboli.shared.jobspec.validation.queueing import permissions
+from stromboli.shared.jobspec.validation.queueing import reservations as rules
 from stromboli.testkit import builders
 from stromboli.testkit.admission_cases import manifests
 

@@ -14,7 +14,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.api.data_copies import CopyState, DataSetCopies, DataSetPage
+from stromboli.shared.api.views.data_copies import CopyState, DataSetCopies, DataSetPage
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.shared.runtime import runtime

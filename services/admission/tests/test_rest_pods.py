@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission.rest import pod_routes
+from stromboli.admission.rest.routes import pod_routes
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds, meta
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stromboli.admission.core import what_if
 from stromboli.shared.api import kinds
-from stromboli.shared.api.what_if import JobIf
+from stromboli.shared.api.views.what_if import JobIf
 from stromboli.shared.messages.admission import Violation
 
 GPU = "nvidia.com/gpu"

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from stromboli.console.core import deserved_usage, usage_rows
-from stromboli.shared.api import accounting, scheduling
+from stromboli.shared.api import scheduling
+from stromboli.shared.api.views import accounting
 from stromboli.testkit.builders import NOON, make_queue
 
 DAY = timedelta(days=1)

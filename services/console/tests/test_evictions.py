@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stromboli.console.core import evictions
-from stromboli.shared.api.accounting import Eviction
+from stromboli.shared.api.views.accounting import Eviction
 
 AT = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

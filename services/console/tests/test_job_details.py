@@ -7,7 +7,7 @@ import pytest
 
 from stromboli.client.responses import Explanation, KubernetesEvent
 from stromboli.console.core import job_details
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages.scheduling import NodeRejection, PodGroupExplained, Shortage
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

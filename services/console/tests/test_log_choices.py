@@ -5,7 +5,7 @@ import msgspec
 from stromboli.console.core import log_choices
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 
 def attempt(number: int, *, index: int = 0, node: str = "n1") -> TaskAttempt:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stromboli.console import templating
 from stromboli.console.core import past_attempts, usage_rows
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUERIES = st.dictionaries(

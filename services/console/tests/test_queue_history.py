@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from stromboli.console.core import queue_history, usage_rows
-from stromboli.shared.api import accounting, scheduling
+from stromboli.shared.api import scheduling
+from stromboli.shared.api.views import accounting
 from stromboli.testkit.builders import make_queue
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)

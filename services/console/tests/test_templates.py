@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.console import templating
 from stromboli.console.core import cluster_rows
-from stromboli.shared.api import system_health
 from stromboli.shared.api.scheduling import QueueSpec
+from stromboli.shared.api.views import system_health
 from stromboli.shared.messages import node_topology
 from stromboli.testkit.builders import NOON, make_node
 

@@ -11,7 +11,7 @@ from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds, scheduling
-from stromboli.shared.jobspec.validation import queues as rules
+from stromboli.shared.jobspec.validation.queueing import queues as rules
 from stromboli.testkit.admission_cases import rules as admission_cases
 from stromboli.testkit.builders import make_queue, make_record, snapshot_of, undecodable_record
 

@@ -14,7 +14,7 @@ from stromboli.history.core.rows import micros
 from stromboli.history.settings import HistorySettings
 from stromboli.history.store import attempt_walks, index_walks, queries, retention, tables, writer
 from stromboli.history.store.database import Database
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 HOUR, DAY = 3600, 86_400
 QUEUES, USERS, NAMESPACES = ("gpu", "cpu"), ("ann", "bob"), ("team", "lab")

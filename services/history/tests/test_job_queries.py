@@ -8,7 +8,7 @@ from services.history.tests.support import events
 from stromboli.history.store import job_queries, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.messages import scheduling
 
 FIRST = (

@@ -15,7 +15,7 @@ from stromboli.history.settings import Settings
 from stromboli.history.store import job_queries, queries, usage, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.runtime import http
 
 WEEK = accounting.UsageQuery(since=events.at(0), until=events.at(600), by=("user", "label:team"))

@@ -16,7 +16,7 @@ from stromboli.embedded.bus import EmbeddedBus
 from stromboli.history.service import HistoryService
 from stromboli.history.settings import HistorySettings
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
 from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
 

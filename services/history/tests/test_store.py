@@ -25,7 +25,8 @@ from stromboli.history.store import (
 )
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
-from stromboli.shared.api import accounting, batch
+from stromboli.shared.api import batch
+from stromboli.shared.api.views import accounting
 from stromboli.shared.messages import scheduling
 from stromboli.testkit import builders
 

@@ -10,7 +10,7 @@ from services.history.tests.support import events
 from stromboli.history.core.rows import micros
 from stromboli.history.store import daily_usage, database, queries, usage, writer
 from stromboli.history.store.database import Database
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 NOW = events.at(30 * 86_400)
 

@@ -8,14 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.tests.support.harness import SchedulerHarness, answer, draft, fold
-from stromboli.scheduler.core.cache import (
+from stromboli.scheduler.core.cache.in_flight import (
     assume_cache,
     assumption_states,
     assumptions,
     observations,
     republication,
 )
-from stromboli.scheduler.core.cache.assumption_states import Event, IllegalTransitionError, State
+from stromboli.scheduler.core.cache.in_flight.assumption_states import (
+    Event,
+    IllegalTransitionError,
+    State,
+)
 from stromboli.shared import envelope, snapshot, topics
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages

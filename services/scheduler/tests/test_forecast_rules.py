@@ -15,7 +15,7 @@ from stromboli.scheduler.core.forecast import (
 )
 from stromboli.scheduler.forecasting import forecaster, frames, worker
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared.api.expected_start import StartAnswer
+from stromboli.shared.api.views.expected_start import StartAnswer
 from stromboli.shared.messages import batch
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders

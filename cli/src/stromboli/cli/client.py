@@ -28,10 +28,10 @@ from stromboli.client.events import Change
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.client.sessions.opening import Place
 from stromboli.shared.api import batch, meta
-from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.task_history import TaskHistory
-from stromboli.shared.api.what_if import JobIf, WhatIf
+from stromboli.shared.api.views.expected_start import ExpectedStart
+from stromboli.shared.api.views.task_history import TaskHistory
+from stromboli.shared.api.views.what_if import JobIf, WhatIf
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.node_topology import TopologyObserved
 

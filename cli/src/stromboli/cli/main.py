@@ -85,19 +85,19 @@ class Root(lazy.Group):
             "Show resource usage by queue, job or node.",
         ),
         "history": Entry(
-            "stromboli.cli.commands.history:history",
+            "stromboli.cli.commands.accounting.history:history",
             "Show every attempt of all jobs, also of deleted ones.",
         ),
         "timeline": Entry(
-            "stromboli.cli.commands.past_jobs:timeline",
+            "stromboli.cli.commands.accounting.past_jobs:timeline",
             "Show a job's phases and attempts over time.",
         ),
         "lineage": Entry(
-            "stromboli.cli.commands.past_jobs:lineage",
+            "stromboli.cli.commands.accounting.past_jobs:lineage",
             "Show which jobs a job evicted, and which evicted it.",
         ),
         "usage": Entry(
-            "stromboli.cli.commands.usage:usage",
+            "stromboli.cli.commands.accounting.usage:usage",
             "Show CPU, memory and GPU hours by queue, user or day.",
         ),
         "topology": Entry(

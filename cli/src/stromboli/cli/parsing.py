@@ -8,7 +8,7 @@ import msgspec
 
 from stromboli.client.phases import PHASES
 from stromboli.shared import decoding
-from stromboli.shared.api.what_if import JobIf
+from stromboli.shared.api.views.what_if import JobIf
 from stromboli.shared.formats import durations, units
 
 CHANGES = {

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.client.calls import Call
 from stromboli.shared import decoding
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 T = TypeVar("T")
 _PARAMETERS = {"states": "state", "after": "continue"}

@@ -13,17 +13,14 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
-import httpx
 import msgspec
 
 from stromboli.client import (
     accounting_calls,
     calls,
-    credentials,
+    connection,
     errors,
     job_calls,
     job_logs,
@@ -37,18 +34,18 @@ from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.client.sessions import opening, targets
 from stromboli.shared import decoding
-from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.task_history import TaskHistory
-from stromboli.shared.api.what_if import JobIf, WhatIf
-from stromboli.shared.formats import warning_header
+from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views.expected_start import ExpectedStart
+from stromboli.shared.api.views.task_history import TaskHistory
+from stromboli.shared.api.views.what_if import JobIf, WhatIf
 
 T = TypeVar("T")
 M = TypeVar("M", bound=meta.Object)
 
 
-class AsyncClient:
+class AsyncClient(connection.AsyncConnection):
     """A connection to one server. Use as an async context manager.
 
     ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token``, also as a
@@ -58,75 +55,6 @@ class AsyncClient:
     the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
     never retried, except that watches reconnect. ``on_warning`` gets the server's warnings.
     """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: credentials.Token | None = None,
-        token_file: str | Path | None = None,
-        ca_file: str | Path | None = None,
-        response_timeout_s: float = server.ANSWER_WITHIN_S,
-        transport: httpx.AsyncBaseTransport | None = None,
-        on_warning: Callable[[str], object] = server.log_warning,
-    ) -> None:
-        self.url = server.url(url)
-        self._on_warning = on_warning
-        self.response_timeout_s = response_timeout_s
-        self._http = httpx.AsyncClient(
-            **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
-            transport=transport,
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._http.aclose()
-
-    async def send(self, call: calls.Call[T]) -> T:
-        """One request, never repeated. Raises ClientError."""
-        response = await self._send(call, server.timeout_s(call, self.response_timeout_s))
-        kind = response.headers.get("content-type", "")
-        answer = calls.answer(call, response.status_code, kind, response.content)
-        for warning in warning_header.decode(response.headers.get(warning_header.NAME, "")):
-            self._on_warning(warning)
-        return answer
-
-    async def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> its problem or warning."""
-        response = await self._send(calls.readiness(), within_s)
-        said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
-        return response.is_success, said
-
-    async def _send(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
-        try:
-            return await self._http.request(**server.request(call), timeout=within_s)
-        except server.TROUBLE as error:
-            raise server.unreachable(self.url, error, within_s) from None
-
-    @contextlib.asynccontextmanager
-    async def stream(self, call: calls.Call[Any]) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The response in chunks. A broken connection ends it.
-
-        Entering raises ClientError.
-        """
-        timeout = httpx.Timeout(self.response_timeout_s, read=None)
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                opened = self._http.stream(**server.request(call), timeout=timeout)
-                response = await stack.enter_async_context(opened)
-                if not response.is_success:
-                    kind = response.headers.get("content-type", "")
-                    calls.answer(call, response.status_code, kind, await response.aread())
-            except server.TROUBLE as error:
-                raise server.unreachable(self.url, error, self.response_timeout_s) from None
-            yield _chunks(response)
 
     # --- jobs ------------------------------------------------------------------------------
 
@@ -492,9 +420,3 @@ class AsyncClient:
             token = page.continue_
             if not token:
                 return
-
-
-async def _chunks(response: httpx.Response) -> AsyncIterator[bytes]:
-    with contextlib.suppress(*server.TROUBLE):
-        async for chunk in response.aiter_raw():
-            yield chunk

@@ -19,8 +19,8 @@ from stromboli.client.responses import (
 from stromboli.shared import decoding
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.system_health import SystemHealth
-from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.api.views.system_health import SystemHealth
+from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.messages.node_topology import TopologyObserved
 
 T = TypeVar("T")

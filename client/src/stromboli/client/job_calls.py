@@ -8,8 +8,8 @@ import msgspec
 from stromboli.client import calls
 from stromboli.client.responses import Applied
 from stromboli.shared import decoding
-from stromboli.shared.api.expected_start import ExpectedStarts
-from stromboli.shared.api.what_if import JobIf, WhatIf
+from stromboli.shared.api.views.expected_start import ExpectedStarts
+from stromboli.shared.api.views.what_if import JobIf, WhatIf
 
 WHAT_IF_WORK_S = 60.0
 """How long a server simulates for an answer, at most."""

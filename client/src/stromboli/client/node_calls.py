@@ -6,7 +6,7 @@ import msgspec
 from stromboli.client import calls
 from stromboli.client.responses import Page
 from stromboli.shared import decoding
-from stromboli.shared.api.data_copies import DataSetPage
+from stromboli.shared.api.views.data_copies import DataSetPage
 
 
 def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.meta import ObjectMeta, Part
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from stromboli.cli.commands.explain_at import PastAnswer
+from stromboli.cli.commands.accounting.explain_at import PastAnswer
 from stromboli.cli.errors import CommandError
 from stromboli.embedded import log_reading, scheduler_file, state_folder
 from stromboli.scheduler import configuration_file, discovery

@@ -14,7 +14,7 @@ from typing import Any
 
 from stromboli.history.settings import HistorySettings
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
 from stromboli.shared.runtime import runtime
 

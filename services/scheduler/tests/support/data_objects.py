@@ -4,7 +4,7 @@ from typing import Any
 
 from stromboli.shared import keys
 from stromboli.shared.api import batch
-from stromboli.shared.api.data_copies import CopyState
+from stromboli.shared.api.views.data_copies import CopyState
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 from stromboli.testkit import builders

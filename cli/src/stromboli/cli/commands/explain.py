@@ -9,19 +9,14 @@ import msgspec
 import typer
 
 from stromboli.cli import options, parsing
-from stromboli.cli.commands import data, explain_at
+from stromboli.cli.commands import data
+from stromboli.cli.commands.accounting import explain_at
 from stromboli.cli.errors import CommandError, NotFoundError, UsageError
-from stromboli.cli.render import (
-    data_view,
-    explanation_view,
-    node_health,
-    output,
-    pod_status,
-    what_if_view,
-)
+from stromboli.cli.render import data_view, explanation_view, output, pod_status, what_if_view
+from stromboli.cli.render.nodes import node_health
 from stromboli.client import calls
 from stromboli.shared.api import coordination, kinds
-from stromboli.shared.api.data_copies import DataSetCopies
+from stromboli.shared.api.views.data_copies import DataSetCopies
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

@@ -7,7 +7,7 @@ from typing import get_args
 
 from stromboli.cli.render import output, pod_status
 from stromboli.shared import keys
-from stromboli.shared.api.data_copies import CopyState, DataSetCopies, NodeCopy
+from stromboli.shared.api.views.data_copies import CopyState, DataSetCopies, NodeCopy
 from stromboli.shared.data_cache import policy
 from stromboli.shared.jobspec import data_sets
 

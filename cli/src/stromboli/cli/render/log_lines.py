@@ -8,7 +8,7 @@ import msgspec
 from stromboli.cli.render import pod_status
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import batch, core
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 COLOURS = (
     "cyan",

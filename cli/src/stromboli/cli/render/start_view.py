@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from stromboli.cli.render import output
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 
 BEYOND = "7d"
 """How far a forecast extends into the future."""

@@ -12,7 +12,7 @@ from stromboli.cli.render import log_lines, output, pod_status
 from stromboli.client.responses import KubernetesEvent
 from stromboli.shared import keys
 from stromboli.shared.api import batch
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 HEADERS = ("TIME", "AFTER", "OBJECT", "EVENT")
 NAMES_SHOWN = 4

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from stromboli.cli.render import output, start_view
-from stromboli.shared.api.expected_start import ExpectedStart
-from stromboli.shared.api.what_if import WhatIf
+from stromboli.shared.api.views.expected_start import ExpectedStart
+from stromboli.shared.api.views.what_if import WhatIf
 
 _WITH_REASON = ("blocked-by-quota", "can-never-fit")
 

@@ -17,7 +17,7 @@ from stromboli.cli.render import output
 from stromboli.embedded.simulation import csv_rows, manifest_objects, run
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core.forecast import expected_starts, run_times
-from stromboli.shared.api.expected_start import StartAnswer
+from stromboli.shared.api.views.expected_start import StartAnswer
 
 HISTORY_COLUMNS = ("user", "job", "queue", "tasks", "run_s")
 _TEXTS: dict[StartAnswer, str] = {

@@ -6,7 +6,7 @@ import msgspec
 
 from stromboli.client import phases
 from stromboli.shared.api import batch
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 
 DISRUPTIONS = frozenset({"Preempted", "NodeLost", "Evicted"})
 """Causes outside of the job: another try can succeed."""

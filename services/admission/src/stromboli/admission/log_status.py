@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.api import system_health
+from stromboli.shared.api.views import system_health
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log, scheduling
 from stromboli.shared.runtime import runtime

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from stromboli.shared import decoding, errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 T = TypeVar("T")
 ANSWER_WITHIN_S = 30.0

@@ -6,7 +6,7 @@ import msgspec
 
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
-from stromboli.shared.jobspec.validation import queues
+from stromboli.shared.jobspec.validation.queueing import queues
 from stromboli.shared.leader_election import LeaseSettings
 
 

@@ -27,8 +27,8 @@ from stromboli.console.live_rows import LiveLists
 from stromboli.console.oidc.errors import LoginRefusedError, ProviderUnavailableError
 from stromboli.console.oidc.provider import Provider, Tokens
 from stromboli.console.settings import ConsoleSettings
-from stromboli.shared.api.expected_start import ExpectedStart
 from stromboli.shared.api.topology import HyperNode
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.network_topology import Layout
 
 ID_BYTES = 32

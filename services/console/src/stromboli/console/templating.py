@@ -14,10 +14,10 @@ from urllib.parse import quote, urlencode
 import jinja2
 import msgspec
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.console.core import amounts, cluster_rows, job_rows
 from stromboli.console.core.url_filters import UrlFilters
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 """Ending of a static file -> its content type."""

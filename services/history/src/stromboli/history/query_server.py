@@ -14,7 +14,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import JSONBody
 
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 BODY_LIMIT_BYTES = 64 * 1024
 

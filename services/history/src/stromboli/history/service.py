@@ -33,7 +33,7 @@ from stromboli.history.store import (
     writer,
 )
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime, telemetry

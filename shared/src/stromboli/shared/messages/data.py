@@ -8,7 +8,7 @@ to the node's cache. A data set is identified by its content key, see
 
 import msgspec
 
-from stromboli.shared.api.data_copies import CopyState
+from stromboli.shared.api.views.data_copies import CopyState
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 

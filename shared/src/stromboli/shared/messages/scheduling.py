@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from stromboli.shared.api import resource
-from stromboli.shared.api.expected_start import StartAnswer
+from stromboli.shared.api.views.expected_start import StartAnswer
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 

@@ -10,7 +10,7 @@ from stromboli.cli import options
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 
 HEADERS = (
     "TASK",

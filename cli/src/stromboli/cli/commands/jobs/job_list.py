@@ -13,7 +13,7 @@ from stromboli.cli.render import job_view, listing, output, start_view
 from stromboli.client import calls
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 
 
 class Order(StrEnum):

@@ -12,7 +12,7 @@ from stromboli.cli.errors import CommandError
 from stromboli.cli.render import job_view, output
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

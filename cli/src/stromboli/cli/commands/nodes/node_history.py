@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import options, time_options
-from stromboli.cli.commands import history
+from stromboli.cli.commands.accounting import history
 from stromboli.cli.commands.nodes import node_maintenance
 from stromboli.cli.render import output
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 COLUMNS = (
     "allocated_at",

@@ -11,7 +11,8 @@ import typer
 from stromboli.cli import lazy, options, selectors
 from stromboli.cli.commands.nodes import node_history, node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import listing, node_health, node_layout, output
+from stromboli.cli.render import listing, output
+from stromboli.cli.render.nodes import node_health, node_layout
 from stromboli.client import calls
 from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
@@ -135,7 +136,7 @@ def topology(
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
     elif output_format is DrawingFormat.SVG:
-        from stromboli.cli.render import node_svg
+        from stromboli.cli.render.nodes import node_svg
 
         output.show_lines([node_svg.render_svg(_layout(seen))])
     else:
@@ -149,7 +150,7 @@ def _layout(seen: TopologyObserved) -> node_layout.NodeLayout:
 def _draw(seen: TopologyObserved) -> None:
     from rich.console import Console
 
-    from stromboli.cli.render import node_text
+    from stromboli.cli.render.nodes import node_text
 
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)

@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.shared import decoding
 from stromboli.shared.api import batch, meta
-from stromboli.shared.api.data_copies import DataSetCopies, DataSetPage, NodeCopy
+from stromboli.shared.api.views.data_copies import DataSetCopies, DataSetPage, NodeCopy
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages.data import DataCopy, DataObserved
 

@@ -24,7 +24,7 @@ import msgspec
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import batch
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.messages.admission import Violation
 
 FINAL_PHASES = ("Completed", "Failed", "Terminated")

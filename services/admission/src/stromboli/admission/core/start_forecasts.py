@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.messages.scheduling import StartsForecast
 
 SHOWN_FOR = timedelta(hours=1)

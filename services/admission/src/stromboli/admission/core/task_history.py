@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.shared import envelope, topics
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages import batch
 
 ORDER = {"Pending": 0, "Bound": 1, "Running": 2, "Unknown": 2, "Terminating": 3}

@@ -11,7 +11,7 @@ import msgspec
 
 from stromboli.admission.core import job_change
 from stromboli.shared.api import batch
-from stromboli.shared.api.what_if import JobIf
+from stromboli.shared.api.views.what_if import JobIf
 from stromboli.shared.jobspec import gangs, quota
 from stromboli.shared.messages import what_if
 from stromboli.shared.messages.admission import Violation

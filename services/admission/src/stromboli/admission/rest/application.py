@@ -14,31 +14,28 @@ from litestar.types import ControllerRouterHandler
 from stromboli.admission import problems, query_parameters
 from stromboli.admission.auth import authentication
 from stromboli.admission.core import rate_limit
-from stromboli.admission.rest import (
+from stromboli.admission.rest import authorization, bulk, cross_site, openapi
+from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
+from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
+from stromboli.admission.rest.routes import (
     accounting_routes,
-    authorization,
-    bulk,
-    cross_site,
     forecast_routes,
     history_routes,
     job_routes,
     log_routes,
     node_routes,
-    openapi,
     pod_routes,
     watch_routes,
     what_if_routes,
     workload_routes,
 )
-from stromboli.admission.rest.authorization import many, needs, one
-from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
-from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import errors
 from stromboli.shared.api import kinds, scheduling_view
-from stromboli.shared.api.system_health import SystemHealth
+from stromboli.shared.api.views.system_health import SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import http, runtime
 

@@ -6,7 +6,7 @@ from stromboli.admission.auth import authentication
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.scheduling import PodGroupExplained
 

@@ -19,10 +19,11 @@ from stromboli.shared.api import batch, core, kinds, meta, reservation
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
-from stromboli.shared.jobspec.validation import bounds, patch, permissions, review, user_commands
+from stromboli.shared.jobspec.validation import bounds, patch, review, user_commands
 from stromboli.shared.jobspec.validation import jobs as job_rules
-from stromboli.shared.jobspec.validation import reservations as reservation_rules
 from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.jobspec.validation.queueing import permissions
+from stromboli.shared.jobspec.validation.queueing import reservations as reservation_rules
 from stromboli.shared.messages.admission import Violation
 
 R = TypeVar("R")

@@ -31,9 +31,10 @@ from stromboli.admission.review import (
 from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
-from stromboli.shared.api import accounting, kinds
-from stromboli.shared.api.expected_start import ExpectedStart
-from stromboli.shared.api.system_health import SystemHealth
+from stromboli.shared.api import kinds
+from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views.expected_start import ExpectedStart
+from stromboli.shared.api.views.system_health import SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, review

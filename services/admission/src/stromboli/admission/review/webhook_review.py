@@ -16,7 +16,8 @@ from stromboli.admission.review import review_log, reviewer
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.jobspec.validation import patch, permissions
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 

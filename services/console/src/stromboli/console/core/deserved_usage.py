@@ -13,7 +13,8 @@ import msgspec
 from stromboli.console.core import amounts, queue_trees
 from stromboli.console.core.amounts import Gauge
 from stromboli.console.core.usage_rows import UsageFilters
-from stromboli.shared.api import accounting, scheduling
+from stromboli.shared.api import scheduling
+from stromboli.shared.api.views import accounting
 
 HOUR = timedelta(hours=1)
 

@@ -14,7 +14,7 @@ import msgspec
 from stromboli.console.core import url_filters
 from stromboli.console.core.past_attempts import MOST_TOKEN_CHARACTERS
 from stromboli.console.core.url_filters import UrlFilters, word
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 PAGE_ROWS = 100
 MOST_OF_JOB = 200

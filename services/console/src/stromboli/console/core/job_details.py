@@ -12,7 +12,7 @@ from stromboli.client.responses import Explanation, KubernetesEvent
 from stromboli.console.core import amounts
 from stromboli.shared import decoding, device_annotations, keys
 from stromboli.shared.api import batch, core
-from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages.scheduling import Shortage
 
 MOST_ATTEMPTS = 500

@@ -7,7 +7,7 @@ import msgspec
 from stromboli.client import job_logs
 from stromboli.shared import keys
 from stromboli.shared.api import core
-from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.shared.api.views.task_history import TaskAttempt
 
 MOST_CHOICES = 500
 FOLLOWED = ("Pending", "Running", "Unknown")

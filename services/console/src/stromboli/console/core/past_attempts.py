@@ -10,7 +10,7 @@ from stromboli.cli.render import output
 from stromboli.console.core import url_filters
 from stromboli.console.core.url_filters import UrlFilters, word
 from stromboli.shared import device_annotations
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 PAGE_ROWS = 100
 MOST_TOKEN_CHARACTERS = 512

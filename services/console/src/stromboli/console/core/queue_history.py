@@ -10,7 +10,8 @@ from datetime import UTC, date, datetime, time, timedelta
 import msgspec
 
 from stromboli.console.core import amounts, queue_trees
-from stromboli.shared.api import accounting, scheduling
+from stromboli.shared.api import scheduling
+from stromboli.shared.api.views import accounting
 
 DAYS = 30
 """Days before today that a page shows."""

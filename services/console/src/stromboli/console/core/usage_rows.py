@@ -8,7 +8,7 @@ import msgspec
 from stromboli.console.core import url_filters
 from stromboli.console.core.past_attempts import AttemptFilters, hours
 from stromboli.console.core.url_filters import UrlFilters, word
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 USUAL_DAYS = 30
 """The default interval is today and as many days before, as that of ``strom usage``."""

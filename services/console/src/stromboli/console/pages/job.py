@@ -22,7 +22,8 @@ from stromboli.console.pages.requests import (
 )
 from stromboli.console.sessions import Session
 from stromboli.shared import decoding
-from stromboli.shared.api import accounting, batch, kinds
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.views import accounting
 
 DONE = (*job_details.ACTIONS, "change", "resubmit", "retry", "tools")
 """What a page reports as requested."""

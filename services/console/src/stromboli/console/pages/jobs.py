@@ -13,7 +13,7 @@ from stromboli.console.core import job_rows
 from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, scoped_query_of
 from stromboli.console.sessions import Session
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 
 STARTS_KEPT = timedelta(seconds=5)
 """How long expected starts are used again: forecasts are made less often."""

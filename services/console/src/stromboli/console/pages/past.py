@@ -11,7 +11,7 @@ from stromboli.console.core import deserved_usage, evictions, past_attempts, usa
 from stromboli.console.pages import watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
 from stromboli.console.sessions import Session
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:

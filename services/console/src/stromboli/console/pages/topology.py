@@ -7,7 +7,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.client import calls, errors
 from stromboli.console.core import cluster_rows, racks
 from stromboli.console.pages import node_lists, watches

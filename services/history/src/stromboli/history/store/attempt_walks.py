@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from stromboli.history.core.rows import LONGEST_SPAN, OPEN_SPAN, SECOND, micros
 from stromboli.history.store import associations, filters, index_walks, tables
 from stromboli.history.store.index_walks import Found, Position, Walk
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 FEW = 3000
 PROBED = 1000

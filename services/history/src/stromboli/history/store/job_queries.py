@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from stromboli.history.core.rows import micros, optional_instant
 from stromboli.history.store import database, filters, pages, tables
 from stromboli.shared import decoding
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 _JOBS, _PHASES = tables.JOBS.c, tables.PHASES.c
 _ATTEMPTS, _EVICTIONS = tables.ATTEMPTS.c, tables.EVICTIONS.c

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from stromboli.history.core.rows import SECOND, micros, optional_instant
 from stromboli.history.store import attempt_walks, database, index_walks, pages, tables
 from stromboli.shared import decoding
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 GIB = 2.0**30
 UIDS_PER_QUERY = 1000

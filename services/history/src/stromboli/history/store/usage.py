@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from stromboli.history.core.rows import instant, micros
 from stromboli.history.store import daily_usage, database, filters, queries, tables, usage_sums
 from stromboli.shared import errors
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 _ATTEMPTS, _JOBS, _DAILY = tables.ATTEMPTS.c, tables.JOBS.c, tables.DAILY_USAGE.c
 _ASSOCIATIONS = tables.ASSOCIATIONS.c

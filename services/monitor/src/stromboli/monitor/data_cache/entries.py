@@ -8,7 +8,7 @@ import msgspec
 
 from stromboli.monitor.data_cache import store
 from stromboli.monitor.data_cache.fetching import Fetch
-from stromboli.shared.api.data_copies import CopyState
+from stromboli.shared.api.views.data_copies import CopyState
 from stromboli.shared.data_cache import policy
 from stromboli.shared.messages import data
 

@@ -43,7 +43,6 @@ import msgspec
 
 from stromboli.scheduler.core import eventual_room, explain, plugins, policy, simulate
 from stromboli.scheduler.core.cache import (
-    assumptions,
     cluster_cache,
     lapsed_admissions,
     node_rejections,
@@ -52,6 +51,7 @@ from stromboli.scheduler.core.cache import (
     refusal_backoff,
     unschedulable,
 )
+from stromboli.scheduler.core.cache.in_flight import assumptions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import (

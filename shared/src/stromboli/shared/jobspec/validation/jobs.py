@@ -27,8 +27,8 @@ from stromboli.shared.jobspec.validation import (
     policies,
     topology,
 )
-from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation.defaults import min_available
+from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
 CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"

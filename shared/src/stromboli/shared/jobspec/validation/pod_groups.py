@@ -11,9 +11,9 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.meta import Part
 from stromboli.shared.api.scheduling import PodGroup, Queue
-from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation import topology
 from stromboli.shared.jobspec.validation.patch import Add, Document
+from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
 DEFAULT_QUEUE = "default"

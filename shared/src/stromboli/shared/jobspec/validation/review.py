@@ -23,15 +23,13 @@ from stromboli.shared.jobspec.validation import (
     flows,
     jobs,
     patch,
-    permissions,
     pod_groups,
     pods,
-    queues,
-    reservations,
     topology,
     user_commands,
 )
 from stromboli.shared.jobspec.validation.patch import Add, Document
+from stromboli.shared.jobspec.validation.queueing import permissions, queues, reservations
 from stromboli.shared.messages.admission import Violation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
-from stromboli.shared.jobspec.validation import policies, queue_tree, queues
+from stromboli.shared.jobspec.validation import policies
+from stromboli.shared.jobspec.validation.queueing import queue_tree, queues
 from stromboli.shared.messages.admission import Violation
 
 OF_QUEUES = ("OpenQueue", "CloseQueue")

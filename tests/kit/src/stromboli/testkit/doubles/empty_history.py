@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 
 class EmptyHistory:

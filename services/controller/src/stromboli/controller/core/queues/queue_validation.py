@@ -11,7 +11,7 @@ from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
-from stromboli.shared.jobspec.validation import queue_tree, queues
+from stromboli.shared.jobspec.validation.queueing import queue_tree, queues
 
 LONGEST = 2000
 """Maximum length of the annotation in characters, enough for about thirty violations."""

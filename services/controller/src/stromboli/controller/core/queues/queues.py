@@ -21,7 +21,7 @@ from stromboli.shared import keys, snapshot
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 from stromboli.shared.api.scheduling import Queue
-from stromboli.shared.jobspec.validation import queue_tree
+from stromboli.shared.jobspec.validation.queueing import queue_tree
 
 ALWAYS: dict[str, dict[str, Any]] = {
     queue_accounting.ROOT: {"weight": 1, "reclaimable": False},

@@ -29,7 +29,7 @@ from stromboli.controller.core.store import (
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.jobspec import data_sets, job_plugins, redaction
-from stromboli.shared.jobspec.validation import queues as rules
+from stromboli.shared.jobspec.validation.queueing import queues as rules
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import batch as batch_messages
 

@@ -14,7 +14,7 @@ from stromboli.shared import keys, snapshot
 from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.formats import units
 from stromboli.shared.jobspec import quota
-from stromboli.shared.jobspec.validation import queue_tree, queues
+from stromboli.shared.jobspec.validation.queueing import queue_tree, queues
 
 ROOT = queue_tree.ROOT
 """The root queue."""

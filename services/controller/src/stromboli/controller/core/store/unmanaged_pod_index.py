@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import core, kinds, meta, scheduling
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 
 PREFIX = "podgroup-"
 """Prefix of the names of PodGroups that are created for unmanaged pods, as in Volcano."""

@@ -16,7 +16,7 @@ from stromboli.shared import decoding, keys, snapshot
 from stromboli.shared.api import core, kinds
 from stromboli.shared.formats import units
 from stromboli.shared.jobspec import quota
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 
 _OF_PODS = (
     keys.PREEMPTABLE,

@@ -17,7 +17,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds, meta
 from stromboli.shared.api.flow import CronJob, JobFlow
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 
 SECONDS_FROM = 10**9
 """The lowest number in a job's name that means seconds; in minutes it would be the year 3871."""

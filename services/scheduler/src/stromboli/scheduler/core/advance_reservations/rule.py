@@ -31,7 +31,7 @@ from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
 from stromboli.shared.jobspec import reservations
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 
 EVICTED_UNTIL = timedelta(days=1)
 """How long after its end the pods of a reservation are evicted: a scheduler that was down for a day

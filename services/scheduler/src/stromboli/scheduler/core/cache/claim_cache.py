@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core.cache import assume_cache, quarantine
+from stromboli.scheduler.core.cache import quarantine
+from stromboli.scheduler.core.cache.in_flight import assume_cache
 from stromboli.scheduler.core.cluster import auxiliary_objects
 from stromboli.shared import keys, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, resource, storage

@@ -23,17 +23,16 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core.cache import (
-    assume_cache,
     claim_cache,
     inflight_limit,
     node_rejections,
-    observations,
     pod_plans,
     quarantine,
     triggers,
     unschedulable,
 )
 from stromboli.scheduler.core.cache.data_sets import node_reports, wanted_data
+from stromboli.scheduler.core.cache.in_flight import assume_cache, observations
 from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder

@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core.cache import assume_cache
+from stromboli.scheduler.core.cache.in_flight import assume_cache
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.shared import decoding

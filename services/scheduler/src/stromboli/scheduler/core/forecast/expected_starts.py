@@ -36,7 +36,7 @@ from stromboli.scheduler.core.framework import opening
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.shared.api.expected_start import StartAnswer
+from stromboli.shared.api.views.expected_start import StartAnswer
 from stromboli.shared.messages import scheduling as messages
 
 HORIZON = timedelta(days=7)

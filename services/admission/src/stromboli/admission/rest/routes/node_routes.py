@@ -17,7 +17,7 @@ from stromboli.admission.rest.pagination import Continue, Items, Limit, list_pag
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
-from stromboli.shared.api.data_copies import DataSetPage
+from stromboli.shared.api.views.data_copies import DataSetPage
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base
 

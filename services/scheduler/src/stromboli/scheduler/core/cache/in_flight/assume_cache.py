@@ -17,9 +17,9 @@ from typing import TypeVar
 
 import msgspec
 
-from stromboli.scheduler.core.cache import outcome_log, republication
-from stromboli.scheduler.core.cache.assumption_states import Event, State
-from stromboli.scheduler.core.cache.assumptions import (
+from stromboli.scheduler.core.cache.in_flight import outcome_log, republication
+from stromboli.scheduler.core.cache.in_flight.assumption_states import Event, State
+from stromboli.scheduler.core.cache.in_flight.assumptions import (
     Assumption,
     Decision,
     Effect,
@@ -29,7 +29,7 @@ from stromboli.scheduler.core.cache.assumptions import (
     pod_key,
     rank_of,
 )
-from stromboli.scheduler.core.cache.observations import Observation
+from stromboli.scheduler.core.cache.in_flight.observations import Observation
 from stromboli.shared.api import resource
 from stromboli.shared.messages import scheduling
 

@@ -13,7 +13,7 @@ from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
-from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.cluster import port as cluster_port
 
 NO = ("false", "0")

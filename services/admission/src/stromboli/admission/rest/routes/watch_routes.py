@@ -17,9 +17,10 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import idempotency
 from stromboli.admission.auth import authentication
-from stromboli.admission.rest import explanations, workload_routes
+from stromboli.admission.rest import explanations
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked
+from stromboli.admission.rest.routes import workload_routes
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.watch_cache import ObjectSelector, WatchEvent
 from stromboli.shared import errors, keys

@@ -7,7 +7,7 @@ from litestar.types import ControllerRouterHandler
 from stromboli.admission.rest.authorization import many, needs
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared.api import kinds
-from stromboli.shared.api.expected_start import ExpectedStarts
+from stromboli.shared.api.views.expected_start import ExpectedStarts
 
 _RIGHT = needs(many("list", kinds.JOBS))
 

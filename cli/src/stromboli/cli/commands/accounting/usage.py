@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from stromboli.cli import options, time_options
-from stromboli.cli.commands.history import Format
+from stromboli.cli.commands.accounting.history import Format
 from stromboli.cli.render import output
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 HOUR_S = 3600.0
 SUMS = (

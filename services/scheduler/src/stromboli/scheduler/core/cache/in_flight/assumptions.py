@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.scheduler.core.cache import assumption_states as states
+from stromboli.scheduler.core.cache.in_flight import assumption_states as states
 from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling

@@ -16,7 +16,7 @@ from stromboli.cli import options, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

@@ -11,7 +11,7 @@ import typer
 from stromboli.cli import options, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import gantt, output
-from stromboli.shared.api import accounting
+from stromboli.shared.api.views import accounting
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

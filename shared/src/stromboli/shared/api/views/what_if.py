@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from stromboli.shared.api.expected_start import ExpectedStart
+from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.decoding import Instant
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]

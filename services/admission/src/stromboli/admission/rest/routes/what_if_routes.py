@@ -12,8 +12,8 @@ from stromboli.admission.rest.authorization import needs, one
 from stromboli.admission.rest.creation import Asked
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.expected_start import ExpectedStart
-from stromboli.shared.api.what_if import JobIf, WhatIf
+from stromboli.shared.api.views.expected_start import ExpectedStart
+from stromboli.shared.api.views.what_if import JobIf, WhatIf
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages import scheduling as messages

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
 
 COLOURS = (

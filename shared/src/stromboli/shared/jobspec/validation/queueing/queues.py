@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from stromboli.shared import keys
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import units
-from stromboli.shared.jobspec.validation import amounts, naming, queue_tree
-from stromboli.shared.jobspec.validation.queue_tree import ROOT, QueueTree
+from stromboli.shared.jobspec.validation import amounts, naming
+from stromboli.shared.jobspec.validation.queueing import queue_tree
+from stromboli.shared.jobspec.validation.queueing.queue_tree import ROOT, QueueTree
 from stromboli.shared.messages.admission import Violation
 
 PROTECTED = (ROOT, "default")

@@ -6,7 +6,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, meta
 from stromboli.shared.api.reservation import AdvanceReservation, AdvanceReservationSpec
 from stromboli.shared.jobspec import reservations
-from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.messages.admission import Violation
 
 PATH = f"metadata.annotations[{keys.RESERVATION}]"

@@ -8,7 +8,7 @@ that the object of the decision is gone: it may be the previous one.
 import enum
 from collections.abc import Callable, Iterator
 
-from stromboli.scheduler.core.cache.assumptions import Assumption, Effect
+from stromboli.scheduler.core.cache.in_flight.assumptions import Assumption, Effect
 from stromboli.shared import snapshot
 from stromboli.shared.api import core, kinds, resource, scheduling, storage
 from stromboli.shared.messages import scheduling as messages

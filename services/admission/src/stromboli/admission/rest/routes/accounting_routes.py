@@ -16,7 +16,8 @@ from litestar.types import ControllerRouterHandler
 from stromboli.admission import problems
 from stromboli.admission.rest.authorization import many_by_query, needs
 from stromboli.shared import decoding, errors
-from stromboli.shared.api import accounting, kinds
+from stromboli.shared.api import kinds
+from stromboli.shared.api.views import accounting
 
 RIGHTS = needs(many_by_query("list", kinds.JOBS), many_by_query("list", kinds.PODS))
 Since = Annotated[

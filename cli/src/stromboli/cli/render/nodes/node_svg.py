@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from stromboli.cli.render import node_layout
+from stromboli.cli.render.nodes import node_layout
 from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
 
 WIDTH, MARGIN, GAP = 1180, 36, 24

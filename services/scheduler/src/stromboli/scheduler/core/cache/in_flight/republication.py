@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core.cache.assumptions import Decision
+from stromboli.scheduler.core.cache.in_flight.assumptions import Decision
 
 FIRST_WAIT = timedelta(seconds=30)
 """Age at which an open decision is republished. Outcomes take milliseconds, and snapshots that are

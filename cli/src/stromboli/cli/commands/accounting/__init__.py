@@ -1,0 +1,1 @@
+"""Commands about what ran: history, timelines, explanations of the past, usage."""

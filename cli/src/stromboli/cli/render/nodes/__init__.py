@@ -1,0 +1,1 @@
+"""Nodes as text, as rows and as pictures. Pure."""

@@ -1,0 +1,1 @@
+"""Decisions in flight: published, and not confirmed by the cluster yet."""

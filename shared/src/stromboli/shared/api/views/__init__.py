@@ -1,0 +1,1 @@
+"""What the REST API returns beside objects of Kubernetes: records of history, forecasts, health."""

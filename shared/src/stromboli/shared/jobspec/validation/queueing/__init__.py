@@ -1,0 +1,1 @@
+"""Validation of queues, their tree, their permissions and their reservations."""
