@@ -13,7 +13,7 @@ from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts import leases
 
 
-class TestEmbeddedClusterLeaseStore(leases.LeaseContract):
+class TestEmbeddedClusterLeaseStore(leases.ObjectLeaseContract):
     @pytest.fixture
     async def stores(self, tmp_path: Path) -> AsyncIterator[leases.LeaseStores]:
         async with EmbeddedCluster(tmp_path / "cluster") as cluster:

@@ -18,7 +18,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
 
-class TestKubernetesLeaseStore(leases.LeaseContract):
+class TestKubernetesLeaseStore(leases.ObjectLeaseContract):
     @pytest.fixture
     async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
         given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))

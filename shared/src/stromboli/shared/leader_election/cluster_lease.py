@@ -88,7 +88,19 @@ class ClusterLeaseStore:
 
     async def release(self) -> None:
         """See ``elector.LeaseStore.release``."""
-        self._take_in(await self._written({"holderIdentity": ""}))
+        holder = self._holder
+        try:
+            self._take_in(await self._written({"holderIdentity": ""}))
+        except errors.ConflictError:
+            # A renewal that was cancelled with its request under way may have been executed.
+            await self.read()
+            if not holder or self._holder != holder:
+                raise
+            self._take_in(await self._written({"holderIdentity": ""}))
+
+    @property
+    def _holder(self) -> str:
+        return "" if self._last is None else self._last.spec.holder_identity or ""
 
     async def _written(self, spec: dict[str, object]) -> bytes:
         if self._last is None:

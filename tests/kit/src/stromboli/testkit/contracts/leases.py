@@ -70,6 +70,34 @@ async def _renewing(place: elector.LeaseStore) -> None:
             await place.renew("a", TERMS)
 
 
+class ObjectLeaseContract(LeaseContract):
+    """Tests of leases that are objects, whose writes are conditional on their version."""
+
+    async def test_a_holder_whose_last_renewal_was_cut_off_releases_the_lease(
+        self, stores: LeaseStores
+    ) -> None:
+        """The API server has executed it, and the holder does not know the version."""
+        holder, cut_off = stores
+        await holder.read()
+        await holder.take("a", TERMS)
+        await cut_off.read()
+        await cut_off.renew("a", TERMS)
+        await holder.release()
+        assert (await holder.read()).holder == ""
+
+    async def test_a_replaced_holder_does_not_release_the_lease_of_another(
+        self, stores: LeaseStores
+    ) -> None:
+        replaced, holder = stores
+        await replaced.read()
+        await replaced.take("a", TERMS)
+        await holder.read()
+        await holder.take("b", TERMS)
+        with pytest.raises(errors.ConflictError):
+            await replaced.release()
+        assert (await holder.read()).holder == "b"
+
+
 async def _until(
     place: elector.LeaseStore, is_so: Callable[[lease_rules.LeaseRecord], bool]
 ) -> lease_rules.LeaseRecord:
