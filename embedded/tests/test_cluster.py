@@ -468,3 +468,30 @@ async def test_a_watch_of_a_closed_cluster_is_refused(tmp_path: Path) -> None:
         listing = await cluster.list(CONFIG_MAPS)
     with pytest.raises(errors.UnavailableError, match="closed"):
         await anext(cluster.watch(CONFIG_MAPS, listing.resource_version))
+
+
+async def test_pages_are_in_order_while_objects_come_and_go(tmp_path: Path) -> None:
+    """The order of names is kept from the first page on, and made again after a restart."""
+
+    async def names(cluster: EmbeddedCluster) -> list[str]:
+        found, after = [], ""
+        while True:
+            page = await cluster.page(CONFIG_MAPS, "default", limit=2, after=after)
+            found += [objects.read(raw)["metadata"]["name"] for raw in page.items]
+            if not (after := page.next):
+                return found
+
+    async with EmbeddedCluster(tmp_path / "cluster") as cluster:
+        for name in ("d", "b"):
+            await cluster.create(CONFIG_MAPS, "default", objects.config_map(name))
+        assert await names(cluster) == ["b", "d"]
+        for name in ("e", "a", "c"):
+            await cluster.create(CONFIG_MAPS, "default", objects.config_map(name))
+        await cluster.delete(CONFIG_MAPS, "default", "d")
+        assert await names(cluster) == ["a", "b", "c", "e"]
+        patch = b'{"data": {"k": "v"}}'
+        await cluster.patch(CONFIG_MAPS, "default", "b", patch, patch_type="merge")
+        await cluster.create(CONFIG_MAPS, "default", objects.config_map("d"))
+        assert await names(cluster) == ["a", "b", "c", "d", "e"]
+    async with EmbeddedCluster(tmp_path / "cluster") as cluster:
+        assert await names(cluster) == ["a", "b", "c", "d", "e"]

@@ -291,11 +291,17 @@ def test_the_certificate_has_every_name_by_which_rest_is_reached(
 def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
     real_tools: tools.Tools,
 ) -> None:
-    """Beside those of the certificate, which it shares with the webhooks; one lease by its name."""
+    """Beside those of the certificate, which it shares with the webhooks; its own lease and those
+    that system health shows by their names."""
     options = ("--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
     found = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
-    assert {right.name for right in found} == {"", "stromboli-default-admission"}
+    leases = {right.name: set[str]() for right in found if right.name}
+    for right in found:
+        if right.name:
+            leases[right.name].add(right.verb)
+    shown = {"stromboli-default-monitor": {"get"}, "stromboli-default-controller": {"get"}}
+    assert leases == {"stromboli-default-admission": {"get", "patch"}, **shown}
     of_any_name = {msgspec.structs.replace(right, name="") for right in found}
     assert of_any_name == rbac_rights.documented()
 

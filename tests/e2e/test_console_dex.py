@@ -199,12 +199,14 @@ async def test_a_login_at_dex_shows_what_the_users_rights_show(page: Page, cell:
 
 
 async def test_tokens_are_renewed_and_pages_go_on_beyond_their_end(page: Page, cell: Cell) -> None:
-    """The first token has expired at the end, and a new login was never needed."""
+    """The first token has expired at the end, and a new login was never needed. The page of the
+    specification asks REST each time: lists of jobs are read from a stream, which keeps the token
+    that it began with until REST ends it."""
     await log_in(page, cell)
     known = set(cell.accounts.seen)
     first_ends_at = time.monotonic() + LIFE_S
     while not cell.accounts.seen - known or time.monotonic() < first_ends_at:
-        await page.go(f"{cell.made.url}/jobs", WITHIN_S)
+        await page.go(f"{cell.made.url}/jobs/vision/of-vera/yaml", WITHIN_S)
         assert "of-vera" in await page.run(TEXT)
 
 
@@ -216,7 +218,9 @@ async def test_a_user_who_is_removed_at_dex_is_logged_out(page: Page, cell: Cell
     await cell.dex.start()
     try:
         while await page.run("location.pathname") != "/login":
-            await page.go(f"{cell.made.url}/jobs", WITHIN_S)
+            # Not `go`: it waits for the address that it opened, and this one leads to the login.
+            await page.call("Page.navigate", url=f"{cell.made.url}/jobs")
+            await page.until("document.readyState === 'complete'", WITHIN_S)
     finally:
         await cell.dex.stop()
         cell.dex.options.users = (VERA,)
@@ -224,12 +228,15 @@ async def test_a_user_who_is_removed_at_dex_is_logged_out(page: Page, cell: Cell
     await log_in(page, cell)
 
 
-async def test_a_user_who_cancels_sees_it(page: Page, cell: Cell) -> None:
+async def test_a_user_who_declines_at_dex_is_not_logged_in(page: Page, cell: Cell) -> None:
+    """Dex reports it on its own page and does not return to the console, whose next login works.
+    ``test_provider_logins`` has the answer of providers that do."""
     await to_provider(page, cell, "/jobs")
     await give_password(page)
     await page.run("document.querySelector('button.theme-btn-provider').click()")
-    await page.until("document.querySelector('[role=alert]') !== null", WITHIN_S)
-    assert "did not let you in" in await page.run(TEXT)
+    await page.until(f"{TEXT}.includes('Approval rejected')", WITHIN_S)
+    await log_in(page, cell)
+    await page.until(f"{TEXT}.includes('of-vera')", WITHIN_S)
 
 
 async def test_a_dex_that_is_down_is_reported(page: Page, cell: Cell) -> None:

@@ -8,14 +8,16 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission import log_status
+from stromboli.admission import lease_status, log_status
 from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
-from stromboli.shared import decoding, envelope, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api.views import system_health
+from stromboli.shared.leader_election import cluster_lease, lease_rules
+from stromboli.shared.leader_election.settings import LeaseSettings
 from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
@@ -97,6 +99,49 @@ async def test_viewers_do_not_read_the_log_more_often_than_it_changes(bus: Embed
     first = await status.read()
     await renew(bus, "scheduler-1", 15.0)
     assert await status.read() is first
+
+
+LEASE = LeaseSettings(namespace="default")
+
+
+def leases(cluster: EmbeddedCluster) -> lease_status.LeaseStatus:
+    return lease_status.LeaseStatus(cluster, LEASE, "east", lambda: NOW)
+
+
+@pytest.mark.parametrize(("duration_s", "is_expired"), [(15, False), (5, True)])
+async def test_leaders_that_hold_leases_of_the_cluster_are_shown_beside_those_of_the_log(
+    cluster: EmbeddedCluster, bus: EmbeddedBus, duration_s: int, is_expired: bool
+) -> None:
+    place = cluster_lease.place(LEASE, "controller", "east")
+    store = cluster_lease.ClusterLeaseStore(cluster, *place, lambda: NOON)
+    await store.read()
+    await store.take(
+        "controller-1",
+        lease_rules.LeaseTiming(duration_s=duration_s, renew_deadline_s=3.0, retry_period_s=1.0),
+    )
+    await renew(bus, "scheduler-1", 15.0)
+    health = runtime.Health("admission")
+    status = log_status.LogStatus(bus, health, {}, lambda: NOW, leases(cluster).read)
+    found = await status.read()
+    assert [(it.service, it.holder) for it in found.leaders] == [
+        ("scheduler", "scheduler-1"),
+        ("controller", "controller-1"),
+    ]
+    assert (found.leaders[1].renewed_at, found.leaders[1].is_expired) == (NOON, is_expired)
+    assert found.warnings == {}
+
+
+async def test_leases_that_cannot_be_read_are_a_warning_beside_the_state_of_the_log(
+    bus: EmbeddedBus,
+) -> None:
+    async def forbidden() -> tuple[system_health.LeaderStatus, ...]:
+        raise errors.ForbiddenError("get Lease", "it may not get leases")
+
+    await renew(bus, "scheduler-1", 15.0)
+    health = runtime.Health("admission")
+    found = await log_status.LogStatus(bus, health, {}, lambda: NOW, forbidden).read()
+    assert [it.service for it in found.leaders] == ["scheduler"]
+    assert "may not get leases" in found.warnings["leases"]
 
 
 async def test_rest_has_no_health_before_the_service_reads_the_log(

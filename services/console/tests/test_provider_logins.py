@@ -273,20 +273,38 @@ async def test_a_token_that_rest_refuses_says_how_to_trust_the_issuer(cell: Cell
         assert "STROM_ADMISSION_REST_AUDIENCES" in answer.text
 
 
-async def test_new_keys_of_the_provider_are_read_and_not_for_every_token(cell: Cell) -> None:
+async def test_new_keys_of_the_provider_are_read_at_once(cell: Cell) -> None:
+    """Also right after the last reading: a provider that keeps its keys in memory restarts."""
+    made = Provider(cell.settings, now=lambda: 0.0)
+    async with cell.browser() as browser:
+        await cell.login(browser)
+    tokens = Tokens(IdToken("", "vera", 0.0), cell.provider.last_refresh_token)
+    for _ in range(3):
+        tokens = await made.refresh(tokens)
+        assert tokens.id_token.subject == "vera"
+        cell.provider.rotate()
+
+
+async def test_a_key_that_is_not_published_is_not_looked_up_for_every_token(cell: Cell) -> None:
     clock = [0.0]
     made = Provider(cell.settings, now=lambda: clock[0])
     async with cell.browser() as browser:
         await cell.login(browser)
-    refresh_token = cell.provider.last_refresh_token
-    tokens = Tokens(IdToken("", "vera", 0.0), refresh_token)
-    tokens = await made.refresh(tokens)
+    known = IdToken("", "vera", 0.0)
+
+    async def refresh() -> Tokens:
+        return await made.refresh(Tokens(known, cell.provider.last_refresh_token))
+
+    await refresh()
+    cell.provider.sign_with_unpublished_key()
+    read = cell.provider.keys_read
+    for _ in range(3):
+        with pytest.raises(ProviderUnavailableError, match="the key of its token is missing"):
+            await refresh()
+    assert cell.provider.keys_read == read + 1
     cell.provider.rotate()
-    with pytest.raises(ProviderUnavailableError, match="the key of its token is missing"):
-        await made.refresh(tokens)
     clock[0] = AGAIN_AFTER_S + 1
-    tokens = await made.refresh(Tokens(tokens.id_token, cell.provider.last_refresh_token))
-    assert tokens.id_token.subject == "vera"
+    assert (await refresh()).id_token.subject == "vera"
 
 
 async def test_tokens_are_renewed_while_the_session_lives(cell: Cell) -> None:

@@ -10,7 +10,7 @@ contains more than the cluster does, whenever the process is killed.
 
 import asyncio
 import contextlib
-import heapq
+import itertools
 import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -150,13 +150,33 @@ class EmbeddedCluster:
         """Return the objects after the last one of the previous page, in their current state. The
         continue token never expires.
         """
-        behind = paging.position_of(after, _what("list", kind, namespace)) if after else ("", "")
-        found = self._chosen(kind, namespace, labels)
-        rest = (each for each in found if (each[0].namespace, each[0].name) > behind)
-        chosen = heapq.nsmallest(limit + 1, rest)
+        what = _what("list", kind, namespace)
+        behind = paging.position_of(after, what) if after else ("", "")
+        self._check_open(what)
+        chosen = list(
+            itertools.islice(self._behind(kind, what, namespace, labels, behind), limit + 1)
+        )
         items = tuple(raw for _, raw in chosen[:limit])
         follows = paging.token_of(chosen[limit - 1][0]) if len(chosen) > limit else ""
         return port.Page(items, str(self._state.version), follows)
+
+    def _behind(
+        self,
+        kind: port.AnyKind,
+        what: str,
+        namespace: str,
+        labels: Mapping[str, str] | None,
+        behind: tuple[str, str],
+    ) -> Iterator[tuple[Key, bytes]]:
+        """The chosen objects behind a namespace and name, in their order."""
+        wanted = (labels or {}).items()
+        for key, stored in self._state.behind(
+            _served_kind(kind, what), *max(behind, (namespace, ""))
+        ):
+            if namespace and key.namespace != namespace:
+                return
+            if wanted <= stored.labels.items():
+                yield key, stored.raw
 
     def _chosen(
         self, kind: port.AnyKind, namespace: str, labels: Mapping[str, str] | None

@@ -6,7 +6,7 @@ on the newest version. Writes therefore do not wait for each other.
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +89,8 @@ class State:
         """Callbacks for each change when it is decided, and when it is durable."""
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
+        self._ordered: dict[str, list[Key]] = {}
+        """Resource -> its durable keys in order, for resources of which a page was read."""
         self._decided = 0
         self._grown: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """Resource -> the asyncio event on which readers of its changes wait."""
@@ -103,6 +105,7 @@ class State:
         """Load all objects. No other call is allowed meanwhile."""
         self._seen.clear()
         self._newest.clear()
+        self._ordered.clear()
         self.version = self._decided = self.oldest = self.first_index = 0
         await self._store.open()
         await self._store.read(self._load)
@@ -121,6 +124,17 @@ class State:
     def all(self, kind: port.AnyKind) -> dict[Key, Stored]:
         """Return the durable objects of a kind. Callers must not change the dict."""
         return self._seen[resource_of(kind)]
+
+    def behind(self, kind: port.AnyKind, namespace: str, name: str) -> Iterator[tuple[Key, Stored]]:
+        """Yield the durable objects of a kind behind a namespace and name, in their order; the
+        caller must not await meanwhile. O(n log n) at the first call for a kind, O(log n) then."""
+        resource = resource_of(kind)
+        held = self._seen[resource]
+        ordered = self._ordered.get(resource)
+        if ordered is None:
+            ordered = self._ordered[resource] = sorted(held)
+        for index in range(bisect_right(ordered, Key(resource, namespace, name)), len(ordered)):
+            yield ordered[index], held[ordered[index]]
 
     def everything(self) -> Iterator[tuple[Key, Stored]]:
         """Yield all objects of all kinds."""
@@ -193,10 +207,14 @@ class State:
 
     def _publish(self, event: Event) -> None:
         key = event.key
+        held = self._seen[key.resource]
+        is_known = key in held
         if event.type == "DELETED":
-            self._seen[key.resource].pop(key, None)
+            held.pop(key, None)
         else:
-            self._seen[key.resource][key] = event.stored
+            held[key] = event.stored
+        if is_known != (key in held):
+            self._reorder(key, is_new=not is_known)
         decided = self._newest[key.resource]
         if decided[key][0] == event.version:
             del decided[key]
@@ -210,6 +228,17 @@ class State:
             self.wake()
         else:
             self._wake_readers(key.resource)
+
+    def _reorder(self, key: Key, *, is_new: bool) -> None:
+        """Add a key to the order, or remove it: a search, and a shift of pointers (20 us at
+        100,000 keys)."""
+        ordered = self._ordered.get(key.resource)
+        if ordered is None:
+            return
+        if is_new:
+            insort(ordered, key)
+        else:
+            del ordered[bisect_left(ordered, key)]
 
     def _trim(self) -> None:
         """Drop the oldest events in batches: removing the head of a list takes linear time."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from litestar import Litestar
 
-from stromboli.admission import remote_history, service
+from stromboli.admission import lease_status, remote_history, service
 from stromboli.admission.auth import authentication
 from stromboli.admission.kafka import submission_consumer
 from stromboli.admission.rest import application
@@ -86,8 +86,18 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             role=submission_consumer.ROLE,
             essential=False,
         )
+        leases = lease_status.LeaseStatus(
+            cluster, settings.lease, settings.kafka.cluster_name, runtime.utc_now
+        )
         await service.serve(
-            admission, settings, bus, health, runtime.utc_now, settings.instance, lease
+            admission,
+            settings,
+            bus,
+            health,
+            runtime.utc_now,
+            settings.instance,
+            lease,
+            leases.read,
         )
 
 

@@ -1,11 +1,12 @@
 """The state of the services as the log shows it: the newest record of each topic.
 
 Reads one record of each topic for an answer, and answers from the last reading for ``KEPT_S``, so
-that viewers cannot load the broker. A topic that cannot be read in time fails the answer.
+that viewers cannot load the broker. A topic that cannot be read in time fails the answer; Leases
+that cannot be read are a warning in it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from stromboli.shared import envelope, errors, topics
@@ -30,9 +31,18 @@ SHOWN = (
 """Topics by which the activity of the services can be judged."""
 
 
+Leases = Callable[[], Awaitable[tuple[system_health.LeaderStatus, ...]]]
+"""Reads the leaders that hold Leases of Kubernetes. Raises ExternalError."""
+
+
+async def no_leases() -> tuple[system_health.LeaderStatus, ...]:
+    """The leaders of a system without leases in the cluster."""
+    return ()
+
+
 class LogStatus:
     """Answers with the state of the log; ``read_up_to``: topic -> the offset up to which this
-    process has read it."""
+    process has read it. ``leases``: of services whose leases are not in the log."""
 
     def __init__(
         self,
@@ -40,7 +50,9 @@ class LogStatus:
         health: runtime.Health,
         read_up_to: Mapping[str, int],
         clock: runtime.Clock,
+        leases: Leases = no_leases,
     ) -> None:
+        self._leases = leases
         self._bus = bus
         self._health = health
         self._read_up_to = read_up_to
@@ -63,17 +75,29 @@ class LogStatus:
         except TimeoutError:
             reason = f"the log did not answer within {WITHIN_S:g} s"
             raise errors.UnavailableError("system health", reason) from None
+        leaders, warning = await self._of_leases()
         newest = {topic: record for topic, record in zip(SHOWN, found, strict=True) if record}
         letters = newest.get(topics.DEAD_LETTERS)
         return system_health.SystemHealth(
             at=self._clock(),
             problems=self._health.problems,
-            warnings=dict(self._health.warnings),
+            warnings={**self._health.warnings, **warning},
             topics=tuple(self._topic(topic, newest.get(topic)) for topic in SHOWN),
-            leaders=self._leaders(newest.get(topics.LEASE)),
+            leaders=(*self._leaders(newest.get(topics.LEASE)), *leaders),
             dead_letters=0 if letters is None else letters.offset + 1,
             last_dead_letter=None if letters is None else _dead_letter(letters),
         )
+
+    async def _of_leases(
+        self,
+    ) -> tuple[tuple[system_health.LeaderStatus, ...], dict[str, str]]:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await self._leases(), {}
+        except TimeoutError:
+            return (), {"leases": f"the API server did not answer within {WITHIN_S:g} s"}
+        except errors.ExternalError as error:
+            return (), {"leases": f"the leaders of monitor and controller are not known: {error}"}
 
     def _topic(
         self, topic: topics.Topic, last: envelope.Record | None

@@ -48,9 +48,11 @@ async def serve(
     clock: runtime.Clock,
     instance: str,
     lease: leader_election.Lease | None = None,
+    leases: log_status.Leases = log_status.no_leases,
 ) -> None:
     """Update the cache and record reviews until cancelled. ``lease``: decides which of several
-    replicas consumes submissions; without one, this replica does.
+    replicas consumes submissions; without one, this replica does. ``leases``: reads those of other
+    services.
     """
     health.set("cache", "folding")
     writer = await runtime.retry_until_available(
@@ -58,7 +60,7 @@ async def serve(
     )
     sync = snapshot.Sync()
     positions: dict[str, int] = {}
-    admission.log_status = log_status.LogStatus(bus, health, positions, clock).read
+    admission.log_status = log_status.LogStatus(bus, health, positions, clock, leases).read
     folded, others_changed = asyncio.Event(), asyncio.Event()
     reached = _ReadPositions()
 

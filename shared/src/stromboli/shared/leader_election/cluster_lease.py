@@ -31,11 +31,17 @@ def lease(
     """
     if not given.enabled:
         return elector.SingleReplica(health)
-    namespace = given.namespace or _own_namespace()
-    place = ClusterLeaseStore(cluster, namespace, f"{given.name}-{cluster_name}-{service}", clock)
+    store = ClusterLeaseStore(cluster, *place(given, service, cluster_name), clock)
     return elector.LeaderElector(
-        place, elector.identity(given), given.terms, health, role=role, essential=essential
+        store, elector.identity(given), given.terms, health, role=role, essential=essential
     )
+
+
+def place(
+    given: keeping_settings.LeaseSettings, service: topics.Service, cluster_name: str
+) -> tuple[str, str]:
+    """The namespace and name of a service's Lease; all services have the same namespace."""
+    return given.namespace or _own_namespace(), f"{given.name}-{cluster_name}-{service}"
 
 
 def _own_namespace() -> str:

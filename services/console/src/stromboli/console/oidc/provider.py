@@ -1,11 +1,13 @@
 """The identity provider: discovery, keys, and tokens for codes and refresh tokens.
 
 Discovery and keys are read on first use and kept for ``KEPT_S``. An ID token with an unknown key
-makes them be read again (rotation), at most every ``AGAIN_AFTER_S``, so that no token causes
-a request each. The console starts without its provider.
+makes them be read again at once (rotation, or a provider that restarted with new keys). A reading
+that did not find the key is repeated after ``AGAIN_AFTER_S``, so that no token causes a request
+each. The console starts without its provider.
 """
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -86,6 +88,8 @@ class Provider:
         self._discovered: Discovered | None = None
         self._discovering = asyncio.Lock()
         self._failure: tuple[float, ProviderUnavailableError] | None = None
+        self._missing_at = -math.inf
+        """When the last reading without the key of a token was made."""
 
     async def authorization_url(self, login: PendingLogin, redirect_uri: str) -> str:
         """The address at the provider where a login begins. Raises ProviderUnavailableError."""
@@ -166,10 +170,12 @@ class Provider:
         try:
             accepted = self._accepted(answer.id_token, discovered, expected)
         except id_tokens.UnknownKeyError:
-            discovered = await self._discovery(AGAIN_AFTER_S)
+            if self._now() - self._missing_at >= AGAIN_AFTER_S:
+                discovered = await self._discovery(outdated=discovered)
             try:
                 accepted = self._accepted(answer.id_token, discovered, expected)
             except id_tokens.UnknownKeyError:
+                self._missing_at = max(self._missing_at, discovered.read_at)
                 address = discovered.metadata.jwks_uri
                 message = f"{address}: the key of its token is missing"
                 raise ProviderUnavailableError(message) from None
@@ -188,13 +194,15 @@ class Provider:
 
     # --- requests ----------------------------------------------------------------------------
 
-    async def _discovery(self, at_most_s: float = KEPT_S) -> Discovered:
-        """What was read at most this long ago. Raises ProviderUnavailableError: requests that wait
-        for one reading fail with it, instead of one after another."""
+    async def _discovery(self, outdated: Discovered | None = None) -> Discovered:
+        """What was read at most ``KEPT_S`` ago and is not ``outdated``. Raises
+        ProviderUnavailableError: requests that wait for one reading fail with it, instead of one
+        after another."""
         asked_at = self._now()
         async with self._discovering:
             found = self._discovered
-            if found is not None and self._now() - found.read_at <= at_most_s:
+            is_kept = found is not None and self._now() - found.read_at <= KEPT_S
+            if found is not None and is_kept and found is not outdated:
                 return found
             if self._failure is not None and self._failure[0] > asked_at:
                 raise ProviderUnavailableError(str(self._failure[1]))

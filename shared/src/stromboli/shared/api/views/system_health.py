@@ -19,7 +19,7 @@ class TopicStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The leader of a service by the lease in the log. ``holder``: empty if it was released.
+    """The leader of a service by its lease, in log or cluster. ``holder``: empty if released.
     ``is_expired``: it was not renewed within its duration, by the clock of the server that
     answers."""
 
@@ -44,8 +44,8 @@ class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 class SystemHealth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of the system at a time. ``problems`` and ``warnings``: facts about the server that
-    answers. ``leaders``: of services with a lease in the log, which those of a single replica have
-    not. ``dead_letters``: how many were reported since the topic was created."""
+    answers. ``leaders``: of services with a lease, which those of a single replica may not have.
+    ``dead_letters``: how many were reported since the topic was created."""
 
     at: Instant
     problems: dict[str, str] = {}

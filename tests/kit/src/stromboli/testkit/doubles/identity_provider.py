@@ -30,7 +30,7 @@ class IdentityProvider:
 
     ``claims``: of the next ID tokens, over the usual ones; ``life_s``: of ID tokens; ``refuses``:
     the error of the token endpoint; ``extra``: more metadata; ``requests``: the forms that the
-    token and the revocation endpoint received.
+    token and the revocation endpoint received; ``keys_read``: how often its keys were read.
     """
 
     def __init__(self) -> None:
@@ -42,12 +42,17 @@ class IdentityProvider:
         self.extra: dict[str, Any] = {}
         self.requests: list[dict[str, str]] = []
         self.last_refresh_token = ""
-        self._key = _key()
+        self.keys_read = 0
+        self._key = self._published = _key()
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh_tokens: set[str] = set()
 
     def rotate(self) -> None:
         """Sign with a new key, and publish that alone."""
+        self._key = self._published = _key()
+
+    def sign_with_unpublished_key(self) -> None:
+        """Sign with a new key, and publish the old one, until ``rotate``."""
         self._key = _key()
 
     def token(self, **claims: Any) -> str:
@@ -75,7 +80,8 @@ class IdentityProvider:
 
         @get("/keys")
         async def keys() -> dict[str, Any]:
-            return dict(KeySet([self._key]).as_dict())
+            self.keys_read += 1
+            return dict(KeySet([self._published]).as_dict())
 
         @get("/authorize")
         async def authorize(request: Web) -> Response[bytes]:
