@@ -354,8 +354,7 @@ def test_a_reservation_takes_effect_though_no_gang_waits() -> None:
 def test_a_gang_without_a_time_limit_keeps_no_room_while_a_reservation_is_ahead() -> None:
     """It may wait for a week, and shorter gangs fit before the period."""
     loop = Loop(CHART, {"n1": 4, "n2": 4}, [Queue("q")])
-    everywhere = {"users": ("ann",)}
-    loop.put(builders.make_reservation("r", loop.now + 5 * HOUR, HOUR, "n1", "n2", **everywhere))
+    loop.put(builders.make_reservation("r", loop.now + 5 * HOUR, HOUR, "n1", "n2", users=("ann",)))
     loop.add(Gang("runs", "q", 0, 1, 4, running=("n2",)))
     loop.add(Gang("unlimited", "q", 0, 1, 4, waiting=1, is_inside=False))
     loop.settle_once()

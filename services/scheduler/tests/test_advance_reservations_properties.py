@@ -205,8 +205,8 @@ ENDED_WITHOUT_A_START = Case(
     ),
     0,
 )
-"""Gangs that are admitted in the period and do not start until its end kept the room of the queue, so
-that g0 was never admitted."""
+"""Gangs that are admitted in the period and do not start until its end kept the room of the queue,
+so that g0 was never admitted."""
 
 
 @depth.examples(EXAMPLES)
