@@ -348,6 +348,24 @@ def test_a_reservation_takes_effect_though_no_gang_waits() -> None:
     assert loop.history == ["g: reservations g-0"]
 
 
+# Room of admitted gangs -------------------------------------------------------------------------
+
+
+def test_a_gang_without_a_time_limit_keeps_no_room_while_a_reservation_is_ahead() -> None:
+    """It may wait for a week, and shorter gangs fit before the period."""
+    loop = Loop(CHART, {"n1": 4, "n2": 4}, [Queue("q")])
+    loop.put(builders.make_reservation("r", loop.now + 5 * HOUR, HOUR, "n1", "n2", users=("ann",)))
+    loop.add(Gang("runs", "q", 0, 1, 4, running=("n2",)))
+    loop.add(Gang("unlimited", "q", 0, 1, 4, waiting=1, is_inside=False))
+    loop.settle_once()
+    assert loop.phase("unlimited") == "Inqueue"
+    short = {keys.RUNNING_ESTIMATE: "1h"}
+    loop.add(Gang("short", "q", 0, 1, 4, waiting=1, is_inside=False, annotations=short))
+    assert started(loop, "short") <= MINUTE
+    loop.end("short")
+    assert 6 * HOUR - MINUTE <= started(loop, "unlimited") <= 6 * HOUR + MINUTE
+
+
 def test_a_restarted_scheduler_keeps_the_promise() -> None:
     loop = Loop(CHART, {"n1": 4}, [Queue("q")])
     course(loop, HOUR, HOUR)

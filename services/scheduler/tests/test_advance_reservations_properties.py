@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.scheduler.tests.support import sessions
@@ -190,8 +190,28 @@ def gang(work: Work) -> Gang:
     )  # fmt: skip
 
 
+def of_tom(name: str, at: int) -> Work:
+    return Work(name, at, 1, 1, None, 1.0, "", "tom")
+
+
+ENDED_WITHOUT_A_START = Case(
+    tuple(Reserved(name, 5, 1, ("n1",), is_maintenance=False) for name in ("r0", "r1")),
+    (
+        of_tom("g0", 7),
+        Work("g1", 0, 1, 2, None, 1.0, "r0", "r0"),
+        of_tom("g2", 0),
+        of_tom("g3", 0),
+        Work("g4", 0, 2, 2, None, 1.0, "r0", "r0"),
+    ),
+    0,
+)
+"""Gangs that are admitted in the period and do not start until its end kept the room of the queue,
+so that g0 was never admitted."""
+
+
 @depth.examples(EXAMPLES)
 @given(cases())
+@example(ENDED_WITHOUT_A_START)
 def test_reservations_are_kept_and_every_other_gang_starts(case: Case) -> None:
     """One simulation for the three rules."""
     found = simulated(case)

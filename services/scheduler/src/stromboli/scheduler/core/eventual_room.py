@@ -3,7 +3,7 @@
 A node is *eligible* for a task if all of these hold:
 
 1. No check refuses it that stays when the tasks of other gangs end (``Check.is_lasting``): labels,
-   taints, volumes, host ports of pods without a gang.
+   taints, volumes, host ports of pods without a gang, AdvanceReservations.
 2. No check refuses it at all, if no gang has pods on it. A check that depends on tasks of other
    nodes counts only if no gang has pods anywhere.
 3. The request fits what the node has, without the requests of pods that belong to no gang, such as
@@ -163,6 +163,8 @@ class EventualRoom:
         if self._session.finder.pre_predicate(task) is not None:
             return np.zeros(len(nodes), np.int64)
         checks = list(self._session.finder.plugin_checks(task))
+        reserved = self._session.reservations.checks(task, self._session.job_of(task))
+        checks += [(extension_points.Scope.STATIC, check) for check in reserved]
         asked = np.flatnonzero(task.request > 0)
         room = np.full(len(nodes), MOST, np.int64)
         if asked.size:

@@ -138,7 +138,8 @@ class ReservationRule:
     def checks(
         self, task: entities.Task, job: entities.Job | None
     ) -> Sequence[extension_points.Check]:
-        """The checks for a task, for all nodes."""
+        """The checks for a task, for all nodes. They last until time passes: no end of other gangs
+        lets a node pass."""
         use = self.use(job)
         if not (self._ahead or use.name):
             return ()
@@ -176,17 +177,20 @@ class ReservationRule:
         code = extension_points.Code.UNRESOLVABLE
         if use.waits:
             nowhere = np.zeros(self._size, np.bool_)
-            yield extension_points.Check(f"node(s) wait: {use.waits}", code, nowhere)
+            yield extension_points.Check(
+                f"node(s) wait: {use.waits}", code, nowhere, is_lasting=True
+            )
             return
         if use.name:
             own = self._found.valid[use.name]
-            yield extension_points.Check(f"node(s) are not reserved by {use.name}", code, own.mask)
+            reason = f"node(s) are not reserved by {use.name}"
+            yield extension_points.Check(reason, code, own.mask, is_lasting=True)
         limit = "has no time limit" if run_time is None else f"may run for {run_time}"
         for name in self._conflicting(run_time):
             if name != use.name:
                 found = self._found.valid[name]
                 reason = f"node(s) are {found.text}, and the pod {limit}"
-                yield extension_points.Check(reason, code, ~found.mask)
+                yield extension_points.Check(reason, code, ~found.mask, is_lasting=True)
 
     # Evictions --------------------------------------------------------------------------------
 
