@@ -1,5 +1,6 @@
 """Which jobs have a plan, and when the controller creates a pod with its node."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 
 from stromboli.controller.core import commands
 from stromboli.controller.core.decisions import planned_binds
-from stromboli.controller.core.jobs import job_objects
+from stromboli.controller.core.jobs import job_objects, reconcile
 from stromboli.controller.core.pods import planned_pods
 from stromboli.controller.core.store import (
     admission_configuration,
@@ -21,6 +22,7 @@ from stromboli.shared.messages import plans, scheduling
 from stromboli.testkit import builders
 
 DECISION = "scheduler/3/7"
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
 NODE = builders.make_node("n1", cpu="8")
 
 
@@ -116,6 +118,41 @@ def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:
     ready = msgspec.structs.replace(made, status=status)
     (asked,) = job_objects.group_commands(known, ready)
     assert isinstance(asked, commands.PlanPods)
+
+
+def kinds_of(plan: commands.Plan) -> list[list[str]]:
+    """The commands of each stage: the kind of a created object, else the command's type."""
+    return [
+        [it.kind.kind if isinstance(it, commands.Create) else type(it).__name__ for it in stage]
+        for stage in plan
+        if stage
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "objects"),
+    [({}, []), ({"svc": ()}, [["Service", "ConfigMap", "NetworkPolicy"]])],
+    ids=["no plugin", "svc"],
+)
+def test_a_new_job_is_planned_and_queued_in_one_reconcile(
+    plugins: dict[str, Any], objects: list[list[str]]
+) -> None:
+    """The PodGroup waits for the plan and for what the pods need, but not for the job's status,
+    which the scheduler does not read."""
+    made = msgspec.structs.replace(job(plugins=plugins), status=batch.JobStatus())
+    known = cache(NODE, made)
+    found = kinds_of(reconcile.reconcile(known, made.metadata.key, NOW))
+    assert [sorted(stage) for stage in found[:-3]] == [sorted(stage) for stage in objects]
+    assert found[-3:] == [["PlanPods"], ["PodGroup"], ["PatchJobStatus"]]
+
+
+def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:
+    """As after a crash between the two, or after a rejected dry run."""
+    made = msgspec.structs.replace(job(), status=batch.JobStatus())
+    known = cache(NODE, made)
+    planned(known, made)
+    after = kinds_of(reconcile.reconcile(known, made.metadata.key, NOW))
+    assert after == [["PodGroup"], ["PatchJobStatus"]]
 
 
 CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}

@@ -55,6 +55,23 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
     return (pod_groups.create(cache, job),)
 
 
+def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
+    """The objects of a new job, in stages. Without a plan of pods all are created concurrently.
+    With one, the order is that of ``_group_creation``: the objects that the pods need, the plan,
+    the PodGroup. They are stages of one reconcile: a request that fails ends it, and the PodGroup
+    does not wait for the job's first status write.
+    """
+    made = tuple(creations(cache, job))
+    is_absent = cache.state(kinds.POD_GROUPS, group_key(job)) is None
+    is_planned = is_absent and planned_pods.is_wanted(cache, job)
+    request = planned_pods.request(cache, job) if is_planned else None
+    if request is None:
+        stages: commands.Plan = ((*group_commands(cache, job), *made),)
+    else:
+        stages = (made, (request,), (pod_groups.create(cache, job),))
+    return tuple(stage for stage in stages if stage)
+
+
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
     the previous job version."""

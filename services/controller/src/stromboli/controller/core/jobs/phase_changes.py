@@ -92,12 +92,11 @@ def _accept(
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):
         return ((_write(job, status),),)
-    made = (*job_objects.group_commands(cache, job), *job_objects.creations(cache, job))
+    made = job_objects.new(cache, job)
     status = msgspec.structs.replace(
         status, controlled_resources=job_objects.controlled(cache, job)
     )
-    write: commands.Stage = (_write(job, status),)
-    return (made, write) if made else (write,)
+    return (*made, (_write(job, status),))
 
 
 def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
