@@ -126,9 +126,9 @@ class ClusterCache:
             return ""
         change = self.snapshot.apply(record)
         if record.topic == topics.PODS:
-            self.assumed.note_version(envelope.deleted_version(record) or 0)
-            self._close_vanished()
+            self.assumed.note_version(observations.version_in(record, change))
         if change is None:
+            self._close_vanished()  # a deletion may be all that compaction has left of a pod
             return ""
         self._apply_isolated(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
@@ -375,8 +375,6 @@ class ClusterCache:
 
     def _observe_pod(self, change: snapshot.Change) -> None:
         before = self.unanswered()
-        if isinstance(change.after, core.Pod):
-            self.assumed.note_version(change.after.metadata.version)
         self.assumed.observe_pod(change.key)
         self._close_vanished()
         if self._is_throttled and self.unanswered() < before:
