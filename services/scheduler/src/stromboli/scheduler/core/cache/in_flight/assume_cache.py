@@ -80,6 +80,7 @@ class AssumeCache:
         self._newest_pod = 0
         self._created: list[tuple[int, int, Assumption]] = []
         self._numbers = itertools.count()
+        self._released: list[scheduling.Bind] = []
 
     def __len__(self) -> int:
         """How many decisions are open."""
@@ -173,6 +174,11 @@ class AssumeCache:
                 self._observe_all([assumption])
                 found.append(assumption.key)
         return found
+
+    def take_released(self) -> list[scheduling.Bind]:
+        """Binds with claims that have stopped holding them since the last call."""
+        released, self._released = self._released, []
+        return released
 
     # Lookups
 
@@ -390,8 +396,11 @@ class AssumeCache:
         place = assumption.effect, assumption.key
         del assumption.decision.open[place]
         _discard(self._by_object, place, assumption)
-        for claim in _claims(assumption.bind):
+        claims = _claims(assumption.bind)
+        for claim in claims:
             _discard(self._by_claim, claim, assumption)
+        if claims and assumption.bind is not None:
+            self._released.append(assumption.bind)
         self._absent.pop(assumption, None)
         self._count(*place)
 
