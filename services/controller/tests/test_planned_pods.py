@@ -1,6 +1,8 @@
 """Which jobs have a plan, and when the controller creates a pod with its node."""
 
 from datetime import UTC, datetime
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,13 +14,22 @@ from stromboli.controller.core.jobs import job_objects, reconcile
 from stromboli.controller.core.pods import planned_pods
 from stromboli.controller.core.store import (
     admission_configuration,
+    batch_state,
     controller_cache,
     event_history,
 )
+from stromboli.controller.execution.command_executor import CommandExecutor
+from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.inflight_permits import Retrier
+from stromboli.controller.execution.pod_creation import PodCreation
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import plans, scheduling
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 DECISION = "scheduler/3/7"
@@ -395,7 +406,7 @@ def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
     bind = statement.binds[0]
     create = planned_binds.creation(known, made, bind, DECISION)
     pod = kinds.PODS.decode(create.body)
-    result = planned_binds.found_result(pod, made, bind, DECISION)
+    result = planned_binds.found_result(pod, statement.job_uid, bind, DECISION)
     assert result.result == "executed"
     for other in (
         None,
@@ -403,7 +414,79 @@ def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
         kinds.PODS.decode(planned_binds.creation(known, made, bind, "scheduler/3/8").body),
         builders.make_pod("j1-w-0", node="n1", decision=DECISION),
     ):
-        assert planned_binds.found_result(other, made, bind, DECISION).result == "refused"
+        refused = planned_binds.found_result(other, statement.job_uid, bind, DECISION)
+        assert refused.result == "refused"
+
+
+async def executed(
+    tmp_path: Path,
+    known: controller_cache.ControllerCache,
+    statement: scheduling.StatementDecided,
+    existing: bytes | None,
+    *,
+    is_admitted: bool,
+) -> tuple[scheduling.TaskOutcome, list[core.Pod]]:
+    """The outcome of the statement's bind, and all pods afterwards."""
+
+    async def enter() -> tuple[scheduling.Result, int]:
+        return ("executed", 1) if is_admitted else ("refused", 0)
+
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        EmbeddedCluster(tmp_path / "cluster.db") as cluster,
+    ):
+        if existing is not None:
+            await cluster.create(kinds.PODS, "default", existing)
+        limiter = RequestLimiter(8)
+        events = EventRecorder(cluster, limiter, 0)
+        executor = CommandExecutor(
+            known,
+            cluster,
+            await bus.open_writer("controller", "test"),
+            batch_state.BatchState(known.published),
+            limiter,
+            lambda _, __: None,
+            runtime.utc_now,
+            events,
+        )
+        creation = PodCreation(
+            known, executor, Retrier(), events, lambda _, __: None, runtime.utc_now
+        )
+        entry = asyncio.create_task(enter())
+        (outcome,) = await creation.create_all(statement, DECISION, "default/j1", entry)
+        return outcome, [kinds.PODS.decode(it) for it in (await cluster.list(kinds.PODS)).items]
+
+
+@pytest.mark.parametrize("has_pod", [True, False], ids=["created before", "never created"])
+@pytest.mark.parametrize("change", ["plan withdrawn", "node cordoned", "job gone", "not admitted"])
+async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
+    tmp_path: Path, change: str, *, has_pod: bool
+) -> None:
+    """The decision was published again because the outcome of its first publication was lost. A
+    refusal would free the room of the pod, and count the gang as started only in part."""
+    known, plan = started()
+    statement = decided(plan)
+    made = planned_binds.job_of(known, statement)
+    assert made is not None
+    command = planned_binds.creation(known, made, statement.binds[0], DECISION)
+    match change:
+        case "plan withdrawn":
+            known.plans.put(plan.pod_group, None)
+        case "node cordoned":
+            known.apply(
+                builders.make_record(builders.snapshot_of(changed_node(unschedulable=True)))
+            )
+        case "job gone":
+            known.apply(builders.make_record(builders.tombstone_of(made)))
+    outcome, pods = await executed(
+        tmp_path,
+        known,
+        statement,
+        command.body if has_pod else None,
+        is_admitted=change != "not admitted",
+    )
+    assert outcome.result == ("executed" if has_pod else "refused")
+    assert [pod.metadata.version for pod in pods] == ([outcome.created_version] * has_pod)
 
 
 def test_the_random_name_of_a_token_volume_is_no_difference_from_the_plan() -> None:

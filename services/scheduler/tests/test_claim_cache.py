@@ -54,6 +54,28 @@ def test_a_volume_in_flight_is_not_assigned_again() -> None:
     assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
 
 
+def test_a_volume_is_free_when_its_claim_and_its_pod_are_gone_though_the_outcome_is_lost() -> None:
+    """No outcome and no snapshot of the volume follows, so only the end of the assumption frees
+    it."""
+    harness = disks(volume_objects.volume("v"))
+    assert len(binds(harness)) == 1
+    harness.lose(versioned(volume_objects.claim("c1"), 1), volume_objects.pod("g1-0", "g1", "c1"))
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
+    harness.cache.finish_session(is_throttled=False)
+    assert harness.cache.session_cause, "a gang waits that can use the volume"
+    assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
+
+
+def test_a_volume_is_free_when_its_claim_was_bound_to_another_one() -> None:
+    harness = disks(volume_objects.volume("v"))
+    (bind,) = binds(harness)
+    harness.see(versioned(volume_objects.claim("c1", volumeName="w"), 3))
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
+    harness.see(versioned(volume_objects.pod("g1-0", "g1", "c1", node=bind.node), 9))
+    assert harness.cache.assumed.claim_for("v") is None
+    assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
+
+
 def test_an_executed_volume_stays_assigned_until_the_claim_is_visibly_bound() -> None:
     """The pod's snapshot may be ahead of the claim's."""
     harness = disks(volume_objects.volume("v"))

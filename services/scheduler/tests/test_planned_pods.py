@@ -6,7 +6,7 @@ import pytest
 from services.scheduler.tests.support.harness import SchedulerHarness, draft, fold
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, scheduling
-from stromboli.shared.messages import plans
+from stromboli.shared.messages import cluster, plans
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
@@ -70,14 +70,15 @@ def created(bind: messages.Bind, decision: str, version: int) -> core.Pod:
 
 
 def answer(
-    harness: SchedulerHarness, result: messages.Result, created_version: int = 0
+    harness: SchedulerHarness, result: messages.Result, created_version: int = 0, at: int = -1
 ) -> envelope.Record:
-    """The outcome of the last statement. ``created_version``: of the first pod."""
-    decision = harness.statements[-1]
+    """The outcome of the statement ``at`` this place of the log. ``created_version``: of the first
+    pod."""
+    decision = harness.statements[at]
     statement = envelope.decode(decision)
     assert isinstance(statement, messages.StatementDecided)
     outcome = messages.DecisionAnswered(
-        decision=decision.id,
+        decision=statement.decision or decision.id,
         decision_offset=decision.offset,
         pod_group=GROUP_KEY,
         enqueue="executed",
@@ -88,9 +89,9 @@ def answer(
                 pod=bind.pod,
                 uid="",
                 result=result,
-                created_version=created_version and created_version + at,
+                created_version=created_version and created_version + number,
             )
-            for at, bind in enumerate(statement.binds)
+            for number, bind in enumerate(statement.binds)
         ),
     )
     record = harness.log.append(draft(topics.OUTCOMES, decision.id, outcome))
@@ -225,6 +226,81 @@ def test_a_deletion_that_is_read_frees_the_room_of_created_pods_up_to_its_versio
     gone = created(statement.binds[0], decision.id, 9)
     other = builders.make_pod("other", version=10)
     harness.apply(*harness.log.lose(gone if is_its_own else other))
+    assert harness.used_cpu() == 0
+
+
+def republish(harness: SchedulerHarness) -> None:
+    first = harness.statements[0]
+    statement = envelope.decode(first)
+    assert isinstance(statement, messages.StatementDecided)
+    again = msgspec.structs.replace(statement, decision=first.id)
+    harness.apply(harness.log.append(draft(topics.DECISIONS, GROUP_KEY, again)))
+
+
+def pods_first(records: list[envelope.Record]) -> list[envelope.Record]:
+    return sorted(records, key=lambda record: record.topic != topics.PODS)
+
+
+@pytest.mark.parametrize("is_answered", [False, True], ids=["unanswered", "answered"])
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["once", "repeated"])
+def test_the_room_of_a_deleted_planned_pod_does_not_depend_on_the_order_of_topics(
+    harness: SchedulerHarness, *, is_answered: bool, is_repeated: bool
+) -> None:
+    """The outcome of a replaced publication decides nothing. A reader of the decision that finds
+    the deletion only cannot know whether the newest publication may still create the pod, so no
+    reader may conclude from the pod's snapshot that it may not."""
+    publish(harness, plan(1))
+    harness.see(group(1))
+    (statement,) = harness.session().decisions
+    decision = harness.statements[0]
+    if is_repeated:
+        republish(harness)
+    if is_answered:
+        answer(harness, "executed", created_version=9, at=0)
+    pod = created(statement.binds[0], decision.id, 9)
+    harness.see(pod)
+    harness.lose(pod)
+    expected = 0 if is_answered and not is_repeated else 1000
+    assert harness.used_cpu() == expected
+    other = SchedulerHarness(pods_first(harness.log.records))
+    assert other.used_cpu() == expected
+    compacted = SchedulerHarness(
+        [it for it in harness.log.records if it.topic != topics.PODS or it.value is None]
+    )
+    assert compacted.used_cpu() == expected
+    answered = {each.cache.unanswered() for each in (harness, other, compacted)}
+    assert len(answered) == 1
+    for each in (harness, other, compacted):
+        each.log = harness.log
+        answer(each, "refused")
+        assert each.used_cpu() == 0
+        assert each.cache.unanswered() == 0
+
+
+def test_a_planned_pod_that_cannot_be_read_holds_its_room_until_it_can(
+    harness: SchedulerHarness,
+) -> None:
+    publish(harness, plan(1))
+    harness.see(group(1))
+    (statement,) = harness.session().decisions
+    decision = answer(harness, "executed", created_version=9)
+    pod = created(statement.binds[0], decision.id, 9)
+    harness.apply(harness.log.garble(topics.PODS, pod.metadata.key))
+    harness.see(builders.make_pod("later", version=10))
+    assert harness.cache.assumed.node_of(pod.metadata.key) == "n1"
+    harness.lose(pod)
+    assert harness.cache.assumed.node_of(pod.metadata.key) == ""
+    assert harness.used_cpu() == 0
+
+
+def test_the_version_of_an_unreadable_pod_counts_as_read(harness: SchedulerHarness) -> None:
+    """Compaction may have left it as the only record with this version."""
+    publish(harness, plan(1))
+    harness.see(group(1))
+    harness.session()
+    answer(harness, "executed", created_version=9)
+    unreadable = cluster.Unreadable(uid="x", resource_version="10", reason="too large", node="n9")
+    harness.apply(harness.log.append(draft(topics.PODS, "default/other", unreadable)))
     assert harness.used_cpu() == 0
 
 

@@ -21,7 +21,6 @@ from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.inflight_permits import Retrier
 from stromboli.shared import errors
 from stromboli.shared.api import core, kinds
-from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
 
@@ -64,16 +63,19 @@ class PodCreation:
     async def create_all(
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup."""
+        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup. If it was
+        not admitted, only pods that an earlier publication has created count as executed."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()
-        if entry is not None and (await entry)[0] != "executed":
-            return tuple(decisions.outcome(bind, planned_binds.NOT_ADMITTED) for bind in planned)
-        await self._complete(decided)
+        is_admitted = entry is None or (await entry)[0] == "executed"
+        if is_admitted:
+            await self._complete(decided)
         async with asyncio.TaskGroup() as tasks:
             created = [
-                tasks.create_task(self._create_isolated(bind, decided, decision, group))
+                tasks.create_task(
+                    self._create_isolated(bind, decided, decision, group, is_admitted=is_admitted)
+                )
                 for bind in planned
             ]
         return tuple(task.result() for task in created)
@@ -89,29 +91,50 @@ class PodCreation:
             )
 
     async def _create_isolated(
-        self, bind: messages.Bind, decided: messages.StatementDecided, decision: str, group: str
+        self,
+        bind: messages.Bind,
+        decided: messages.StatementDecided,
+        decision: str,
+        group: str,
+        *,
+        is_admitted: bool,
     ) -> messages.TaskOutcome:
         def failed(error: Exception) -> messages.TaskOutcome:
             return decisions.outcome(bind, decisions.failure(error))
 
-        call = functools.partial(self._create, bind, decided, decision, group)
+        call = functools.partial(
+            self._create, bind, decided, decision, group, is_admitted=is_admitted
+        )
         return await isolation.run(call, failed, "create", pod=bind.pod)
 
     async def _create(
-        self, bind: messages.Bind, decided: messages.StatementDecided, decision: str, group: str
+        self,
+        bind: messages.Bind,
+        decided: messages.StatementDecided,
+        decision: str,
+        group: str,
+        *,
+        is_admitted: bool,
     ) -> messages.TaskOutcome:
         async def create() -> tuple[decisions.ExecutionResult, core.Pod | None]:
             job = planned_binds.job_of(self._cache, decided)
-            refused = planned_binds.refusal(self._cache, job, decided, bind)
+            refused = (
+                planned_binds.refusal(self._cache, job, decided, bind)
+                if is_admitted
+                else planned_binds.NOT_ADMITTED
+            )
             if job is None or refused is not None:
-                return refused or planned_binds.NOT_ADMITTED, None
+                # A refusal frees the room, so it must not hide a pod that an earlier publication
+                # has created.
+                found, pod = await self._existing(decided, bind, decision)
+                return (found, pod) if found == decisions.EXECUTED else (refused or found, None)
             if planned_binds.has_had_pod(self._cache, job, bind):
-                return await self._existing(job, bind, decision)
+                return await self._existing(decided, bind, decision)
             try:
                 command = planned_binds.creation(self._cache, job, bind, decision)
                 made = await self._executor.create(command, group)
             except errors.AlreadyExistsError:
-                return await self._existing(job, bind, decision)
+                return await self._existing(decided, bind, decision)
             return decisions.EXECUTED, made if isinstance(made, core.Pod) else None
 
         try:
@@ -127,11 +150,11 @@ class PodCreation:
         return msgspec.structs.replace(outcome, created_version=pod.metadata.version)
 
     async def _existing(
-        self, job: Job, bind: messages.Bind, decision: str
+        self, decided: messages.StatementDecided, bind: messages.Bind, decision: str
     ) -> tuple[decisions.ExecutionResult, core.Pod | None]:
         found = await self._executor.read(kinds.PODS, bind.namespace, bind.pod)
         pod = found if isinstance(found, core.Pod) else None
-        return planned_binds.found_result(pod, job, bind, decision), pod
+        return planned_binds.found_result(pod, decided.job_uid, bind, decision), pod
 
     def _compare(
         self, pod: core.Pod, decided: messages.StatementDecided, bind: messages.Bind

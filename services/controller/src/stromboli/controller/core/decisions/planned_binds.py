@@ -82,13 +82,13 @@ def creation(
 
 
 def found_result(
-    found: core.Pod | None, job: Job, bind: scheduling.Bind, decision: str
+    found: core.Pod | None, job_uid: str, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result if a pod of this name exists: success if this decision created it, else a
-    refusal."""
+    """The result if the pod of this name is ``found``: success if this decision created it for this
+    job, else a refusal."""
     is_it = (
         found is not None
-        and manifests.is_owned(found, job.metadata.uid)
+        and manifests.is_owned(found, job_uid)
         and manifests.version_of(found) == bind.version
         and found.metadata.annotation(keys.DECISION) == decision
         and found.spec.node_name == bind.node

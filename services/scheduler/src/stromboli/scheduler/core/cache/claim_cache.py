@@ -50,11 +50,16 @@ class ClaimCache:
             case found:
                 self._cluster_resources.put(self._with_decisions(found))
 
-    def refresh(self, bind: scheduling.Bind) -> None:
-        """Update the claims of a bind that was decided or answered."""
-        for kind, key in _claim_keys(bind):
-            if self._seen.state(kind, key) is not None:
-                self.follow(kind, key)
+    def refresh(self, *changed: scheduling.Bind) -> bool:
+        """Update the claims of binds that were decided or answered, and of all that were closed
+        since the last call: the snapshots alone show theirs from now on. Returns whether any was
+        closed. O(claims of these binds)."""
+        released = self._assumed.take_released()
+        for bind in (*changed, *released):
+            for kind, key in _claim_keys(bind):
+                if self._seen.state(kind, key) is not None:
+                    self.follow(kind, key)
+        return bool(released)
 
     def _with_decisions(self, found: meta.Object) -> meta.Object:
         match found:

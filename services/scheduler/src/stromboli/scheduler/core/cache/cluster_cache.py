@@ -32,7 +32,7 @@ from stromboli.scheduler.core.cache import (
     unschedulable,
 )
 from stromboli.scheduler.core.cache.data_sets import node_reports, wanted_data
-from stromboli.scheduler.core.cache.in_flight import assume_cache, observations
+from stromboli.scheduler.core.cache.in_flight import assume_cache, assumptions, observations
 from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder
@@ -125,10 +125,9 @@ class ClusterCache:
                 self._note_read()
             return ""
         change = self.snapshot.apply(record)
-        if record.topic == topics.PODS:
-            self.assumed.note_version(envelope.deleted_version(record) or 0)
-            self._close_vanished()
+        self.assumed.note_version(observations.pod_version(record, change))
         if change is None:
+            self._close_vanished()  # a deletion may be all that compaction has left of a pod
             return ""
         self._apply_isolated(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
@@ -183,6 +182,8 @@ class ClusterCache:
         self.session_cause = ""
         self._is_throttled = is_throttled
         self.assumed.settle()
+        if self.claims.refresh() and self.waiting:
+            self.request_session(self._cause or topics.DECISIONS.name)
 
     def compact(self, before: int) -> None:
         """Drop what a standby collects for the next session, which may be months away.
@@ -192,6 +193,7 @@ class ClusterCache:
         self.world.settle()
         self.world.changed &= self.world.jobs.keys()
         self.assumed.settle(before)
+        self.claims.refresh()
 
     def _note_read(self) -> None:
         self.assumed.read_to(self.offsets.get(topics.DECISIONS.name, 0))
@@ -256,11 +258,10 @@ class ClusterCache:
 
     def refresh_statement(self, statement: messages.StatementDecided) -> None:
         """Update the model after a change of this statement."""
-        for bind in statement.binds:
-            self._refresh_pod(f"{bind.namespace}/{bind.pod}")
-            self.claims.refresh(bind)
-        for eviction in statement.evictions:
-            self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
+        of: list[messages.Bind | messages.Eviction] = [*statement.binds, *statement.evictions]
+        for part in of:
+            self._refresh_pod(assumptions.pod_key(part))
+        self.claims.refresh(*statement.binds)
         self._refresh_group(statement.pod_group)
 
     # Failures
@@ -370,13 +371,13 @@ class ClusterCache:
                 labels = found.metadata.labels or {} if isinstance(found, meta.Object) else None
                 if self.world.label_namespace(change.key, labels):
                     self._request_session_if_waiting()
+        if self.claims.refresh():
+            self._request_session_if_waiting()
         for owner, key in self.world.resources.take_retriable():
             (self._refresh_pod if owner == "pod" else self._refresh_group)(key)
 
     def _observe_pod(self, change: snapshot.Change) -> None:
         before = self.unanswered()
-        if isinstance(change.after, core.Pod):
-            self.assumed.note_version(change.after.metadata.version)
         self.assumed.observe_pod(change.key)
         self._close_vanished()
         if self._is_throttled and self.unanswered() < before:

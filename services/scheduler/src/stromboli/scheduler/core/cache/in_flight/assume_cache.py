@@ -80,6 +80,7 @@ class AssumeCache:
         self._newest_pod = 0
         self._created: list[tuple[int, int, Assumption]] = []
         self._numbers = itertools.count()
+        self._released: list[scheduling.Bind] = []
 
     def __len__(self) -> int:
         """How many decisions are open."""
@@ -164,15 +165,20 @@ class AssumeCache:
                 self._apply(assumption, Event.OBSERVED)
 
     def close_vanished(self) -> list[str]:
-        """Close binds of planned pods that were created and are gone. Returns the keys of pods that
-        hold no room any more. O(log created pods) for each."""
+        """Close executed binds of planned pods up to the newest version that was read (rule 6 of
+        ``assumption_states``). Returns their keys. O(log created pods) for each."""
         found = []
         while self._created and self._created[0][0] <= self._newest_pod:
             _, _, assumption = heapq.heappop(self._created)
-            if assumption.is_created:
-                self._apply(assumption, Event.OBSERVED)
+            if assumption.state is State.EXECUTED:  # else replaced by a republication
+                self._observe_all([assumption])
                 found.append(assumption.key)
         return found
+
+    def take_released(self) -> list[scheduling.Bind]:
+        """Binds with claims that have stopped holding them since the last call."""
+        released, self._released = self._released, []
+        return released
 
     # Lookups
 
@@ -308,15 +314,14 @@ class AssumeCache:
         not_executed = {(each.effect, each.key) for each in refused}
         for each in list(decision.open.values()):
             is_executed = (each.effect, each.key) not in not_executed
-            if each.effect is not Effect.ENTRY:
+            if each.is_planned:
                 each.created_version = executed.get((each.key, each.uid), 0)
-            if each.is_planned and each.created_version:
-                heapq.heappush(self._created, (each.created_version, next(self._numbers), each))
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
+            if is_executed and each.created_version > self._newest_pod:
+                heapq.heappush(self._created, (each.created_version, next(self._numbers), each))
         if refused and offset >= self._recorded_outcomes:
             self._note_refusal(decision.statement, refused, answer, offset)
         self._observe_all(list(decision.open.values()))
-        self.close_vanished()
         self._close_if_over(decision)
         self._unanswered.pop(decision.id, None)
 
@@ -340,10 +345,21 @@ class AssumeCache:
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
             observation = self._observe(assumption)
-            if observation is Observation.SEEN:
+            if self._is_over(assumption, observation):
                 self._apply(assumption, Event.OBSERVED)
             else:
                 self._set_absent(assumption, is_absent=observation is Observation.ABSENT)
+
+    def _is_over(self, assumption: Assumption, observation: Observation) -> bool:
+        """Whether the observation closes the assumption. Without the version of a created pod,
+        which a response that cannot be decoded lacks, only its snapshot shows that it exists."""
+        if not assumption.is_planned:
+            return observation is Observation.SEEN
+        if assumption.state is not State.EXECUTED or observation is Observation.WAITING:
+            return False
+        if not assumption.created_version:
+            return observation is Observation.SEEN
+        return assumption.created_version <= self._newest_pod
 
     def _apply(self, assumption: Assumption, event: Event) -> None:
         assumption.apply(event)
@@ -380,8 +396,11 @@ class AssumeCache:
         place = assumption.effect, assumption.key
         del assumption.decision.open[place]
         _discard(self._by_object, place, assumption)
-        for claim in _claims(assumption.bind):
+        claims = _claims(assumption.bind)
+        for claim in claims:
             _discard(self._by_claim, claim, assumption)
+        if claims and assumption.bind is not None:
+            self._released.append(assumption.bind)
         self._absent.pop(assumption, None)
         self._count(*place)
 

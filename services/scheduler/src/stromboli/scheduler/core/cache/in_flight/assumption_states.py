@@ -35,9 +35,12 @@ Rules:
    is kept until it has been read; one of an earlier publication changes nothing. Therefore every
    interleaving of decisions, outcomes and snapshots that keeps the order within a topic leads to
    the same state.
-6. A planned pod does not exist when its bind is decided. It counts as gone only after its bind was
-   executed and its version, or a later one of any pod, has been read: the monitor publishes pods
-   in the order of their versions. The decision's id on a pod shows that it is the planned one.
+6. A planned pod does not exist when its bind is decided, and may be deleted before its first
+   snapshot is read or after compaction has left nothing else of it. So its snapshot alone closes
+   nothing: a reader that finds only the deletion cannot know that the pod has existed. The bind is
+   closed by the outcome of the newest publication, if that is a refusal, else once the version of
+   the created pod, or a later one of any pod, has been read: the monitor publishes pods in the
+   order of their versions. A pod that cannot be read keeps its bind open.
 7. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
    of another: neither its room nor its memory nor, once it has been published again, the offset
    from which a restart reads.

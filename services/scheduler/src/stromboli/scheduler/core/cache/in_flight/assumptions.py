@@ -77,12 +77,6 @@ class Assumption(msgspec.Struct, eq=False):
         """Whether this is a bind of a planned pod."""
         return self.bind is not None and self.bind.is_planned
 
-    @property
-    def is_created(self) -> bool:
-        """Whether a planned pod was created, in a known version, and no snapshot shows it."""
-        is_executed = self.state is states.State.EXECUTED and self.is_absent
-        return self.is_planned and is_executed and self.created_version > 0
-
     def is_of(self, pod: core.Pod) -> bool:
         """Whether this is about this pod, and not about another one of the same name."""
         if self.is_planned:

@@ -9,9 +9,12 @@ import enum
 from collections.abc import Callable, Iterator
 
 from stromboli.scheduler.core.cache.in_flight.assumptions import Assumption, Effect
-from stromboli.shared import snapshot
+from stromboli.shared import decoding, envelope, snapshot, topics
 from stromboli.shared.api import core, kinds, resource, scheduling, storage
+from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
+
+_UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 class Observation(enum.IntEnum):
@@ -35,6 +38,23 @@ def observe(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
             return _of_pod(of, assumption, is_terminating)
         case Effect.ENTRY:
             return _of_entry(of, assumption)
+
+
+def pod_version(record: envelope.Record, change: snapshot.Change | None) -> int:
+    """The resourceVersion of a pod that its record contains, also of one that is deleted or cannot
+    be decoded; 0 if there is none, or if the record is out of date or of another object."""
+    if record.topic != topics.PODS:
+        return 0
+    if record.value is None:
+        return envelope.deleted_version(record) or 0
+    after = None if change is None else change.after
+    if isinstance(after, core.Pod):
+        return after.metadata.version
+    if after is None or record.type != _UNREADABLE:
+        return 0
+    message = envelope.decode(record)
+    assert isinstance(message, cluster.Unreadable)
+    return decoding.number(message.resource_version) or 0
 
 
 def is_bound(pod: core.Pod) -> bool:
