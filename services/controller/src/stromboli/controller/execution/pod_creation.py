@@ -64,11 +64,13 @@ class PodCreation:
     async def create_all(
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup."""
+        """Create the pods of all planned binds, at the same time as ``entry`` admits the PodGroup
+        or, if that may be rejected, afterwards."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()
-        if entry is not None and (await entry)[0] != "executed":
+        waits = planned_binds.waits_for_admission(self._cache, decided)
+        if entry is not None and waits and (await entry)[0] != "executed":
             return tuple(decisions.outcome(bind, planned_binds.NOT_ADMITTED) for bind in planned)
         await self._complete(decided)
         async with asyncio.TaskGroup() as tasks:
