@@ -19,10 +19,12 @@ from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import errors
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port
 from stromboli.shared.jobspec.policies import pod_annotations
+from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 
 PODS = 6
@@ -38,6 +40,7 @@ class WatchedCluster(EmbeddedCluster):
         super().__init__(path)
         self.before_create: BeforeCreate | None = None
         self.change_created: Callable[[dict[str, Any]], None] | None = None
+        self.before_admission: Callable[[], Awaitable[None]] | None = None
         self.created: list[str] = []
         self.bound: list[str] = []
 
@@ -55,6 +58,13 @@ class WatchedCluster(EmbeddedCluster):
         if is_pod:
             writing.add_done_callback(lambda done: self._note(done, self.created))
         return await asyncio.shield(writing)
+
+    async def patch(
+        self, kind: port.AnyKind, namespace: str, name: str, patch: bytes, **more: Any
+    ) -> bytes:
+        if kind is kinds.POD_GROUPS and b"Inqueue" in patch and self.before_admission is not None:
+            await self.before_admission()
+        return await super().patch(kind, namespace, name, patch, **more)
 
     async def bind(self, namespace: str, pod: str, **named: Any) -> None:
         writing = asyncio.create_task(super().bind(namespace, pod, **named))
@@ -114,6 +124,17 @@ class System:
         async with asyncio.timeout(WITHIN_S):
             while not holds():  # noqa: ASYNC110 - behind what a list shows
                 await asyncio.sleep(LOOK_EVERY_S)
+
+    async def outcomes(self) -> set[str]:
+        """The reasons of the first outcome of a decision that bound pods, once it is published."""
+        batches = self.bus.materialize((topics.OUTCOMES,), bus_port.START)
+        async with contextlib.aclosing(batches) as found:
+            async for batch_ in found:
+                for record in batch_.records:
+                    message = envelope.decode(record)
+                    if isinstance(message, scheduling.DecisionAnswered) and message.tasks:
+                        return {task.reason for task in message.tasks}
+        raise AssertionError("the log ended")
 
     async def job(self) -> batch.Job:
         """The job."""
@@ -177,6 +198,60 @@ async def test_a_gang_that_fits_is_created_with_its_nodes(system: System) -> Non
     await submit(system)
     await check(system)
     assert system.cluster.bound == []
+
+
+async def test_pods_do_not_wait_for_the_update_that_admits_their_gang(system: System) -> None:
+    """Nothing may reject it, so the two are requested at once."""
+
+    async def until_created() -> None:
+        await system.until(lambda: len(system.cluster.created) == PODS)
+
+    system.cluster.before_admission = until_created
+    await submit(system)
+    await check(system)
+    assert system.cluster.bound == []
+
+
+@pytest.mark.parametrize("is_rejected", [False, True])
+async def test_pods_wait_for_an_admission_that_a_policy_of_others_may_reject(
+    system: System, is_rejected: bool
+) -> None:
+    """Otherwise they would run although their gang was never admitted."""
+    await system.kill()
+    rule = {
+        "apiGroups": ["scheduling.volcano.sh"],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["podgroups"],
+    }
+    policy = {
+        "apiVersion": kinds.VALIDATING_POLICIES.api_version,
+        "kind": kinds.VALIDATING_POLICIES.kind,
+        "metadata": {"name": "quota.example.org"},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}},
+    }
+    encoded = msgspec.json.encode(policy)
+    await system.cluster.create(kinds.VALIDATING_POLICIES, "", encoded)
+    await system.start()
+    begun, created_before = asyncio.Event(), []
+
+    async def judge() -> None:
+        created_before.append(len(system.cluster.created))
+        begun.set()
+        if is_rejected:
+            raise errors.ForbiddenError("patch PodGroup", "policy: over the budget")
+
+    system.cluster.before_admission = judge
+    await submit(system)
+    if is_rejected:
+        async with asyncio.timeout(WITHIN_S):
+            await begun.wait()
+            assert await system.outcomes() == {"NotAdmitted"}
+        assert system.cluster.created == []
+    else:
+        await check(system)
+        assert system.cluster.bound == []
+    assert created_before[0] == 0
 
 
 async def test_without_the_policy_for_annotations_pods_are_created_pending(system: System) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from stromboli.controller.core.store import admission_configuration
 from stromboli.controller.core.store.admission_configuration import Listed
+from stromboli.shared.jobspec import policies
 from stromboli.shared.jobspec.policies import pod_annotations
 
 POLICY, BINDING = (msgspec.json.encode(it) for it in pod_annotations.documents())
@@ -93,6 +94,53 @@ def test_what_judges_bindings_excludes_pods_of_its_namespaces(field: str, resour
     found = admission_configuration.evaluate(listed, ("inject.example.org", "sidecars"))
     assert matching(found) in ("inject.example.org", "sidecars")
     assert found.exclusion_of({"team": "b"}, POD) is None
+
+
+ADMISSION = {
+    "apiGroups": ["scheduling.volcano.sh"],
+    "apiVersions": ["v1beta1"],
+    "operations": ["UPDATE"],
+    "resources": ["podgroups"],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "judges"),
+    [
+        ({}, True),
+        ({"resources": ["*"], "apiGroups": ["*"]}, True),
+        ({"operations": ["CREATE"]}, False),
+        ({"resources": ["queues"]}, False),
+        ({"apiGroups": [""]}, False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "field", ["webhooks", "validating_webhooks", "mutating_policies", "validating_policies"]
+)
+def test_what_may_reject_the_update_of_a_pod_group_judges_admissions(
+    field: str, rule: dict[str, Any], judges: bool
+) -> None:
+    rules = [{**ADMISSION, **rule}]
+    is_webhook = "webhooks" in field
+    raw = webhook(rules=rules) if is_webhook else mutating_policy(resourceRules=rules)
+    listed = Listed(policy=POLICY, binding=BINDING, **{field: (raw,)})
+    assert admission_configuration.evaluate(listed).judges_admissions == judges
+
+
+def test_our_own_rules_for_pod_groups_judge_no_admission() -> None:
+    """They leave PodGroups that the controller created for jobs alone."""
+    webhooks = (webhook(rules=[ADMISSION], name="validate.podgroups.stromboli.sh"),)
+    made = policies.documents("podgroups")
+    own = [it for it in made if it["kind"] == "ValidatingAdmissionPolicy"]
+    assert len(own) > 1
+    listed = Listed(
+        validating_webhooks=webhooks,
+        validating_policies=tuple(map(msgspec.json.encode, own)),
+        policy=POLICY,
+        binding=BINDING,
+    )
+    assert not admission_configuration.evaluate(listed).judges_admissions
 
 
 def test_our_policy_for_annotations_excludes_nothing() -> None:

@@ -312,9 +312,14 @@ def decided(of: plans.PodsPlanned, **bind: Any) -> scheduling.StatementDecided:
         "node_uid": NODE.metadata.uid,
     }
     made = scheduling.Bind(**{**fields, **bind})
+    uid = builders.make_pod_group(of.pod_group.partition("/")[2], 2).metadata.uid
     return scheduling.StatementDecided(
-        pod_group=of.pod_group, pod_group_uid="g", job_uid=of.job_uid, session=1, binds=(made,)
+        pod_group=of.pod_group, pod_group_uid=uid, job_uid=of.job_uid, session=1, binds=(made,)
     )
+
+
+def of_uid(uid: str, of: plans.PodsPlanned) -> scheduling.StatementDecided:
+    return msgspec.structs.replace(decided(of), pod_group_uid=uid)
 
 
 def refusal(
@@ -396,6 +401,21 @@ def test_a_planned_pod_is_refused_if_its_job_stops(phase: str) -> None:
     later = builders.make_job(tasks=[task()], status=stopping, version=9)
     known.apply(builders.make_record(builders.snapshot_of(later)))
     assert refusal(known, decided(plan)) == "JobGone"
+
+
+def test_a_planned_pod_is_refused_if_its_pod_group_was_replaced() -> None:
+    known, plan = started()
+    assert refusal(known, of_uid("another", plan)) == "NotAdmitted"
+
+
+def test_pods_wait_for_an_admission_that_may_be_rejected() -> None:
+    known, plan = started()
+    assert not planned_binds.waits_for_admission(known, decided(plan))
+    assert planned_binds.waits_for_admission(known, of_uid("another", plan)), "deleted or newer"
+    known.plans.admission = admission_configuration.AdmissionConfiguration(judges_admissions=True)
+    assert planned_binds.waits_for_admission(known, decided(plan))
+    known.plans.admission = None
+    assert planned_binds.waits_for_admission(known, decided(plan)), "it is unknown what judges it"
 
 
 def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:

@@ -63,12 +63,14 @@ class PodCreation:
     async def create_all(
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, once ``entry`` has admitted the PodGroup. If it was
-        not admitted, only pods that an earlier publication has created count as executed."""
+        """Create the pods of all planned binds, at the same time as ``entry`` admits the PodGroup
+        or, if that may be rejected, afterwards. If it was not admitted, only pods that an earlier
+        publication has created count as executed."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()
-        is_admitted = entry is None or (await entry)[0] == "executed"
+        waits = planned_binds.waits_for_admission(self._cache, decided)
+        is_admitted = entry is None or not waits or (await entry)[0] == "executed"
         if is_admitted:
             await self._complete(decided)
         async with asyncio.TaskGroup() as tasks:

@@ -34,6 +34,27 @@ def job_of(
     return None if job.status.state.phase in lifecycle.STOPPING else job
 
 
+def waits_for_admission(
+    cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
+) -> bool:
+    """Whether the pods may be created only after the update that admits the PodGroup to its queue.
+
+    They need not wait if the update cannot be rejected: the cache has this PodGroup, not deleted,
+    and no webhook or policy of others judges the update. If the PodGroup is deleted at this very
+    moment, its pods remain, as if it had been deleted after they were created.
+    """
+    known = cache.plans.admission
+    return known is None or known.judges_admissions or not _is_there(cache, decided)
+
+
+def _is_there(
+    cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
+) -> bool:
+    group = cache.pod_group(decided.pod_group)
+    is_it = group is not None and group.metadata.uid == decided.pod_group_uid
+    return is_it and group is not None and not cache.is_going(group)
+
+
 def refusal(
     cache: controller_cache.ControllerCache,
     job: Job | None,
@@ -43,6 +64,8 @@ def refusal(
     """Why the pod may not be created with this node; None if it may. O(taints)."""
     if job is None:
         return ExecutionResult("refused", "JobGone", "the pod's job is deleted or is ending")
+    if not _is_there(cache, decided):
+        return NOT_ADMITTED
     if not cache.plans.is_on:
         return OFF
     plan = cache.plans.of(decided.pod_group)

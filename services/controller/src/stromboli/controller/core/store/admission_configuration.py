@@ -6,7 +6,8 @@ Two facts decide. The policy that protects the annotations of decisions must be 
 proof that the decision was executed. And no webhook or policy may change the pods after their plan,
 since it might change the created pod differently from the dry run. A setting lists those that
 change equal pods equally. Nor may any webhook or policy judge Bindings: a pod that is created with
-its node has none, and would evade it.
+its node has none, and would evade it. A webhook or policy may also judge the update of a PodGroup
+that admits it to its queue. Then pods wait for this update, else both are requested at once.
 
 Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
@@ -18,15 +19,34 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import decoding
-from stromboli.shared.api import core, label_selectors, meta
+from stromboli.shared.api import core, kinds, label_selectors, meta
 from stromboli.shared.jobspec.policies import pod_annotations
 
 OWN = "mutate.pods.stromboli.sh"
 """The webhook of our admission service for resource groups: it changes equal pods equally."""
-PODS = frozenset({"pods", "*", "*/*"})
-BINDINGS = frozenset({"pods/binding", "pods/*", "*/binding", "*/*"})
-"""The values of a rule's ``resources`` that match new pods, and their Bindings. ``bindings``, the
-older form of the request, is never sent."""
+OWN_SUFFIX = ".stromboli.sh"
+"""Our webhooks and policies of PodGroups: they do not judge PodGroups that we create for jobs."""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of request, as the values of a rule that match it."""
+
+    group: str = ""
+    version: str = "v1"
+    operation: str = "CREATE"
+    resources: frozenset[str]
+
+
+PODS = _Request(resources=frozenset({"pods", "*", "*/*"}))
+BINDINGS = _Request(resources=frozenset({"pods/binding", "pods/*", "*/binding", "*/*"}))
+"""New pods, and their Bindings. ``bindings``, the older form of the request, is never sent."""
+ADMISSIONS = _Request(
+    group=kinds.POD_GROUPS.group,
+    version=kinds.POD_GROUPS.version,
+    operation="UPDATE",
+    resources=frozenset({kinds.POD_GROUPS.plural, "*", "*/*"}),
+)
+"""The update that admits a PodGroup to its queue."""
 
 
 class _Rule(meta.Part, frozen=True, kw_only=True):
@@ -76,10 +96,12 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
     some may. ``is_protected``: whether the policy that protects the annotations exists, in force or
-    not."""
+    not. ``judges_admissions``: whether a webhook or policy of others may reject the update that
+    admits a PodGroup to its queue."""
 
     problem: str = ""
     is_protected: bool = True
+    judges_admissions: bool = False
     exclusions: tuple[Exclusion, ...] = ()
 
     def exclusion_of(
@@ -119,27 +141,36 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
         *_of_webhooks(listed.webhooks, PODS),
         *_of_policies(listed.mutating_policies, PODS),
     )
-    judging = (
-        *_of_webhooks((*listed.webhooks, *listed.validating_webhooks), BINDINGS),
-        *_of_policies((*listed.mutating_policies, *listed.validating_policies), BINDINGS),
+    of_others = (it for it in mutating if it.name not in deterministic)
+    exclusions = (*of_others, *_judges(listed, BINDINGS))
+    return AdmissionConfiguration(
+        problem=problem,
+        is_protected=listed.policy is not None or listed.binding is not None,
+        judges_admissions=any(
+            not it.name.endswith(OWN_SUFFIX) for it in _judges(listed, ADMISSIONS)
+        ),
+        exclusions=exclusions,
     )
-    exclusions = (*(it for it in mutating if it.name not in deterministic), *judging)
-    is_protected = listed.policy is not None or listed.binding is not None
-    return AdmissionConfiguration(problem=problem, is_protected=is_protected, exclusions=exclusions)
+
+
+def _judges(listed: Listed, requests: _Request) -> Iterator[Exclusion]:
+    """The webhooks and policies, mutating or not, that may reject such a request."""
+    yield from _of_webhooks((*listed.webhooks, *listed.validating_webhooks), requests)
+    yield from _of_policies((*listed.mutating_policies, *listed.validating_policies), requests)
 
 
 def _document(raw: bytes | None) -> dict[str, Any] | None:
     return None if raw is None else decoding.from_json(raw, dict[str, Any])
 
 
-def _of_webhooks(raw: Iterable[bytes], requests: frozenset[str]) -> Iterator[Exclusion]:
+def _of_webhooks(raw: Iterable[bytes], requests: _Request) -> Iterator[Exclusion]:
     for configuration in map(_WEBHOOKS.decode, raw):
         for webhook in configuration.webhooks:
             if _concerns(webhook.rules, requests) and webhook.name != OWN:
                 yield _exclusion(webhook.name, webhook, requests)
 
 
-def _of_policies(raw: Iterable[bytes], requests: frozenset[str]) -> Iterator[Exclusion]:
+def _of_policies(raw: Iterable[bytes], requests: _Request) -> Iterator[Exclusion]:
     for policy in map(_POLICIES.decode, raw):
         constraints = policy.spec.match_constraints
         is_own = policy.metadata.name == pod_annotations.NAME
@@ -147,9 +178,7 @@ def _of_policies(raw: Iterable[bytes], requests: frozenset[str]) -> Iterator[Exc
             yield _exclusion(policy.metadata.name, constraints, requests)
 
 
-def _exclusion(
-    name: str, selectors: _Webhook | _Constraints, requests: frozenset[str]
-) -> Exclusion:
+def _exclusion(name: str, selectors: _Webhook | _Constraints, requests: _Request) -> Exclusion:
     # The object of a request for a Binding is the Binding, whose labels are not known before.
     every = core.LabelSelector()
     return Exclusion(
@@ -159,13 +188,13 @@ def _exclusion(
     )
 
 
-def _concerns(rules: Iterable[_Rule], requests: frozenset[str]) -> bool:
-    """Whether any rule matches the creation of one of these resources of pods."""
+def _concerns(rules: Iterable[_Rule], requests: _Request) -> bool:
+    """Whether any rule matches these requests."""
     return any(
-        {"", "*"} & set(rule.api_groups)
-        and {"v1", "*"} & set(rule.api_versions)
-        and {"CREATE", "*"} & set(rule.operations)
-        and requests & set(rule.resources)
+        {requests.group, "*"} & set(rule.api_groups)
+        and {requests.version, "*"} & set(rule.api_versions)
+        and {requests.operation, "*"} & set(rule.operations)
+        and requests.resources & set(rule.resources)
         and rule.scope != "Cluster"
         for rule in rules
     )
