@@ -18,7 +18,7 @@ from stromboli.testkit import builders
 FIELDS: Mapping[type[msgspec.Struct], str] = {
     node_topology.TopologyObserved: "hardware",
     data.DataObserved: "data_reports",
-    node_usage.UsageObserved: "node_usage",
+    node_usage.UsageObserved: "loads",
     **{struct: field for field, struct in simulate.FIELDS.values()},
 }
 Tier = Sequence[Mapping[str, Any]]

@@ -309,6 +309,7 @@ ALL: tuple[Topic, ...] = (
     CHANGES,
     TOPOLOGY,
     DATA,
+    USAGE,
     SYNC,
     DECISIONS,
     EXPLANATIONS,

@@ -58,9 +58,9 @@ class ReportRejectedError(Exception):
 
 class ActiveTerm(msgspec.Struct, frozen=True):
     """The state of the endpoint while this monitor is the leader. ``put``, ``put_data``,
-    ``put_usage`` queue a draft for the topic of hardware, of data or of loads; ``is_there``: false if the node is known to be
-    absent; ``reports``, ``data``, ``usage``: the reports so far; ``wanted``: what the scheduler wants, read
-    up to the end of its topic.
+    ``put_usage`` queue a draft for the topic of hardware, of data or of loads; ``is_there``: false
+    if the node is known to be absent; ``reports``, ``data``, ``usage``: the reports so far;
+    ``wanted``: what the scheduler wants, read up to the end of its topic.
     """
 
     put: Put

@@ -34,7 +34,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
         description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs), its "
-        "allocations, and the loads of its disks and network, and reports them to the monitor. Settings are STROM_AGENT_... variables.",
+        "allocations, and the loads of its disks and network, and reports them to the monitor. "
+        "Settings are STROM_AGENT_... variables.",
     )
     parser.add_argument("--sysfs", metavar="DIR", help="directory to read instead of /sys")
     parser.add_argument(

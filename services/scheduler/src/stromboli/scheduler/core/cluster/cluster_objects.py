@@ -62,7 +62,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Reports of the nodes' agents."""
     data_reports: tuple[data.DataObserved, ...] = ()
     """Reports of the nodes' caches of data sets."""
-    node_usage: tuple[node_usage.UsageObserved, ...] = ()
+    loads: tuple[node_usage.UsageObserved, ...] = ()
     """Loads that the nodes' agents measured."""
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}

@@ -167,7 +167,7 @@ class Plugin:
         known = [ssn.world.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
         found = np.zeros(len(known))
         for weight, field in zip(self._io_weights, ("disk", "network"), strict=True):
-            loads = [getattr(each, field) for each in known]
+            loads = [getattr(each, field, None) for each in known]
             percent = np.array([np.nan if load is None else load.percent for load in loads])
             is_known = ~np.isnan(percent)
             if weight and is_known.any():
