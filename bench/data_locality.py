@@ -35,7 +35,7 @@ def _uri(at: int) -> str:
 
 def _notes(at: int) -> dict[str, str]:
     named = batch.DataSet(name="d", uri=_uri(at), size=10 * GB, mount_path="/d")
-    return {keys.DATA_SETS: data_sets.annotation([data_sets.request_of(named)])}
+    return {keys.DATA_SETS: data_sets.annotation((data_sets.request_of(named),))}
 
 
 def report(node: int, sets: int, first: str = "Complete") -> data.DataObserved:

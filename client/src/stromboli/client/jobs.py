@@ -39,7 +39,8 @@ def job(
     ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job's deadline, which is also its
     expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time; each
     reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. ``data``: the data
-    sets that its pods read. With an empty ``queue`` the server chooses. Jobs of several tasks are ``batch.Job`` of ``stromboli.shared.api``, or
+    sets that its pods read. With an empty ``queue`` the server chooses. Jobs of several
+    tasks are ``batch.Job`` of ``stromboli.shared.api``, or
     dictionaries as in YAML. Raises InvalidArgumentError if ``command`` is one string, and for an
     invalid array.
     """
