@@ -14,6 +14,7 @@ from stromboli.cli.render.nodes import node_layout, node_svg, node_text
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology as topology
+from stromboli.shared.messages import node_usage
 from stromboli.testkit import builders
 
 LATER = builders.NOON + timedelta(minutes=5)
@@ -248,3 +249,19 @@ def test_the_topology_for_programs_is_the_report_of_the_node_agent(
     drawn = strom("node", "topology", "n1").stdout
     assert drawn.strip()
     assert strom("node", "get", "n1").stdout.endswith(drawn)
+
+
+def test_a_node_is_shown_with_the_measured_loads_of_its_disks_and_network(
+    api_server: Any, strom: Any
+) -> None:
+    api_server.create(kinds.NODES, {"metadata": {"name": "n1"}})
+    assert "busy" not in strom("node", "get", "n1").stdout
+    disk = node_usage.DeviceLoad(busiest="nvme0n1", percent=85, out_bytes_per_s=450_000_000)
+    report = node_usage.UsageObserved(
+        node="n1", observed_at=builders.NOON, usage=node_usage.NodeUsage(window_s=60, disk=disk)
+    )
+    draft = envelope.Draft(topic=topics.USAGE, key="n1", message=report, time=builders.NOON)
+    api_server.tell(builders.make_record(draft))
+    shown = strom("node", "get", "n1").stdout
+    assert "nvme0n1 85 % busy, 0 bytes/s read, 450.0 MB/s written (as of " in shown
+    assert "received" not in shown

@@ -73,12 +73,15 @@ async def test_a_job_is_changed_suspended_and_resumed(url: str) -> None:
 
 def with_data(name: str, *uris: str) -> batch.Job:
     """A job that names data sets."""
-    made = job(name, image="busybox", requests={"cpu": "1"})
-    named = tuple(
-        batch.DataSet(name=f"d{at}", uri=uri, mount_path=f"/d{at}", size="5G")
-        for at, uri in enumerate(uris)
+    return job(
+        name,
+        image="busybox",
+        requests={"cpu": "1"},
+        data=[
+            batch.DataSet(name=f"d{at}", uri=uri, mount_path=f"/d{at}", size="5G")
+            for at, uri in enumerate(uris)
+        ],
     )
-    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, data_sets=named))
 
 
 async def test_both_clients_list_the_data_sets_that_jobs_name(url: str) -> None:
@@ -97,6 +100,8 @@ async def test_both_clients_list_the_data_sets_that_jobs_name(url: str) -> None:
         assert {(each.bytes, each.nodes) for each in found} == {(5 * 10**9, ())}
         assert (len(page.items), rest.continue_) == (2, "")
         assert (await client.send(node_calls.data_sets())).items == ()
+        listed = [each async for each in client.data_sets("default", uri="s3://client-tests/")]
+        assert listed == list(found)
         await client.delete("reads")
 
 
@@ -104,3 +109,4 @@ def test_the_blocking_client_lists_data_sets_of_a_node(url: str) -> None:
     with Client(url) as client:
         page = client.send(node_calls.data_sets(node="absent", key="0" * 32))
         assert (page.items, page.continue_) == ((), "")
+        assert list(client.data_sets(node="absent")) == []

@@ -9,7 +9,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.messages import node_topology
+from stromboli.shared.messages import node_topology, node_usage
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
 
@@ -66,6 +66,26 @@ async def test_an_unreadable_report_is_not_shown(cluster: EmbeddedCluster) -> No
     with pytest.raises(errors.UndecodableError):
         admission.fold(builders.undecodable_record(topics.TOPOLOGY, "n1", 1))
     assert (await get(admission, cluster)).status_code == 404
+
+
+async def test_the_loads_of_a_node_are_shown_and_unknown_after_an_unreadable_record(
+    cluster: EmbeddedCluster,
+) -> None:
+    await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    load = node_usage.DeviceLoad(busiest="sda", percent=85)
+    usage = node_usage.NodeUsage(window_s=60, disk=load)
+    observed = node_usage.UsageObserved(node="n1", observed_at=builders.NOON, usage=usage)
+    draft = envelope.Draft(topic=topics.USAGE, key="n1", message=observed, time=builders.NOON)
+    admission.fold(builders.make_record(draft, 0))
+    answer = await read(admission, cluster, "/v1/nodes/n1/usage")
+    assert decoding.from_json(answer.content, node_usage.UsageObserved) == observed
+    with pytest.raises(errors.UndecodableError):
+        admission.fold(builders.undecodable_record(topics.USAGE, "n1", 1))
+    unknown = await read(admission, cluster, "/v1/nodes/n1/usage")
+    absent = await read(admission, cluster, "/v1/nodes/n9/usage")
+    assert (unknown.status_code, absent.status_code) == (404, 404)
+    assert "no agent has reported them" in unknown.json()["detail"]
 
 
 async def test_hyper_nodes_are_listed_page_by_page(cluster: EmbeddedCluster) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from stromboli.monitor import agent_receiver
-from stromboli.monitor.core import data_reports, reports
+from stromboli.monitor.core import data_reports, reports, usage_reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
 from stromboli.shared.cluster.kubernetes import (
@@ -56,6 +56,8 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
         put_data=said.append,
         data=data_reports.DataReports(silence),
         wanted=data_reports.WantedData(),
+        put_usage=said.append,
+        usage=usage_reports.UsageReports(silence),
     )
     kubeconfig = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
     async with real_parts.client() as api, KubernetesCluster(kubeconfig) as cluster:

@@ -25,6 +25,7 @@ from stromboli.client import (
     job_calls,
     job_logs,
     log_calls,
+    node_calls,
     server,
     watch_state,
     workload_calls,
@@ -37,6 +38,7 @@ from stromboli.shared import decoding
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views.data_copies import DataSetCopies
 from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.api.views.what_if import JobIf, WhatIf
@@ -296,6 +298,23 @@ class AsyncClient(connection.AsyncConnection):
     async def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
         """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(await self.send(calls.pod_group(namespace, name)))
+
+    # --- data sets -------------------------------------------------------------------------
+
+    async def data_sets(
+        self, namespace: str = "", *, uri: str = "", node: str = ""
+    ) -> AsyncIterator[DataSetCopies]:
+        """The data sets that jobs of a namespace name, or all that nodes have, with their copies,
+        page by page. ``uri``: a prefix. ``node``: only copies on this node."""
+        after = ""
+        while True:
+            call = node_calls.data_sets(namespace, uri=uri, node=node, continue_=after)
+            page = await self.send(call)
+            for found in page.items:
+                yield found
+            after = page.continue_
+            if not after:
+                return
 
     # --- history ----------------------------------------------------------------------------
 

@@ -31,14 +31,16 @@ def job(
     queue: str = "",
     priority_class: str = "",
     annotations: Mapping[str, str] | None = None,
+    data: Sequence[batch.DataSet] = (),
 ) -> batch.Job:
     """A job of ``replicas`` equal pods, of which ``min_available`` (default: all) start together.
 
     ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
     ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job's deadline, which is also its
     expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time; each
-    reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. With an empty ``queue`` the
-    server chooses. Jobs of several tasks are ``batch.Job`` of ``stromboli.shared.api``, or
+    reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. ``data``: the data
+    sets that its pods read. With an empty ``queue`` the server chooses. Jobs of several
+    tasks are ``batch.Job`` of ``stromboli.shared.api``, or
     dictionaries as in YAML. Raises InvalidArgumentError if ``command`` is one string, and for an
     invalid array.
     """
@@ -71,6 +73,7 @@ def job(
         min_available=min_available or (1 if array else 0),
         priority_class_name=priority_class,
         array=batch.ArraySpec(indexes=written) if array else None,
+        data_sets=tuple(data),
     )
     if time_limit is not None:
         seconds = math.ceil(time_limit.total_seconds())

@@ -7,6 +7,7 @@ from stromboli.client import calls
 from stromboli.client.responses import Page
 from stromboli.shared import decoding
 from stromboli.shared.api.views.data_copies import DataSetPage
+from stromboli.shared.messages.node_usage import UsageObserved
 
 
 def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
@@ -27,6 +28,17 @@ def pods(node: str) -> calls.Call[Page]:
         path=f"{calls.node(node).path}/pods",
         what=f"node {node}",
         read=decoding.decoder_of(Page).decode,
+    )
+
+
+def usage(node: str) -> calls.Call[UsageObserved]:
+    """The measured loads of a node's disks and network. Fails with NotFoundError while no agent
+    has reported them."""
+    return calls.Call(
+        method="GET",
+        path=f"{calls.node(node).path}/usage",
+        what=f"node {node}",
+        read=decoding.decoder_of(UsageObserved).decode,
     )
 
 

@@ -12,12 +12,13 @@ from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import opening, session
 from stromboli.shared import decoding
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.shared.messages import data, node_topology
+from stromboli.shared.messages import data, node_topology, node_usage
 from stromboli.testkit import builders
 
 FIELDS: Mapping[type[msgspec.Struct], str] = {
     node_topology.TopologyObserved: "hardware",
     data.DataObserved: "data_reports",
+    node_usage.UsageObserved: "loads",
     **{struct: field for field, struct in simulate.FIELDS.values()},
 }
 Tier = Sequence[Mapping[str, Any]]

@@ -25,6 +25,7 @@ from stromboli.shared.messages import (
     data,
     log,
     node_topology,
+    node_usage,
     plans,
     what_if,
 )
@@ -148,6 +149,14 @@ DATA = Topic(
     "monitor",
     stable=True,
 )
+USAGE = Topic(
+    "cluster.usage",
+    "node",
+    (node_usage.UsageObserved,),
+    _COMPACTED,
+    "monitor",
+    stable=True,
+)
 STORAGE_CLASSES = _snapshot("storageclasses", storage.StorageClass, key="name")
 PERSISTENT_VOLUMES = _snapshot("persistentvolumes", storage.PersistentVolume, key="name")
 PERSISTENT_VOLUME_CLAIMS = _snapshot("persistentvolumeclaims", storage.PersistentVolumeClaim)
@@ -188,7 +197,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.PODS: PODS,
 }
 """Kind -> its snapshot topic."""
-MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY, DATA)
+MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY, DATA, USAGE)
 """Topics of cluster objects that sessions materialize."""
 CHANGES = Topic(
     "cluster.changes",
@@ -300,6 +309,7 @@ ALL: tuple[Topic, ...] = (
     CHANGES,
     TOPOLOGY,
     DATA,
+    USAGE,
     SYNC,
     DECISIONS,
     EXPLANATIONS,

@@ -30,6 +30,7 @@ FOLDED = (
     topics.SYNC,
     topics.TOPOLOGY,
     topics.DATA,
+    topics.USAGE,
     topics.EXPLANATIONS,
     topics.FORECAST_ANSWERS,
     topics.ANSWERS,

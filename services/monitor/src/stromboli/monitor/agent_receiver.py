@@ -6,6 +6,7 @@
     POST /v1/nodes/{node}/topology/alive?digest=…  a heartbeat: 204, or 409 for *send the report*
     PUT  /v1/nodes/{node}/data                     the content of the node's data cache: 200 with
                                                    what the node should have (``DataWanted``)
+    PUT  /v1/nodes/{node}/usage                    the loads of the node's disks and network
 
 An agent authenticates with the token of its service account, for the audience of the monitor. It
 may report only for the node of the pod to which the token is bound. TokenReview returns the node,
@@ -24,7 +25,7 @@ from litestar import Litestar, Request, Response, post, put
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.monitor.core import data_reports, reports
+from stromboli.monitor.core import data_reports, reports, usage_reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
@@ -35,6 +36,8 @@ from stromboli.shared.runtime import runtime
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""
+USAGE_BYTES = 16 * 1024
+"""Loads take about 200 bytes."""
 TOKEN_KEPT_S = 300.0
 """How long an authenticated token is accepted without a new TokenReview."""
 TOKENS_KEPT = 20_000
@@ -54,10 +57,10 @@ class ReportRejectedError(Exception):
 
 
 class ActiveTerm(msgspec.Struct, frozen=True):
-    """The state of the endpoint while this monitor is the leader. ``put``, ``put_data`` queue a
-    draft for the topic of hardware or of data; ``is_there``: false if the node is known to be
-    absent; ``reports``, ``data``: the reports so far; ``wanted``: what the scheduler wants, read
-    up to the end of its topic.
+    """The state of the endpoint while this monitor is the leader. ``put``, ``put_data``,
+    ``put_usage`` queue a draft for the topic of hardware, of data or of loads; ``is_there``: false
+    if the node is known to be absent; ``reports``, ``data``, ``usage``: the reports so far;
+    ``wanted``: what the scheduler wants, read up to the end of its topic.
     """
 
     put: Put
@@ -66,6 +69,8 @@ class ActiveTerm(msgspec.Struct, frozen=True):
     put_data: Put
     data: data_reports.DataReports
     wanted: data_reports.WantedData
+    put_usage: Put
+    usage: usage_reports.UsageReports
 
 
 class AgentReceiver:
@@ -127,6 +132,15 @@ class AgentReceiver:
             raise ReportRejectedError(
                 409, f"the monitor has another report of node {node}: send the whole report"
             )
+
+    async def report_usage(self, node: str, token: str, body: bytes) -> None:
+        """Accept the loads of a node. Raises ReportRejectedError, ExternalError."""
+        known = await self._authenticate(node, token)
+        try:
+            usage = usage_reports.read(body)
+        except msgspec.DecodeError as error:
+            raise ReportRejectedError(400, f"not a valid report of loads: {error}") from None
+        known.put_usage(known.usage.report(node, usage, self._clock()))
 
     async def exchange_data(self, node: str, token: str, body: bytes) -> bytes:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
@@ -253,7 +267,16 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
         answer = await agents.exchange_data(node, _token(request), await request.body())
         return Response(answer, media_type="application/json")
 
-    return [report, heartbeat, data]
+    @put(
+        "/v1/nodes/{node:str}/usage",
+        include_in_schema=False,
+        status_code=204,
+        request_max_body_size=USAGE_BYTES,
+    )
+    async def usage(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
+        await agents.report_usage(node, _token(request), await request.body())
+
+    return [report, heartbeat, data, usage]
 
 
 def app(agents: AgentReceiver) -> Litestar:

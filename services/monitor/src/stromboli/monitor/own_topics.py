@@ -9,12 +9,14 @@ import structlog
 from stromboli.monitor.core.data_reports import DataReports
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
+from stromboli.monitor.core.usage_reports import UsageReports
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import cluster
 from stromboli.shared.runtime import runtime
 
 OWN: tuple[topics.Topic, ...] = (*topics.MATERIALIZED, topics.SYNC)
+AgentReports = NodeReports | DataReports | UsageReports
 PAUSE_S = 0.1
 """Seconds between reads of our own records, which are rarely urgent."""
 
@@ -30,14 +32,14 @@ class OwnTopicsReader:
         self,
         bus: port.Bus,
         reflector_states: Iterable[ReflectorState],
-        reports: Iterable[NodeReports | DataReports],
+        reports: Iterable[AgentReports],
         health: runtime.Health,
     ) -> None:
         self._bus = bus
         self._health = health
         self._epoch = -1
         self._by_plural = {state.kind.plural: state for state in reflector_states}
-        self._by_topic: dict[str, ReflectorState | NodeReports | DataReports] = {
+        self._by_topic: dict[str, ReflectorState | AgentReports] = {
             state.topic.name: state for state in self._by_plural.values()
         }
         self._by_topic |= {each.topic.name: each for each in reports}

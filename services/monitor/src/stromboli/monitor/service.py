@@ -6,13 +6,14 @@
                                                    │ resume, else list
     API server ── list, watch ──▶ reflector state ── drafts ──▶ outbox ──▶ snapshot topic
                                                    ╰── sync point ──▶ cluster.sync
-    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology, cluster.data
+    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology, .data, .usage
          ╰────── what a node should have ◀── materialize ── scheduling.data
     own topics ── follow ──▶ republish hidden keys; a later monitor ends this term
 """
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from datetime import timedelta
 
 from stromboli.monitor import crd_check
@@ -21,9 +22,10 @@ from stromboli.monitor.competitor_watch import CompetitorWatch
 from stromboli.monitor.core.data_reports import DataReports, WantedData
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
+from stromboli.monitor.core.usage_reports import UsageReports
 from stromboli.monitor.history import History
 from stromboli.monitor.outbox import Outbox
-from stromboli.monitor.own_topics import OwnTopicsReader
+from stromboli.monitor.own_topics import AgentReports, OwnTopicsReader
 from stromboli.monitor.reflector import Reflector
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import leader_election, topics
@@ -37,6 +39,12 @@ OFTEN_S, OFTEN_FOR_S = 0.25, 20.0
 """Interval of the first heartbeats, and how long it applies."""
 MAX_NAMED = 5
 """Silent agents that a warning lists by name."""
+WHO: Mapping[type[AgentReports], str] = {
+    NodeReports: "agents",
+    DataReports: "data caches",
+    UsageReports: "measured loads",
+}
+"""Who is silent, in warnings."""
 
 
 async def serve(
@@ -75,7 +83,9 @@ async def _term(
     reflector_states = [ReflectorState(kind) for kind in kinds.WATCHED]
     silence = timedelta(seconds=settings.agents_silence_s)
     reports, data_reports = NodeReports(silence), DataReports(silence)
-    own_reader = OwnTopicsReader(bus, reflector_states, (reports, data_reports), health)
+    usage = UsageReports(silence)
+    of_agents = (reports, data_reports, usage)
+    own_reader = OwnTopicsReader(bus, reflector_states, of_agents, health)
     await _stand_by(own_reader, health, lead)
     writer = await runtime.retry_until_available(
         lambda: bus.open_writer("monitor", settings.instance), "log", health
@@ -97,7 +107,7 @@ async def _term(
             tasks.create_task(watcher.read())
         nodes = next(each for each in reflector_states if each.kind is kinds.NODES)
         outboxes = []
-        for each in (reports, data_reports):
+        for each in of_agents:
             outbox = Outbox(writer, health, ends[each.topic.name])
             outboxes.append(outbox)
             tasks.create_task(outbox.run())
@@ -117,6 +127,8 @@ async def _term(
                 put_data=outboxes[1].put,
                 data=data_reports,
                 wanted=wanted,
+                put_usage=outboxes[2].put,
+                usage=usage,
             )
             with agents.open(active):
                 await asyncio.Event().wait()
@@ -170,7 +182,7 @@ async def _stand_by(
 
 async def _tick(
     settings: MonitorSettings,
-    reports: NodeReports | DataReports,
+    reports: AgentReports,
     outbox: Outbox,
     nodes: ReflectorState,
     health: runtime.Health,
@@ -183,8 +195,9 @@ async def _tick(
         silent = reports.silent()
         lines = [f"{node} since {at:%Y-%m-%d %H:%M:%S}Z" for node, at in silent.items()]
         more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-        who = "agents" if isinstance(reports, NodeReports) else "data caches"
-        health.warn(who, f"silent: {', '.join(lines[:MAX_NAMED])}{more}" if lines else None)
+        health.warn(
+            WHO[type(reports)], f"silent: {', '.join(lines[:MAX_NAMED])}{more}" if lines else None
+        )
         await asyncio.sleep(settings.heartbeat_s)
 
 

@@ -13,9 +13,10 @@ from stromboli.cli.commands.nodes import node_history, node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import listing, output
 from stromboli.cli.render.nodes import node_health, node_layout
-from stromboli.client import calls
+from stromboli.client import calls, node_calls
 from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
+from stromboli.shared.messages.node_usage import UsageObserved
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -162,7 +163,10 @@ def _show_status(client: "Client", node: core.Node) -> None:
     with contextlib.suppress(CommandError):
         lease = kinds.LEASES.decode(client.send(calls.node_lease(node.metadata.name)))
     now = datetime.now(UTC)
-    output.show_lines(node_health.facts(node, lease, now))
+    usage: UsageObserved | None = None
+    with contextlib.suppress(CommandError):  # no report, or a server without this route
+        usage = client.send(node_calls.usage(node.metadata.name))
+    output.show_lines(node_health.facts(node, lease, now, usage))
     if node.status.conditions:
         output.show_lines([""])
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))

@@ -13,6 +13,8 @@ import msgspec
 
 from stromboli.cli.render import output, pod_status
 from stromboli.shared.api import coordination, core
+from stromboli.shared.data_cache import policy
+from stromboli.shared.messages import node_usage
 
 HEADERS = ("NAME", "STATUS", "LEASE", "CPU", "MEMORY", "GPU", "PODS", "AGE")
 WIDE_HEADERS = ("TAINTS", "LABELS")
@@ -147,8 +149,13 @@ def status(node: core.Node) -> str:
     return f"{text},SchedulingDisabled" if node.spec.unschedulable else text
 
 
-def facts(node: core.Node, lease: coordination.Lease | None, now: datetime) -> list[str]:
-    """Spec and status of a node, a fact per line, without empty ones."""
+def facts(
+    node: core.Node,
+    lease: coordination.Lease | None,
+    now: datetime,
+    usage: node_usage.UsageObserved | None = None,
+) -> list[str]:
+    """Spec, status and measured loads of a node, a fact per line, without empty ones."""
     renewed = None if lease is None else renewed_at(lease)
     amounts = (node.status.allocatable or {}).items()
     found = {
@@ -156,6 +163,8 @@ def facts(node: core.Node, lease: coordination.Lease | None, now: datetime) -> l
         "status": status(node),
         "lease": f"renewed {_seconds(renewed, now)} ago" if renewed else "none",
         "allocatable": ", ".join(f"{name}={amount}" for name, amount in amounts),
+        "disk": _load(usage, "disk", ("read", "written"), now),
+        "network": _load(usage, "network", ("received", "sent"), now),
         "taints": _taints(node),
         "labels": _labels(node),
         "age": output.age(node.metadata.creation_timestamp, now),
@@ -169,6 +178,20 @@ def conditions(node: core.Node, now: datetime) -> list[tuple[str, ...]]:
         (it.type, it.status, it.reason, output.age(it.last_transition_time, now), it.message)
         for it in node.status.conditions
     ]
+
+
+def _load(
+    usage: node_usage.UsageObserved | None, of: str, ways: tuple[str, str], now: datetime
+) -> str:
+    """The load of disks or network when it last changed noticeably; empty if it is unknown."""
+    load: node_usage.DeviceLoad | None = None if usage is None else getattr(usage.usage, of)
+    if usage is None or load is None:
+        return ""
+    at = "as of" if usage.silent_since is None else "the node agent's last report:"
+    rates = zip((load.in_bytes_per_s, load.out_bytes_per_s), ways, strict=True)
+    moved = ", ".join(f"{policy.text_of_bytes(rate)}/s {way}" for rate, way in rates)
+    since = output.age(usage.silent_since or usage.observed_at, now)
+    return f"{load.busiest} {load.percent} % busy, {moved} ({at} {since} ago)"
 
 
 def _taints(node: core.Node) -> str:

@@ -42,6 +42,7 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import EntryPoint
 from stromboli.shared.messages.data import DataObserved
 from stromboli.shared.messages.node_topology import TopologyObserved
+from stromboli.shared.messages.node_usage import UsageObserved
 from stromboli.shared.messages.scheduling import (
     PodGroupExplained,
     QueueOrdered,
@@ -81,6 +82,7 @@ class AdmissionService:
         self._clock = clock
         self.what_ifs = what_ifs.WhatIfs(clock)
         self.hardware: dict[str, TopologyObserved] = {}
+        self.node_usage: dict[str, UsageObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
         self.data_copies = data_copies.DataCopies()
         self.history: accounting.History | None = None
@@ -136,8 +138,8 @@ class AdmissionService:
         self._reviewer.is_caught_up = True
 
     def fold(self, record: envelope.Record) -> None:
-        """Apply a record. Raises UndecodableError for an unreadable explanation, topology or report
-        of a data cache."""
+        """Apply a record. Raises UndecodableError for an unreadable explanation, topology, load
+        or report of a data cache."""
         if record.topic in CACHED:
             self._cache.apply(record)
         elif record.topic == topics.JOBS:
@@ -151,6 +153,11 @@ class AdmissionService:
             found = envelope.decode(record)
             if isinstance(found, TopologyObserved):
                 self.hardware[record.key] = found
+        elif record.topic == topics.USAGE:
+            self.node_usage.pop(record.key, None)
+            usage = envelope.decode(record)
+            if isinstance(usage, UsageObserved):
+                self.node_usage[record.key] = usage
         elif record.topic == topics.DATA:
             self.data_copies.put(record.key, None)
             report = envelope.decode(record)
@@ -173,6 +180,8 @@ class AdmissionService:
         self.live_jobs.forget(recreated)
         if topics.TOPOLOGY.name in recreated:
             self.hardware.clear()
+        if topics.USAGE.name in recreated:
+            self.node_usage.clear()
         if topics.DATA.name in recreated:
             self.data_copies.clear()
         if topics.EXPLANATIONS.name in recreated:

@@ -19,6 +19,7 @@ import msgspec
 from stromboli.monitor.agent import machine, nvml, reporting
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.agent.usage import UsageReporter
 from stromboli.shared import errors
 from stromboli.shared.messages import base
 from stromboli.shared.runtime import settings
@@ -32,8 +33,9 @@ def arguments(given: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
-        description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs) and its "
-        "allocations, and reports them to the monitor. Settings are STROM_AGENT_... variables.",
+        description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs), its "
+        "allocations, and the loads of its disks and network, and reports them to the monitor. "
+        "Settings are STROM_AGENT_... variables.",
     )
     parser.add_argument("--sysfs", metavar="DIR", help="directory to read instead of /sys")
     parser.add_argument(
@@ -138,11 +140,15 @@ def main(given: list[str]) -> int:
         else reporting.MonitorClient(chosen.monitor, chosen.node, chosen.token_file, chosen.ca_file)
     )
     agent = Agent(opened(options, chosen), monitor, chosen)
+    sysfs = Path(options.sysfs or chosen.sysfs)
+    usage = None if monitor is None else UsageReporter(sysfs, monitor, chosen.usage_every_s)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     while not stopping.is_set():
         agent.step(time.monotonic())
+        if usage is not None:
+            usage.step(time.monotonic())
         if options.once:
             break
         stopping.wait(chosen.retry_period_s)

@@ -46,6 +46,10 @@ class MonitorClient:
             return False
         return True
 
+    def report_usage(self, body: bytes) -> None:
+        """Send the loads of the node (an encoded ``NodeUsage``). Raises ExternalError."""
+        self._call("PUT", f"{self._node_url}/usage", body)
+
     def exchange_data(self, body: bytes) -> bytes:
         """Send the report of the node's data cache (an encoded ``DataObserved``); returns the
         encoded ``DataWanted``. Raises ExternalError.

@@ -25,5 +25,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_period_s: float = 1.0
     """Seconds between two checks whether the kubelet has allocated something; a check takes
     microseconds."""
+    usage_every_s: float = 40.0
+    """Seconds between two reports of unchanged loads of disks and network: two fit into the
+    monitor's timeout. Changes are reported within 10 s."""
     alive_every_s: float = 20.0
     """Seconds between two heartbeats: four fit into the monitor's timeout."""

@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.messages import data, node_topology
+from stromboli.shared.messages import data, node_topology, node_usage
 
-M = TypeVar("M", node_topology.TopologyObserved, data.DataObserved)
+M = TypeVar("M", node_topology.TopologyObserved, data.DataObserved, node_usage.UsageObserved)
 
 
 class PublishedReport(msgspec.Struct, Generic[M], frozen=True):

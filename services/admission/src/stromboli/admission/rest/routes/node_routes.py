@@ -117,6 +117,20 @@ def routes(
         return msgspec.Raw(base.encode(found))
 
     @get(
+        "/v1/nodes/{name:str}/usage",
+        opt=needs(one("get", kinds.NODES)),
+        summary="The measured loads of a node's disks and network",
+    )
+    async def usage(name: FromPath[str]) -> msgspec.Raw:
+        found = admission.node_usage.get(name)
+        if found is None:
+            await cluster.get(kinds.NODES, "", name)
+            raise errors.NotFoundError(
+                f"the loads of node {name}", "no agent has reported them (see docs/node-agent.md)"
+            )
+        return msgspec.Raw(base.encode(found))
+
+    @get(
         "/v1/nodes/{name:str}/pods",
         opt=needs(one("get", kinds.NODES), many("list", kinds.PODS)),
         summary="The pods of all namespaces that are bound to a node",
@@ -193,6 +207,7 @@ def routes(
         leases,
         hyper_nodes,
         topology,
+        usage,
         node_pods,
         all_data_sets,
         data_sets,

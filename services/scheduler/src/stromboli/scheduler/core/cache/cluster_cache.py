@@ -302,6 +302,7 @@ class ClusterCache:
         self.world = self._make_world(self._scheduler_names, before.default_queue)
         self.world.auxiliary.hardware = before.auxiliary.hardware
         self.world.auxiliary.data_copies = before.auxiliary.data_copies
+        self.world.auxiliary.node_usage = before.auxiliary.node_usage
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:

@@ -15,7 +15,7 @@ from stromboli.scheduler.core.model import (
 )
 from stromboli.scheduler.core.numa import nodes as numa_nodes
 from stromboli.shared.api import core, meta, numa, reservation, resource, shard, storage, topology
-from stromboli.shared.messages import node_topology
+from stromboli.shared.messages import node_topology, node_usage
 
 T = TypeVar("T")
 FIELDS: Mapping[type[meta.Object], str] = {
@@ -63,6 +63,8 @@ class AuxiliaryObjects:
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}
         """Node -> the hardware report of its agent."""
+        self.node_usage: dict[str, node_usage.NodeUsage] = {}
+        """Node -> the loads that its agent measured; absent while they are unknown."""
         self.data_copies = data_copies.DataCopies()
         """The copies of data sets in the caches of nodes."""
         self.machines = numa_nodes.HardwareCache()
@@ -86,6 +88,13 @@ class AuxiliaryObjects:
         self.unreadable[field].pop(found.metadata.key, None)
         self._tuples.pop(field, None)
         self._all = None
+
+    def put_usage(self, node: str, message: node_usage.UsageObserved | None) -> None:
+        """Replace the loads of a node. None, for a record that cannot be read, and the loads of a
+        silent agent are unknown."""
+        self.node_usage.pop(node, None)
+        if message is not None and message.silent_since is None:
+            self.node_usage[node] = message.usage
 
     def put_unreadable(self, kind: type[meta.Object], key: str, reason: str) -> None:
         """Add an object that cannot be decoded."""

@@ -15,7 +15,7 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
-from stromboli.shared.messages import data, node_topology
+from stromboli.shared.messages import data, node_topology, node_usage
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Reports of the nodes' agents."""
     data_reports: tuple[data.DataObserved, ...] = ()
     """Reports of the nodes' caches of data sets."""
+    loads: tuple[node_usage.UsageObserved, ...] = ()
+    """Loads that the nodes' agents measured."""
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured usage; nodes without a measurement are absent."""

@@ -21,6 +21,8 @@ class DataCopies:
         """Node -> its report, if it can be relied on."""
         self._copies: dict[str, dict[str, data.DataCopy]] = {}
         """Content key -> node -> the copy."""
+        self._in_use: dict[str, tuple[data.DataCopy, ...]] = {}
+        """Node -> the copies that pods use there."""
         self._sizes: dict[str, Counter[int]] = {}
         """Content key -> sizes of complete copies, with the number of nodes that report them."""
 
@@ -28,11 +30,15 @@ class DataCopies:
         """Replace the report of a node; None for one that cannot be read. Returns whether decisions
         may differ: progress of a fetch and times of use do not matter."""
         before = self.reports.pop(node, None)
+        self._in_use.pop(node, None)
         for copy in _by_key(before).values():
             self._remove(node, copy)
         after = None if report is None or report.silent_since is not None else report
         if after is not None:
             self.reports[node] = after
+            used = tuple(copy for copy in after.copies if copy.in_use)
+            if used:
+                self._in_use[node] = used
             for copy in _by_key(after).values():
                 self._copies.setdefault(copy.key, {})[node] = copy
                 if copy.state == "Complete":
@@ -58,11 +64,10 @@ class DataCopies:
         return max(sizes, key=lambda size: (sizes[size], size)) if sizes else 0
 
     def in_use(self) -> Iterator[tuple[str, data.DataCopy]]:
-        """All copies that pods use, with their nodes. O(copies)."""
-        for node, report in self.reports.items():
-            for copy in report.copies:
-                if copy.in_use:
-                    yield node, copy
+        """All copies that pods use, with their nodes. O(copies in use)."""
+        for node, copies in self._in_use.items():
+            for copy in copies:
+                yield node, copy
 
 
 def _by_key(report: data.DataObserved | None) -> dict[str, data.DataCopy]:

@@ -71,6 +71,10 @@ class RowCounts:
             np.fromiter(self._few.values(), np.int64, size),
         )
 
+    def of(self, row: int) -> int:
+        """The number of pods on a row."""
+        return self._few.get(row, 0) if self._array is None else int(self._array[row])
+
     def dense(self) -> Counts:
         """The counts over all rows."""
         if self._array is not None:

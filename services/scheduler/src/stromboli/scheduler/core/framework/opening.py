@@ -90,6 +90,8 @@ def build_model(
     made.auxiliary.hardware = {each.node: each for each in given.hardware}
     for report in given.data_reports:
         made.auxiliary.data_copies.put(report.node, report)
+    for loads in given.loads:
+        made.auxiliary.put_usage(loads.node, loads)
     for group in _distinct(given.pod_groups, complaints):
         made.put_pod_group(group)
     pods = _distinct(given.pods, complaints)

@@ -1,8 +1,13 @@
 """The plugin ``usage``: filters out nodes with high measured usage, and prefers nodes with low
 usage.
 
-Measurements lag: they lack pods that were placed or started recently, so an estimate of their use
-is added. Nodes without a measurement pass the filter and score zero.
+Cpu and memory are measured by Prometheus. Measurements lag: they lack pods that were placed or
+started recently, so an estimate of their use is added. Nodes without a measurement pass the filter
+and score zero.
+
+Disk and network are measured by the nodes' agents, and score only: pods do not request them, so a
+filter could keep pods waiting for a load that no one can explain to them. A node with an unknown
+load counts as the mean of the known ones, so that it is neither preferred nor avoided.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -59,12 +64,15 @@ class _Estimator(msgspec.Struct, frozen=True):
 
 
 class Plugin:
-    """Arguments: ``usage.weight``, ``cpu.weight``, ``memory.weight``, ``thresholds``,
-    ``estimator``."""
+    """Arguments: ``usage.weight``, ``cpu.weight``, ``memory.weight``, ``disk.weight``,
+    ``network.weight``, ``thresholds``, ``estimator``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         given = options.typed()
-        defaults = {"usage.weight": 5, "cpu.weight": 1, "memory.weight": 1}
+        defaults = {
+            "usage.weight": 5, "cpu.weight": 1, "memory.weight": 1, "disk.weight": 0,
+            "network.weight": 0,
+        }  # fmt: skip
         weights = {name: given.integer(name, usual) for name, usual in defaults.items()}
         negative = [name for name, weight in weights.items() if weight < 0]
         for name in negative:
@@ -73,7 +81,9 @@ class Plugin:
                 "used, and the defaults of the other weights"
             )
         self._weight, *parts = (defaults if negative else weights).values()
-        self._weights = np.array(parts, np.float64)
+        self._weights = np.array(parts[:2], np.float64)
+        self._io_weights = np.array(parts[2:], np.float64)
+        self._io_score: extension_points.Scores = np.zeros(0, np.int64)
         thresholds = _nested(given, "thresholds")
         self._thresholds = [_within(thresholds, name, 0, 100, 80) for name in ("cpu", "mem")]
         estimator = _nested(given, "estimator")
@@ -110,6 +120,7 @@ class Plugin:
         )
         self._capacity = _capacities(ssn)
         self._shadow = np.zeros_like(self._capacity)
+        self._io_score = self._score_io(ssn)
         for tasks in ssn.nodes.tasks:
             # In the order of keys: each estimate depends on the sum of the previous ones.
             for _, task in sorted(tasks.items()):
@@ -141,14 +152,29 @@ class Plugin:
     ) -> extension_points.Scores | None:
         rows, total = view.rows, float(self._weights.sum())
         if not total:
-            return None
+            return self._io_score[rows] if self._io_weights.any() else None
         shadow = self._shadow[:, rows]
         if view.added is not None:
             shadow = self._with_added(task, rows, view.added)
         free = 1 - self._loads(rows, shadow)
         share = (free * self._weights[:, np.newaxis]).sum(axis=0) / total
         score = np.rint(share * _FULL * self._weight * extension_points.SCORE_UNIT).astype(np.int64)
-        return np.where(self._has_measured[rows], score, 0)
+        return np.where(self._has_measured[rows], score, 0) + self._io_score[rows]
+
+    def _score_io(self, ssn: session.Session) -> extension_points.Scores:
+        """Return the scores of all nodes for their disk and network: 100 times the weights for a
+        node without load. They are equal for all pods, and constant in a session."""
+        known = [ssn.world.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
+        found = np.zeros(len(known))
+        for weight, field in zip(self._io_weights, ("disk", "network"), strict=True):
+            loads = [getattr(each, field, None) for each in known]
+            percent = np.array([np.nan if load is None else load.percent for load in loads])
+            is_known = ~np.isnan(percent)
+            if weight and is_known.any():
+                usual = percent[is_known].mean()
+                found += weight * (1 - np.where(is_known, percent, usual) / _FULL)
+        points = np.rint(found * _FULL * self._weight * extension_points.SCORE_UNIT)
+        return points.astype(np.int64)
 
     def _with_added(
         self, task: entities.Task, rows: node_views.Rows, added: node_views.Counts

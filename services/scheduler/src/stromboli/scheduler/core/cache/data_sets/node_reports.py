@@ -8,9 +8,9 @@ import msgspec
 from stromboli.scheduler.core.cache.data_sets import wanted_data
 from stromboli.scheduler.core.cluster import auxiliary_objects
 from stromboli.shared import envelope, topics
-from stromboli.shared.messages import data, node_topology
+from stromboli.shared.messages import data, node_topology, node_usage
 
-TOPICS = (topics.TOPOLOGY, topics.DATA, topics.DATA_WANTED)
+TOPICS = (topics.TOPOLOGY, topics.DATA, topics.DATA_WANTED, topics.USAGE)
 
 
 def put(
@@ -30,6 +30,12 @@ def put(
         case topics.DATA:
             report = message if isinstance(message, data.DataObserved) else None
             return around.data_copies.put(record.key, report)
+        case topics.USAGE:
+            # Loads are scores: they let no pod start that could not start without them.
+            around.put_usage(
+                record.key, message if isinstance(message, node_usage.UsageObserved) else None
+            )
+            return False
         case topics.DATA_WANTED:
             wanted.record(record.key, message)
             return False

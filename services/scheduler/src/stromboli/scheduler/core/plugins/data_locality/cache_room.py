@@ -44,16 +44,24 @@ class CacheRoom:
             for task in of_node.values():
                 self._note_sizes(task.task_class.data_sets)
         for key in self._placed.data_sets:
-            self.held_bytes[self.users(key) > 0] += self.size(key)
+            counts = self._placed.data_sets.get(key)
+            if counts is not None:
+                # Not over all nodes: a thousand data sets would each cost an array of them.
+                rows, numbers = counts.rows()
+                self.held_bytes[rows[numbers > 0]] += self.size(key)
         for name, copy in self._copies.in_use():
             row = self._rows.get(name)
-            if row is not None and not self.users(copy.key)[row]:
+            if row is not None and not self._is_used(copy.key, row):
                 self._foreign.setdefault(copy.key, []).append(row)
                 self.held_bytes[row] += self.size(copy.key) or copy.bytes
 
     def size(self, key: str) -> int:
         """The bytes of a data set, as copies have it, else as pods state it; 0 if unknown."""
         return self._copies.size(key) or self._sizes.get(key, 0)
+
+    def _is_used(self, key: str, row: int) -> bool:
+        counts = self._placed.data_sets.get(key)
+        return counts is not None and counts.of(row) > 0
 
     def users(self, key: str) -> Bytes:
         """How many pods use a data set, by row."""
