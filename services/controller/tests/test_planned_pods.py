@@ -1,7 +1,7 @@
 """Which jobs have a plan, and when the controller creates a pod with its node."""
 
-from datetime import UTC, datetime
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -498,6 +498,10 @@ async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
             )
         case "job gone":
             known.apply(builders.make_record(builders.tombstone_of(made)))
+        case "not admitted":
+            known.plans.admission = admission_configuration.AdmissionConfiguration(
+                judges_admissions=True
+            )
     outcome, pods = await executed(
         tmp_path,
         known,
