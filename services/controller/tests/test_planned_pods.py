@@ -1,8 +1,6 @@
 """Which jobs have a plan, and when the controller creates a pod with its node."""
 
-import asyncio
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,22 +12,13 @@ from stromboli.controller.core.jobs import job_objects, reconcile
 from stromboli.controller.core.pods import planned_pods
 from stromboli.controller.core.store import (
     admission_configuration,
-    batch_state,
     controller_cache,
     event_history,
 )
-from stromboli.controller.execution.command_executor import CommandExecutor
-from stromboli.controller.execution.event_recorder import EventRecorder
-from stromboli.controller.execution.inflight_permits import Retrier
-from stromboli.controller.execution.pod_creation import PodCreation
-from stromboli.controller.execution.request_limiter import RequestLimiter
-from stromboli.embedded.bus import EmbeddedBus
-from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import plans, scheduling
-from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 DECISION = "scheduler/3/7"
@@ -436,81 +425,6 @@ def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
     ):
         refused = planned_binds.found_result(other, statement.job_uid, bind, DECISION)
         assert refused.result == "refused"
-
-
-async def executed(
-    tmp_path: Path,
-    known: controller_cache.ControllerCache,
-    statement: scheduling.StatementDecided,
-    existing: bytes | None,
-    *,
-    is_admitted: bool,
-) -> tuple[scheduling.TaskOutcome, list[core.Pod]]:
-    """The outcome of the statement's bind, and all pods afterwards."""
-
-    async def enter() -> tuple[scheduling.Result, int]:
-        return ("executed", 1) if is_admitted else ("refused", 0)
-
-    async with (
-        EmbeddedBus(tmp_path / "log.db") as bus,
-        EmbeddedCluster(tmp_path / "cluster.db") as cluster,
-    ):
-        if existing is not None:
-            await cluster.create(kinds.PODS, "default", existing)
-        limiter = RequestLimiter(8)
-        events = EventRecorder(cluster, limiter, 0)
-        executor = CommandExecutor(
-            known,
-            cluster,
-            await bus.open_writer("controller", "test"),
-            batch_state.BatchState(known.published),
-            limiter,
-            lambda _, __: None,
-            runtime.utc_now,
-            events,
-        )
-        creation = PodCreation(
-            known, executor, Retrier(), events, lambda _, __: None, runtime.utc_now
-        )
-        entry = asyncio.create_task(enter())
-        (outcome,) = await creation.create_all(statement, DECISION, "default/j1", entry)
-        return outcome, [kinds.PODS.decode(it) for it in (await cluster.list(kinds.PODS)).items]
-
-
-@pytest.mark.parametrize("has_pod", [True, False], ids=["created before", "never created"])
-@pytest.mark.parametrize("change", ["plan withdrawn", "node cordoned", "job gone", "not admitted"])
-async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
-    tmp_path: Path, change: str, *, has_pod: bool
-) -> None:
-    """The decision was published again because the outcome of its first publication was lost. A
-    refusal would free the room of the pod, and count the gang as started only in part."""
-    known, plan = started()
-    statement = decided(plan)
-    made = planned_binds.job_of(known, statement)
-    assert made is not None
-    command = planned_binds.creation(known, made, statement.binds[0], DECISION)
-    match change:
-        case "plan withdrawn":
-            known.plans.put(plan.pod_group, None)
-        case "node cordoned":
-            known.apply(
-                builders.make_record(builders.snapshot_of(changed_node(unschedulable=True)))
-            )
-        case "job gone":
-            known.apply(builders.make_record(builders.tombstone_of(made)))
-        case "not admitted":
-            known.plans.admission = admission_configuration.AdmissionConfiguration(
-                judges_admissions=True
-            )
-    outcome, pods = await executed(
-        tmp_path,
-        known,
-        statement,
-        command.body if has_pod else None,
-        is_admitted=change != "not admitted",
-    )
-    assert outcome.result == ("executed" if has_pod else "refused")
-    assert [pod.metadata.version for pod in pods] == ([outcome.created_version] * has_pod)
 
 
 def test_the_random_name_of_a_token_volume_is_no_difference_from_the_plan() -> None:

@@ -55,6 +55,7 @@ _MESSAGE_TOPICS = (
 """Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNREADABLE = base.type_name(cluster.Unreadable)
+_MakeWorld = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
 
 
 class ClusterCache:
@@ -64,9 +65,7 @@ class ClusterCache:
         self,
         scheduler_names: tuple[str, ...],
         default_queue: str = "default",
-        make_world: Callable[
-            [tuple[str, ...], str], cluster_model.ClusterModel
-        ] = cluster_model.ClusterModel,
+        make_world: _MakeWorld = cluster_model.ClusterModel,
     ) -> None:
         self.snapshot = snapshot.Snapshot()
         self.quarantine = quarantine.Quarantine(self.snapshot)
