@@ -344,7 +344,10 @@ async def test_rest_enabled_as_in_the_guide_serves_tenants_within_their_rights(
     (control.state / "tenant.yaml").write_text(install_guide.block("tenant", "accounts.md"))
     control.sh(
         "kubectl create namespace vision\n"
-        "for who in trainer stranger; do kubectl -n vision create serviceaccount $who; done\n"
+        "for who in trainer stranger operator; do\n"
+        "kubectl -n vision create serviceaccount $who; done\n"
+        "kubectl create clusterrolebinding vision-operator --clusterrole cluster-admin"
+        " --serviceaccount vision:operator\n"
         f"kubectl apply -f {control.state}/tenant.yaml"
     )
     trusted = control.sh(install_guide.block("authority") + "cat stromboli.crt")
@@ -360,6 +363,11 @@ async def test_rest_enabled_as_in_the_guide_serves_tenants_within_their_rights(
         for headers, status in (({"Authorization": f"Bearer {stranger}"}, 403), ({}, 401)):
             async with session.get(url, headers=headers, ssl=context) as answer:
                 assert answer.status == status, await answer.text()
+        operator = control.sh("kubectl create token operator -n vision --audience stromboli")
+        headers = {"Authorization": f"Bearer {operator.strip()}"}
+        health = f"https://{address}/v1/health"  # reads the Leases of monitor and controller
+        async with session.get(health, headers=headers, ssl=context) as answer:
+            assert answer.status == 200, await answer.text()
 
     user = control_plane.account("admission")
     mine = [
