@@ -258,7 +258,7 @@ def test_a_node_is_shown_with_the_measured_loads_of_its_disks_and_network(
     assert "busy" not in strom("node", "get", "n1").stdout
     disk = node_usage.DeviceLoad(busiest="nvme0n1", percent=85, out_bytes_per_s=450_000_000)
     report = node_usage.UsageObserved(
-        node="n1", observed_at=builders.NOON, usage=node_usage.NodeUsage(window_s=60, disk=disk)
+        node="n1", observed_at=builders.NOON, usage=node_usage.NodeLoad(window_s=60, disk=disk)
     )
     draft = envelope.Draft(topic=topics.USAGE, key="n1", message=report, time=builders.NOON)
     api_server.tell(builders.make_record(draft))

@@ -74,7 +74,7 @@ async def placed(running: system.System, name: str) -> str:
             await asyncio.sleep(POLL_S)
 
 
-async def loads(running: system.System, node: str) -> node_usage.NodeUsage:
+async def loads(running: system.System, node: str) -> node_usage.NodeLoad:
     """The loads of a node on REST, once they are there."""
     async with running.client() as http, asyncio.timeout(records.DEADLINE_S):
         while True:

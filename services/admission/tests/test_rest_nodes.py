@@ -74,7 +74,7 @@ async def test_the_loads_of_a_node_are_shown_and_unknown_after_an_unreadable_rec
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     load = node_usage.DeviceLoad(busiest="sda", percent=85)
-    usage = node_usage.NodeUsage(window_s=60, disk=load)
+    usage = node_usage.NodeLoad(window_s=60, disk=load)
     observed = node_usage.UsageObserved(node="n1", observed_at=builders.NOON, usage=usage)
     draft = envelope.Draft(topic=topics.USAGE, key="n1", message=observed, time=builders.NOON)
     admission.fold(builders.make_record(draft, 0))

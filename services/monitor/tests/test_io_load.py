@@ -20,7 +20,7 @@ def interface(received: int, sent: int, bytes_per_s: int = 100) -> io_load.Count
     return io_load.Counters(received, sent, bytes_per_s=bytes_per_s)
 
 
-def measured(*samples: io_load.Sample) -> node_usage.NodeUsage:
+def measured(*samples: io_load.Sample) -> node_usage.NodeLoad:
     meter = io_load.LoadMeter()
     for sample in samples:
         meter.add(sample)
@@ -33,7 +33,7 @@ def test_the_load_of_disks_is_that_of_the_busiest_one() -> None:
         io_load.Sample(0.0, {"sda": disk(500, 10, 20), "sdb": disk(0)}),
         io_load.Sample(20.0, {"sda": disk(15_500, 210, 40), "sdb": disk(100, 200)}),
     )
-    assert found == node_usage.NodeUsage(
+    assert found == node_usage.NodeLoad(
         window_s=20,
         disk=node_usage.DeviceLoad(busiest="sda", percent=75, in_bytes_per_s=20, out_bytes_per_s=1),
     )
@@ -87,9 +87,9 @@ def test_a_load_is_the_average_of_the_last_minute() -> None:
 
 
 def test_small_changes_are_no_news() -> None:
-    def usage(percent: int | None) -> node_usage.NodeUsage:
+    def usage(percent: int | None) -> node_usage.NodeLoad:
         load = None if percent is None else node_usage.DeviceLoad(busiest="sda", percent=percent)
-        return node_usage.NodeUsage(window_s=60, disk=load)
+        return node_usage.NodeLoad(window_s=60, disk=load)
 
     assert io_load.is_news(None, usage(None))
     assert not io_load.is_news(usage(50), usage(59))

@@ -16,9 +16,9 @@ def at(seconds: float) -> datetime:
     return builders.NOON + timedelta(seconds=seconds)
 
 
-def usage(percent: int) -> node_usage.NodeUsage:
+def usage(percent: int) -> node_usage.NodeLoad:
     load = node_usage.DeviceLoad(busiest="sda", percent=percent)
-    return node_usage.NodeUsage(window_s=60, disk=load)
+    return node_usage.NodeLoad(window_s=60, disk=load)
 
 
 def seen(draft: envelope.Draft | None) -> node_usage.UsageObserved:
@@ -68,4 +68,4 @@ def test_a_load_that_is_no_percentage_is_refused(percent: int) -> None:
 def test_a_long_name_is_refused() -> None:
     load = node_usage.DeviceLoad(busiest="x" * 65, percent=1)
     with pytest.raises(ValueError, match="65 characters, at most 64"):
-        usage_reports.read(base.encode(node_usage.NodeUsage(network=load)))
+        usage_reports.read(base.encode(node_usage.NodeLoad(network=load)))

@@ -21,7 +21,7 @@ def load(percent: int | None) -> node_usage.DeviceLoad | None:
 def observed(
     node: str, disk: int | None = None, network: int | None = None, *, is_silent: bool = False
 ) -> node_usage.UsageObserved:
-    usage = node_usage.NodeUsage(window_s=60, disk=load(disk), network=load(network))
+    usage = node_usage.NodeLoad(window_s=60, disk=load(disk), network=load(network))
     return node_usage.UsageObserved(
         node=node,
         observed_at=builders.NOON,

@@ -22,7 +22,7 @@ from stromboli.shared.api import (
 )
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages import pod_decoder
-from stromboli.shared.messages.base import Message, register
+from stromboli.shared.messages.base import Message, register, type_name
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
 register("stromboli.cluster.pod_observed.v1", pod_decoder.PodDecoder())(core.Pod)
@@ -66,6 +66,10 @@ class Unreadable(Message, frozen=True, kw_only=True):
     resource_version: str
     reason: str
     node: str = ""
+
+
+UNREADABLE = type_name(Unreadable)
+"""The type of records whose object the monitor could not read."""
 
 
 @register("stromboli.cluster.history_checkpointed.v1")

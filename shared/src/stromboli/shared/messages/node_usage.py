@@ -25,7 +25,7 @@ class DeviceLoad(Message, frozen=True, kw_only=True):
     out_bytes_per_s: int = 0
 
 
-class NodeUsage(Message, frozen=True, kw_only=True):
+class NodeLoad(Message, frozen=True, kw_only=True):
     """Loads of a node, averaged over ``window_s`` seconds. ``disk``, ``network``: None while they
     are unknown."""
 
@@ -43,5 +43,5 @@ class UsageObserved(Message, frozen=True, kw_only=True):
 
     node: str
     observed_at: Instant
-    usage: NodeUsage = msgspec.field(default_factory=NodeUsage)
+    usage: NodeLoad = msgspec.field(default_factory=NodeLoad)
     silent_since: Instant | None = None

@@ -47,7 +47,7 @@ class MonitorClient:
         return True
 
     def report_usage(self, body: bytes) -> None:
-        """Send the loads of the node (an encoded ``NodeUsage``). Raises ExternalError."""
+        """Send the loads of the node (an encoded ``NodeLoad``). Raises ExternalError."""
         self._call("PUT", f"{self._node_url}/usage", body)
 
     def exchange_data(self, body: bytes) -> bytes:

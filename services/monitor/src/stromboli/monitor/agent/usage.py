@@ -20,7 +20,7 @@ class UsageReporter:
         self._monitor = monitor
         self._every_s = every_s
         self._meter = io_load.LoadMeter()
-        self._sent: node_usage.NodeUsage | None = None
+        self._sent: node_usage.NodeLoad | None = None
         self._sent_at_s = float("-inf")
         self._trouble = ""
 

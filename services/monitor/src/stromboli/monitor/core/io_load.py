@@ -92,20 +92,20 @@ class LoadMeter:
         while sample.at_s - self._samples[0].at_s > WINDOW_S:
             del self._samples[0]
 
-    def usage(self) -> node_usage.NodeUsage:
+    def usage(self) -> node_usage.NodeLoad:
         """The loads over the window; unknown until it is long enough."""
         if not self._samples or self._samples[-1].at_s - self._samples[0].at_s < SHORTEST_S:
-            return node_usage.NodeUsage()
+            return node_usage.NodeLoad()
         first, last = self._samples[0], self._samples[-1]
         seconds = last.at_s - first.at_s
-        return node_usage.NodeUsage(
+        return node_usage.NodeLoad(
             window_s=round(seconds),
             disk=_load(first.disks, last.disks, seconds, _disk_share),
             network=_load(first.interfaces, last.interfaces, seconds, _interface_share),
         )
 
 
-def is_news(before: node_usage.NodeUsage | None, after: node_usage.NodeUsage) -> bool:
+def is_news(before: node_usage.NodeLoad | None, after: node_usage.NodeLoad) -> bool:
     """Whether a load differs from the reported one by ``STEP`` points, or became known or
     unknown."""
     if before is None:

@@ -28,9 +28,7 @@ class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):
     def __init__(self, silence: timedelta) -> None:
         super().__init__(node_usage.UsageObserved, silence, lambda message: message.observed_at)
 
-    def report(
-        self, node: str, usage: node_usage.NodeUsage, now: datetime
-    ) -> envelope.Draft | None:
+    def report(self, node: str, usage: node_usage.NodeLoad, now: datetime) -> envelope.Draft | None:
         """Apply a report; None if it is not published, or not yet: agents repeat themselves."""
         before = self._known.get(node)
         if (
@@ -46,7 +44,7 @@ class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):
         return self._draft_change(node_records.PublishedReport(observed, now, now), now)
 
 
-def read(body: bytes) -> node_usage.NodeUsage:
+def read(body: bytes) -> node_usage.NodeLoad:
     """Decode an agent's report. Raises msgspec.DecodeError, also for loads outside of 0 to 100 and
     for one that no record can hold."""
     found = decoding.decode(_DECODER, body)
@@ -67,4 +65,4 @@ def read(body: bytes) -> node_usage.NodeUsage:
     return found
 
 
-_DECODER = decoding.decoder_of(node_usage.NodeUsage)
+_DECODER = decoding.decoder_of(node_usage.NodeLoad)

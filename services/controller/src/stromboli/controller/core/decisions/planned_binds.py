@@ -44,15 +44,18 @@ def waits_for_admission(
     moment, its pods remain, as if it had been deleted after they were created.
     """
     known = cache.plans.admission
-    return known is None or known.judges_admissions or not _is_there(cache, decided)
+    return known is None or known.judges_admissions or not _has_pod_group(cache, decided)
 
 
-def _is_there(
+def _has_pod_group(
     cache: controller_cache.ControllerCache, decided: scheduling.StatementDecided
 ) -> bool:
     group = cache.pod_group(decided.pod_group)
-    is_it = group is not None and group.metadata.uid == decided.pod_group_uid
-    return is_it and group is not None and not cache.is_going(group)
+    return (
+        group is not None
+        and group.metadata.uid == decided.pod_group_uid
+        and not cache.is_going(group)
+    )
 
 
 def refusal(
@@ -64,7 +67,7 @@ def refusal(
     """Why the pod may not be created with this node; None if it may. O(taints)."""
     if job is None:
         return ExecutionResult("refused", "JobGone", "the pod's job is deleted or is ending")
-    if not _is_there(cache, decided):
+    if not _has_pod_group(cache, decided):
         return NOT_ADMITTED
     if not cache.plans.is_on:
         return OFF

@@ -30,11 +30,10 @@ from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.jobspec import data_sets, job_plugins, redaction
 from stromboli.shared.jobspec.validation.queueing import queues as rules
-from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import batch as batch_messages
+from stromboli.shared.messages import cluster
 
 T = TypeVar("T")
-_UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 ReconcileKey = job_relations.ReconcileKey
@@ -255,7 +254,7 @@ class ControllerCache:
         if change is None:
             return ApplyResult()
         unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
-        is_garbled = unreadable is not None and record.type != _UNREADABLE
+        is_garbled = unreadable is not None and record.type != cluster.UNREADABLE
         reason = unreadable.reason if unreadable and is_garbled else ""
         try:
             return ApplyResult(self._follow(change), reason)

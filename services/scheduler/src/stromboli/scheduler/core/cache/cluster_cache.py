@@ -39,7 +39,7 @@ from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api import scheduling_view as api_seen
-from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
 
 KINDS = api_seen.SCHEDULING_KINDS
@@ -54,7 +54,6 @@ _MESSAGE_TOPICS = (
 )
 """Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
-_UNREADABLE = base.type_name(cluster.Unreadable)
 _MakeWorld = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
 
 
@@ -129,7 +128,7 @@ class ClusterCache:
             self._close_vanished()  # a deletion may be all that compaction has left of a pod
             return ""
         self._apply_isolated(change)
-        if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
+        if isinstance(change.after, snapshot.Unknown) and record.type != cluster.UNREADABLE:
             return change.after.reason
         return ""
 

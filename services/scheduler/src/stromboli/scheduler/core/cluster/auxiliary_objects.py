@@ -63,7 +63,7 @@ class AuxiliaryObjects:
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}
         """Node -> the hardware report of its agent."""
-        self.node_usage: dict[str, node_usage.NodeUsage] = {}
+        self.node_usage: dict[str, node_usage.NodeLoad] = {}
         """Node -> the loads that its agent measured; absent while they are unknown."""
         self.data_copies = data_copies.DataCopies()
         """The copies of data sets in the caches of nodes."""

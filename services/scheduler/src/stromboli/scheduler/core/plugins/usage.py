@@ -163,7 +163,10 @@ class Plugin:
 
     def _score_io(self, ssn: session.Session) -> extension_points.Scores:
         """Return the scores of all nodes for their disk and network: 100 times the weights for a
-        node without load. They are equal for all pods, and constant in a session."""
+        node without load. They are equal for all pods, and constant in a session. O(nodes), and
+        nothing is read without such weights."""
+        if not self._io_weights.any():
+            return np.zeros(len(ssn.nodes.names), np.int64)
         known = [ssn.world.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
         found = np.zeros(len(known))
         for weight, field in zip(self._io_weights, ("disk", "network"), strict=True):

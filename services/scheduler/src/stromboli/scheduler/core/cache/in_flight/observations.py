@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from stromboli.scheduler.core.cache.in_flight.assumptions import Assumption, Effect
 from stromboli.shared import decoding, envelope, snapshot, topics
 from stromboli.shared.api import core, kinds, resource, scheduling, storage
-from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
-
-_UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 class Observation(enum.IntEnum):
@@ -50,7 +48,7 @@ def pod_version(record: envelope.Record, change: snapshot.Change | None) -> int:
     after = None if change is None else change.after
     if isinstance(after, core.Pod):
         return after.metadata.version
-    if after is None or record.type != _UNREADABLE:
+    if after is None or record.type != cluster.UNREADABLE:
         return 0
     message = envelope.decode(record)
     assert isinstance(message, cluster.Unreadable)
