@@ -97,4 +97,8 @@ async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
         is_admitted=change != "not admitted",
     )
     assert outcome.result == ("executed" if has_pod else "refused")
-    assert [pod.metadata.version for pod in pods] == ([outcome.created_version] * has_pod)
+    # The version may have grown since: the job is not in this cluster, so the garbage collector
+    # deletes the pod (it remains until a kubelet has stopped it).
+    assert len(pods) == has_pod
+    assert all(0 < outcome.created_version <= pod.metadata.version for pod in pods)
+    assert has_pod or outcome.created_version == 0
