@@ -28,8 +28,10 @@ class ProcessCluster:
         kubelets: dict[str, Kubelet],
         view: str,
         image_runtime: ImageRuntime | None = None,
+        visible: list[str] | None = None,
     ) -> None:
         self.cluster, self.view, self._image_runtime = cluster, view, image_runtime
+        self._visible = visible
         self._kubelets = kubelets
         self.caches: data_caches.DataCaches | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -45,6 +47,7 @@ class ProcessCluster:
             self.view,
             self._image_runtime,
             self.caches,
+            self._visible,
         )
         self._kubelets[NODE] = self.node_agent = served
         self._serving = asyncio.create_task(served.run())
