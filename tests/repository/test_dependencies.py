@@ -21,6 +21,7 @@ LOCKS = (
     "requirements-real.txt",
     "tools/uv.txt",
     "tools/real/debug_tools.txt",
+    "tools/real/spark.txt",
     "integrations/requirements.txt",
 )
 
@@ -54,6 +55,7 @@ def lock_of(project: Path, group: str) -> str:
         "real": "requirements-real.txt",
         "bootstrap": "tools/uv.txt",
         "debug-tools": "tools/real/debug_tools.txt",
+        "spark": "tools/real/spark.txt",
     }.get(group, "requirements.txt")
 
 

@@ -59,6 +59,8 @@ class KubeletTools:
     """Tar of the same root file system with PyTorch."""
     debug_tools_image: str
     """Tar of the same root file system with JupyterLab and TensorBoard."""
+    spark_image: str
+    """Tar of the same root file system with Spark and Java."""
 
 
 @dataclass(frozen=True)
