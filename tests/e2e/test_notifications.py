@@ -57,9 +57,7 @@ def test_a_job_is_notified_of_its_start_and_end(
         job["metadata"]["annotations"] = {"stromboli.sh/notify": "ci=Started,Completed"}
         user.submit(job)
         user.comes_to("notified", "Completed")
-        # The history starts with the first query, which may end before.
-        past = "/v1/history/attempts"
-        user.until(lambda: user.http.get(past).status_code, lambda status: status == 200)
+        user.await_history()
         events = {}
         for _ in range(2):
             headers, body = got.get(timeout=rest_user.WITHIN_S)
