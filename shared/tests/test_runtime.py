@@ -15,6 +15,7 @@ import uvloop
 
 from stromboli.shared import errors
 from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import records
 
 
 def test_a_service_without_facts_is_not_ready() -> None:
@@ -78,7 +79,7 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     async with (
         http.serving(http.health_app(health), bound),
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=records.DEADLINE_S) as client,
     ):
         assert (await client.get("/livez")).text == "ok\n"
         waiting = await client.get("/readyz")
@@ -179,7 +180,7 @@ def test_sigterm_lets_the_process_finish_its_work() -> None:
         assert process.stdout.readline() == "up\n"
         os.kill(process.pid, signal.SIGTERM)
         assert process.stdout.read() == "finished\n"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("interval_s", [0.005, 0.0051, 0.0104], ids=str)

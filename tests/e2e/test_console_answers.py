@@ -12,6 +12,7 @@ from litestar.response import Stream
 
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import http
+from stromboli.testkit import records
 from tests.e2e.support import console_system
 
 
@@ -29,7 +30,7 @@ async def over(*routes: Any) -> AsyncIterator[httpx.AsyncClient]:
         settings = ConsoleSettings(server=f"http://127.0.0.1:{port}")
         async with (
             console_system.serving(settings) as url,
-            httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=records.DEADLINE_S) as browser,
         ):
             await browser.post("/login", data={"token": "t"})
             yield browser

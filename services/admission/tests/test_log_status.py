@@ -4,12 +4,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 
 from stromboli.admission import lease_status, log_status
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
@@ -22,6 +20,7 @@ from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.builders import NOON
+from stromboli.testkit.doubles import shared_rest
 
 NOW = NOON + timedelta(seconds=10)
 
@@ -148,9 +147,7 @@ async def test_rest_has_no_health_before_the_service_reads_the_log(
     cluster: EmbeddedCluster, bus: EmbeddedBus
 ) -> None:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    app = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-    async with httpx.AsyncClient(transport=transport, base_url="http://rest") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         assert (await client.get("/v1/health")).status_code == 503
         expected = await read(bus)
 

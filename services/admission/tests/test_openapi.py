@@ -33,7 +33,7 @@ from stromboli.shared.runtime import http as serving
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.doubles import empty_history
 
-ANSWER_WITHIN_S = 10
+ANSWER_WITHIN_S = 30
 EXAMPLES = 6
 """Of each operation, of which there are about forty."""
 CHECKS = [

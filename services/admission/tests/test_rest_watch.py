@@ -4,18 +4,17 @@ and the end.
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, topics
-from stromboli.shared.runtime import http, runtime
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
+from stromboli.testkit.doubles import shared_rest
 
 JOBS = "/v1/namespaces/default/jobs"
 WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.02"
@@ -66,13 +65,8 @@ class WatchedServer:
 async def watched_server(tmp_path: Path) -> AsyncIterator[WatchedServer]:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-        health: Any = runtime.Health("admission")
-        app = application.app(
-            [*http.health_routes([health]), *application.routes(admission, cluster)]
-        )
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
         async with (
-            httpx.AsyncClient(transport=transport, base_url="http://door") as client,
+            shared_rest.client_of(admission, cluster) as client,
             admission.watch_caches,
         ):
             await client.post("/v1/queues", json={"metadata": {"name": "default"}})

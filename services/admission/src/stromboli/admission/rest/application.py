@@ -252,12 +252,19 @@ def rest_application(
     """The REST application: with accounts, or else for the holder of ``token``, or without a token
     for every client. With accounts it serves no metrics, which are for the operator.
     """
+    own = http.health_routes(healths) if authenticator is None else http.probe_routes(healths)
+    guard = guard_of(settings, authenticator, token)
+    return app([*own, *routes(admission, cluster)], guard, hosts)
+
+
+def guard_of(
+    settings: AdmissionSettings, authenticator: authentication.Authenticator | None, token: str = ""
+) -> authorization.Guard:
+    """Checks requests as ``rest_application`` describes it."""
     if authenticator is None:
-        guard = authorization.require_token(token) if token else authorization.allow_local
-        return app([*http.health_routes(healths), *routes(admission, cluster)], guard, hosts)
+        return authorization.require_token(token) if token else authorization.allow_local
     limits = rate_limit.TokenBuckets(settings.requests_per_second, settings.request_burst)
-    guard = authorization.require_rights(authenticator, settings.rest_audiences, limits)
-    return app([*http.probe_routes(healths), *routes(admission, cluster)], guard, hosts)
+    return authorization.require_rights(authenticator, settings.rest_audiences, limits)
 
 
 def application_for_openapi() -> Litestar:
