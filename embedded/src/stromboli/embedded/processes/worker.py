@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -296,7 +297,9 @@ class PodWorker:
             command=environment.command(container, variables),
             entry=[],
             environment={**variables, **self._own_variables()},
-            working_directory=container.working_dir or "/",
+            working_directory=environment.working_directory(
+                self.pod, container, [str(each["target"]) for each in mounts], _may_enter
+            ),
             log=str(self._folder.begin_log(container.name, run)),
             keep_bytes=segments.KEEP_BYTES,
             memory_bytes=units.amount("memory", limit) if limit is not None else 0,
@@ -461,6 +464,10 @@ def _without_errno(error: OSError) -> str:
     """``No such file or directory: /a/b``, without ``[Errno 2]``."""
     parts = (error.strerror or str(error), str(error.filename or ""))
     return ": ".join(filter(None, parts))
+
+
+def _may_enter(path: str) -> bool:
+    return os.path.isdir(path) and os.access(path, os.X_OK)
 
 
 def _text(at: datetime) -> str:
