@@ -144,7 +144,7 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	--output-file integrations/requirements.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
-	$(COMPILE) --group pyproject.toml:jupyterlab --output-file tools/real/jupyterlab.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:debug-tools --output-file tools/real/debug_tools.txt >/dev/null
 	@echo "The lock is written; the next make installs it."
 
 real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the first time)

@@ -46,19 +46,18 @@ def ref(kind: str, **fields: Any) -> dict[str, Any]:
 def test_a_script_starts_where_it_was_submitted_if_that_exists_on_the_node() -> None:
     """As with sbatch."""
 
-    def start(directory: str, *mounted: str, **container: Any) -> str:
+    def start(directory: str, *mounted: str) -> str:
         document = {
             "metadata": {"annotations": {"stromboli.sh/submit-directory": directory}},
-            "spec": {"containers": [{"name": "main", **container}]},
+            "spec": {"containers": [{"name": "main"}]},
         }
         made = decoding.convert(document, pods.Pod)
         known = {"/home/ann/run", "/data", "/"}
-        return environment.working_directory(
-            made, made.spec.containers[0], mounted, known.__contains__
+        return environment.submit_directory(
+            made, [{"target": it} for it in mounted], known.__contains__
         )
 
     assert start("/home/ann/run") == "/home/ann/run"
-    assert start("/home/ann/run", workingDir="/data") == "/data"
     assert start("/home/ann/other") == "/"
     assert start("/home/ann/run", "/dev/shm", "/home/ann") == "/", "a volume hides it"
     assert start("/home/ann/run", "/home/an") == "/home/ann/run"

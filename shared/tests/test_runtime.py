@@ -128,6 +128,32 @@ def test_a_port_that_another_process_listens_on_is_an_error() -> None:
     assert caught.value.errno == errno.EADDRINUSE
 
 
+class StoppableClock(asyncio.SelectorEventLoop):
+    """An event loop without timers from ``stop_clock`` on."""
+
+    _stopped_at: float | None = None
+
+    def stop_clock(self) -> None:
+        self._stopped_at = self.time()
+
+    def time(self) -> float:
+        return super().time() if self._stopped_at is None else self._stopped_at
+
+
+@pytest.mark.timeout(30)
+def test_a_server_without_connections_ends_immediately() -> None:
+    """It waits for no timer: neither for its next look whether it should end, nor for a pause."""
+
+    async def serve() -> None:
+        health = http.health_app(runtime.Health("monitor"))
+        async with http.serving(health, http.listen("127.0.0.1", 0)):
+            loop.stop_clock()
+
+    loop = StoppableClock()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(serve())
+
+
 def test_responses_do_not_wait_for_the_peers_acknowledgement() -> None:
     """asyncio sets TCP_NODELAY only on connections of sockets with an explicit protocol."""
     with http.listen("127.0.0.1", 0) as bound:

@@ -20,7 +20,7 @@ LOCKS = (
     "requirements.txt",
     "requirements-real.txt",
     "tools/uv.txt",
-    "tools/real/jupyterlab.txt",
+    "tools/real/debug_tools.txt",
     "integrations/requirements.txt",
 )
 
@@ -53,7 +53,7 @@ def lock_of(project: Path, group: str) -> str:
     return {
         "real": "requirements-real.txt",
         "bootstrap": "tools/uv.txt",
-        "jupyterlab": "tools/real/jupyterlab.txt",
+        "debug-tools": "tools/real/debug_tools.txt",
     }.get(group, "requirements.txt")
 
 

@@ -2,7 +2,8 @@
 
 `mmdebstrap` unpacks packages of this machine's Debian release, from its apt sources, into a tar
 archive: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for
-CPUs with gloo and `torchrun`, and `jupyter` JupyterLab, of pinned wheels. `python` replaces the
+CPUs with gloo and `torchrun`, and `debug-tools`
+JupyterLab and TensorBoard, of pinned wheels. `python` replaces the
 base image of our Dockerfiles; its Python is from a later release, from the same mirror. The path of
 an image contains a digest of its recipe, so that clones share it.
 """
@@ -39,6 +40,9 @@ JUPYTER = (
     "export JUPYTERLAB_DIR=/opt/wheels/share/jupyter/lab\\n"
     "export JUPYTER_CONFIG_PATH=/opt/wheels/etc/jupyter HOME=/tmp\\n"
     'exec python3 -m jupyterlab "$@"\\n'
+)
+TENSORBOARD = (
+    '#!/bin/sh\\nexport PYTHONPATH=/opt/wheels HOME=/tmp\\nexec python3 -m tensorboard.main "$@"\\n'
 )
 
 
@@ -98,13 +102,13 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         cost="5 minutes, 900 MB",
     ),
-    "jupyter": Recipe(
+    "debug-tools": Recipe(
         ("python3",),
-        cost="2 minutes, 400 MB",
+        cost="2 minutes, 500 MB",
         links=(("/usr/bin/python", "python3"),),
-        wheels="tools/real/jupyterlab.txt",
-        # `jupyter lab ...`, as in Jupyter's images.
-        programs=(("/usr/bin/jupyter", JUPYTER),),
+        wheels="tools/real/debug_tools.txt",
+        # `jupyter lab ...` and `tensorboard ...`, as in the published images.
+        programs=(("/usr/bin/jupyter", JUPYTER), ("/usr/bin/tensorboard", TENSORBOARD)),
     ),
     "python": Recipe(
         ("python3.13", "python3.13-venv", "ca-certificates"),
@@ -113,7 +117,7 @@ RECIPES: Mapping[str, Recipe] = {
         links=(("/usr/bin/python", "python3.13"), ("/usr/bin/python3", "python3.13")),
     ),
 }
-OF_KUBELETS = ("mpi", "torch", "jupyter")
+OF_KUBELETS = ("mpi", "torch", "debug-tools")
 OF_ENGINE = ("python",)
 
 

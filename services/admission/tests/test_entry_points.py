@@ -21,7 +21,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 from stromboli.testkit.admission_cases import manifests, other_kinds, rules
 from stromboli.testkit.admission_cases.rules import Case
 
@@ -80,7 +80,7 @@ class SharedServer:
         """The webhook's answer, soon."""
 
         async def ask() -> httpx.Response:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(records.DEADLINE_S):
                 return await self._ways.webhooks.post(path, **content)
 
         return self._runner.run(ask())

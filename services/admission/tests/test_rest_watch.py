@@ -18,7 +18,7 @@ from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
 
 JOBS = "/v1/namespaces/default/jobs"
-WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
+WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.02"
 
 
 class WatchedServer:
@@ -98,7 +98,7 @@ async def test_an_unknown_event_id_resets_the_reader(
     """Otherwise it would keep objects that were deleted."""
     await watched_server.make()
     answer = await watched_server.client.get(
-        "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}
+        "/v1/watch/jobs?timeoutSeconds=0.02", headers={"last-event-id": "another-server/7"}
     )
     lines = answer.text.splitlines()
     seen = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]

@@ -111,7 +111,7 @@ class Instruments:
         self._session.record(1000 * seconds)
 
     def decided(self, statement: messages.StatementDecided, waited_s: float | None) -> None:
-        """Record a statement; ``waited_s``: age of its PodGroup."""
+        """Update the metrics for a statement. ``waited_s``: the age of its PodGroup."""
         if statement.binds and waited_s is not None:
             self._gang.record(1000 * waited_s)
         if statement.evictions:

@@ -107,18 +107,13 @@ def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
     return [expand(each, known) for each in (*container.command, *container.args)]
 
 
-def working_directory(
-    pod: pods.Pod,
-    container: pods.Container,
-    mounted: Iterable[str],
-    is_directory: Callable[[str], bool],
+def submit_directory(
+    pod: pods.Pod, mounts: Iterable[Mapping[str, object]], is_directory: Callable[[str], bool]
 ) -> str:
-    """The directory in which a container starts: its ``workingDir``, else where its script was
-    submitted, as with sbatch, if that directory exists and no volume hides it, else ``/``."""
-    if container.working_dir:
-        return container.working_dir
+    """Where a container without a ``workingDir`` starts: in the directory in which its script was
+    submitted, as with sbatch, if that exists and no volume hides it, else in ``/``."""
     found = pod.metadata.annotation(keys.SUBMIT_DIRECTORY) or "/"
-    is_hidden = any(PurePosixPath(found).is_relative_to(target) for target in mounted)
+    is_hidden = any(PurePosixPath(found).is_relative_to(str(it["target"])) for it in mounts)
     return found if found.startswith("/") and not is_hidden and is_directory(found) else "/"
 
 

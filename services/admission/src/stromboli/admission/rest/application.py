@@ -19,16 +19,16 @@ from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.rest.routes import (
-    accounting_routes,
-    forecast_routes,
-    history_routes,
-    job_routes,
-    log_routes,
-    node_routes,
-    pod_routes,
-    watch_routes,
-    what_if_routes,
-    workload_routes,
+    accounting,
+    forecasts,
+    history,
+    jobs,
+    logs,
+    nodes,
+    pods,
+    watches,
+    what_ifs,
+    workloads,
 )
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
@@ -201,7 +201,7 @@ def routes(
         apply,
         check,
         submit_in_bulk,
-        *job_routes.routes(admission, cluster, creator),
+        *jobs.routes(admission, cluster, creator),
         create_queue,
         queues,
         queue,
@@ -209,15 +209,15 @@ def routes(
         pod_groups,
         pod_group,
         scheduling_input,
-        log_routes.route(cluster),
-        *pod_routes.routes(cluster),
-        *workload_routes.routes(admission, cluster),
-        *node_routes.routes(admission, cluster),
-        *watch_routes.routes(admission, cluster),
-        *history_routes.routes(admission, cluster),
-        *forecast_routes.routes(admission),
-        *what_if_routes.routes(admission, cluster),
-        *accounting_routes.routes(lambda: admission.history),
+        logs.route(cluster),
+        *pods.routes(cluster),
+        *workloads.routes(admission, cluster),
+        *nodes.routes(admission, cluster),
+        *watches.routes(admission, cluster),
+        *history.routes(admission, cluster),
+        *forecasts.routes(admission),
+        *what_ifs.routes(admission, cluster),
+        *accounting.routes(lambda: admission.history),
     ]
 
 

@@ -206,7 +206,8 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Evictions, the last one first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+    """A page of evictions, the newest one first. ``continue`` and ``complete``: see
+    ``AttemptPage``."""
 
     evictions: tuple[Eviction, ...]
     continue_: str = msgspec.field(name="continue", default="")

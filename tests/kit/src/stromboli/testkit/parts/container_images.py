@@ -21,8 +21,8 @@ MPI = "localhost/stromboli/mpi:1"
 """Image that `make kubelet-tools` builds: OpenMPI, sshd and mpi4py on Debian."""
 TORCH = "localhost/stromboli/torch:1"
 """The same image with PyTorch for CPUs."""
-JUPYTER = "localhost/stromboli/jupyter:1"
-"""The same image with JupyterLab."""
+DEBUG_TOOLS = "localhost/stromboli/debug-tools:1"
+"""The same image with JupyterLab and TensorBoard."""
 APPLETS = (
     "sh",
     "sleep",

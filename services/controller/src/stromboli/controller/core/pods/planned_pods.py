@@ -20,8 +20,8 @@ from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import base, plans
 
 MOST_PODS = 1_000
-"""Most pods of a job that gets a plan. A session places all of them, and one decision lists
-them."""
+"""Maximum number of pods of a job that gets a plan. A session places all of them, and one decision
+lists them."""
 
 
 def group_key(job: Job) -> str:
