@@ -69,8 +69,10 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/flows?namespace=robots",
             "/flows/robots/night",
             "/crons/robots/report",
-            "/evictions",
-            "/evictions?namespace=robots",
+            "/decisions",
+            "/decisions?namespace=robots",
+            "/changes",
+            "/changes?kind=Queue",
             "/jobs/robots/secret-of-robots/change",
             "/jobs/robots/secret-of-robots/resubmit",
         ):

@@ -55,6 +55,31 @@ async def test_an_empty_log_has_no_leaders_and_no_dead_letters(bus: EmbeddedBus)
     assert topic(found, "scheduling.decisions").last_at is None
 
 
+async def test_durations_of_sessions_are_those_that_the_scheduler_published(
+    bus: EmbeddedBus, tmp_path: Path
+) -> None:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        settings = AdmissionSettings()
+        admission = AdmissionService(settings, cluster, runtime.utc_now)
+        admission.log_status = log_status.LogStatus(bus, runtime.Health("a"), {}, lambda: NOW).read
+        app = application.rest_application(admission, cluster, settings, [], None)
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
+        async with httpx.AsyncClient(transport=transport, base_url="http://rest") as client:
+            assert (await client.get("/v1/health")).json()["sessions"] is None
+            message = scheduling.SessionsMeasured(at=NOON, sessions=9, p50_s=0.5, p99_s=2.0)
+            key = scheduling.SESSIONS_KEY
+            draft = envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=message, time=NOON)
+            admission.fold(builders.make_record(draft))
+            assert (await client.get("/v1/health")).json()["sessions"] == {
+                "at": "2026-01-01T12:00:00Z",
+                "sessions": 9,
+                "p50S": 0.5,
+                "p99S": 2.0,
+            }
+            admission.forget({topics.EXPLANATIONS.name})
+            assert (await client.get("/v1/health")).json()["sessions"] is None
+
+
 @pytest.mark.parametrize(("duration_s", "is_expired"), [(15.0, False), (5.0, True)])
 async def test_the_leader_is_the_holder_of_the_lease_in_the_log(
     bus: EmbeddedBus, duration_s: float, is_expired: bool

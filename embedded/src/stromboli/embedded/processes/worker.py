@@ -30,7 +30,7 @@ from stromboli.embedded.processes.core import (
 )
 from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.data_caches import DataCaches
-from stromboli.embedded.processes.disk import LOOKUP, PodFolder
+from stromboli.embedded.processes.disk import LOOKUP, PodFolder, may_enter
 from stromboli.embedded.processes.launcher import isolated_root, segments
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.log_archive import LogArchive
@@ -299,12 +299,13 @@ class PodWorker:
         home = isolation.home_of(variables)
         if isolated:
             mounts += self._own_folders(container, home)
+        directory = environment.submit_directory(self.pod, mounts, may_enter)
         limit = (container.resources.limits or {}).get("memory")
         spec = launcher.Spec(
             command=environment.command(container, variables),
             entry=[],
             environment={**variables, **self._own_variables()},
-            working_directory=container.working_dir or (home if isolated else "/"),
+            working_directory=container.working_dir or (home if isolated else directory),
             log=str(self._folder.begin_log(container.name, run)),
             keep_bytes=segments.KEEP_BYTES,
             memory_bytes=units.amount("memory", limit) if limit is not None else 0,
@@ -487,8 +488,7 @@ class PodWorker:
 
 def _without_errno(error: OSError) -> str:
     """``No such file or directory: /a/b``, without ``[Errno 2]``."""
-    parts = (error.strerror or str(error), str(error.filename or ""))
-    return ": ".join(filter(None, parts))
+    return ": ".join(filter(None, (error.strerror or str(error), str(error.filename or ""))))
 
 
 def _text(at: datetime) -> str:

@@ -178,7 +178,7 @@ def routes(
     async def health() -> SystemHealth:
         if admission.log_status is None:
             raise errors.UnavailableError("system health", "this server does not read the log yet")
-        return await admission.log_status()
+        return msgspec.structs.replace(await admission.log_status(), sessions=admission.sessions)
 
     @get("/v1/me", opt=authorization.OF_OBJECTS, summary="The user of this request")
     async def me(request: Asked) -> Me:
