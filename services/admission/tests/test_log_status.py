@@ -59,12 +59,9 @@ async def test_durations_of_sessions_are_those_that_the_scheduler_published(
     bus: EmbeddedBus, tmp_path: Path
 ) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        settings = AdmissionSettings()
-        admission = AdmissionService(settings, cluster, runtime.utc_now)
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         admission.log_status = log_status.LogStatus(bus, runtime.Health("a"), {}, lambda: NOW).read
-        app = application.rest_application(admission, cluster, settings, [], None)
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
-        async with httpx.AsyncClient(transport=transport, base_url="http://rest") as client:
+        async with shared_rest.client_of(admission, cluster) as client:
             assert (await client.get("/v1/health")).json()["sessions"] is None
             message = scheduling.SessionsMeasured(at=NOON, sessions=9, p50_s=0.5, p99_s=2.0)
             key = scheduling.SESSIONS_KEY

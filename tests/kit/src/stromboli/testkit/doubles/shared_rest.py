@@ -91,5 +91,5 @@ async def client_of(
     """A client of the application without accounts."""
     with rest_of(admission, cluster, runtime.Health("admission")) as app:
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://rest") as client:
             yield client
