@@ -37,7 +37,9 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
 	topology_constraint_properties.py liveness.py advance_reservations_properties.py) \
-	embedded/tests/test_simulation_orders.py
+	embedded/tests/test_simulation_orders.py shared/tests/test_leases.py \
+	$(addprefix services/controller/tests/test_,any_order.py workloads_any_order.py batch_state.py) \
+	services/monitor/tests/test_reflector_state_machine.py
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -58,7 +60,7 @@ else
 	@echo "Skipped: the tests on real Kafka and Kubernetes. They run with: make test-real"
 endif
 
-properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (an hour)
+properties: setup ## properties and state machines in depth: make properties DEPTH=50 (an hour)
 	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) $(NO_TIMEOUT) --durations=40 $(PROPERTIES)
 
 fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECONDS=600 (of each)
@@ -144,7 +146,8 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	--output-file integrations/requirements.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
-	$(COMPILE) --group pyproject.toml:jupyterlab --output-file tools/real/jupyterlab.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:debug-tools --output-file tools/real/debug_tools.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:spark --output-file tools/real/spark.txt >/dev/null
 	@echo "The lock is written; the next make installs it."
 
 real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the first time)

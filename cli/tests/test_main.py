@@ -43,6 +43,62 @@ def test_options_before_the_command_are_an_error_with_their_place() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("jb list", "strom: No such command 'jb'; did you mean job or jobs?"),
+        ("job lst", "strom: job: No such command 'lst'; did you mean list or set?"),
+        ("job cancle a", "strom: job: No such command 'cancle'; did you mean cancel or scale?"),
+        ("job list --stat R", "strom: job list: No such option: --stat; did you mean --state,"),
+        ("get jbo", "'jbo' is not one of job, queue,"),
+        ("get jbo", "; did you mean job?"),
+        ("zzz", "strom: No such command 'zzz'\n"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_similar_ones(words: str, said: str) -> None:
+    refused = call(*words.split())
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--time 5h",
+            "next: write FIELD=VALUE without dashes: time-limit=VALUE; fields are",
+        ),
+        ("--priority high", "next: write FIELD=VALUE without dashes: priority=VALUE; fields are"),
+        ("--nope", "next: write FIELD=VALUE without dashes: time-limit=VALUE; fields are"),
+        ("time=5h", "'time' is not a field that can be set; did you mean time-limit? fields are"),
+    ],
+)
+def test_an_option_where_fields_are_set_is_answered_with_the_field(words: str, said: str) -> None:
+    refused = call("job", "set", "train", *words.split())
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_a_wildcard_in_a_name_is_answered_with_the_ways_to_select_jobs() -> None:
+    refused = call("job", "delete", "swee*")
+    assert refused.exit_code == 2
+    assert "'swee*' has a wildcard, and names have none" in refused.stderr
+    assert "--label KEY=VALUE" in refused.stderr
+
+
+def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:
+    for name in ("train", "sweep"):
+        assert strom("job", "run", name).exit_code == 0
+    for words in (("job", "get", "trian"), ("job", "delete", "trian"), ("get", "job", "trian")):
+        absent = strom(*words)
+        assert absent.exit_code == 1
+        assert absent.stderr.startswith(
+            "strom: job default/trian: not found; did you mean train?\nnext: list what exists: "
+        )
+    unlike = strom("job", "get", "zzz")
+    assert unlike.stderr.startswith("strom: job default/zzz: not found\n")
+
+
 def test_completion_has_built_in_and_installed_commands() -> None:
     def completed(words: str) -> list[str]:
         asked = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}

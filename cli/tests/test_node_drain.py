@@ -95,5 +95,21 @@ def test_a_drain_without_force_evicts_no_pod_beside_one_without_an_owner(
     assert node.all(kinds.PODS) == []
 
 
+def test_a_dry_run_of_a_drain_names_the_pods_and_changes_nothing(node: Any, strom: Any) -> None:
+    run_pod(node, pod("task", "Job"))
+    run_pod(node, pod("daemon", "DaemonSet"))
+    done = strom("node", "drain", NODE, "--dry-run")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        f"node/{NODE} cordoned (dry run)\npod/default/task evicted (dry run)\n"
+        f"pod/default/daemon stays: it is of a DaemonSet\nnode/{NODE} drained (dry run)\n",
+    ), done.stderr
+    assert len(node.all(kinds.PODS)) == 2
+    assert "SchedulingDisabled" not in strom("node", "list").stdout
+    run_pod(node, pod("bare"))
+    assert "pod/default/bare" in strom("node", "drain", NODE, "--dry-run").stderr
+    assert strom("node", "drain", "absent", "--dry-run").exit_code == 1
+
+
 def test_a_drain_of_an_absent_node_is_an_error(node: Any, strom: Any) -> None:
     assert strom("node", "drain", "absent").exit_code == 1

@@ -131,6 +131,21 @@ def test_a_scripts_lines_are_options_and_the_command_line_wins(strom: Any) -> No
     assert command[2] == Path(name).read_text()
 
 
+def test_a_script_notes_where_it_was_submitted(strom: Any) -> None:
+    """Process nodes start it there, as sbatch does; a command of an image has no such place."""
+
+    def noted(*arguments: str) -> str | None:
+        made = manifest(strom, *arguments)
+        metadata = made["spec"]["tasks"][0]["template"]["metadata"]
+        found = metadata.get("annotations", {}).get("stromboli.sh/submit-directory")
+        return found if found is None else str(found)
+
+    name = write("echo\n")
+    assert noted(name) == str(Path.cwd())
+    assert noted(name, "--workdir", "/data") is None
+    assert noted("train", "--", "hostname") is None
+
+
 def test_a_script_may_name_its_job(strom: Any) -> None:
     made = manifest(strom, write("#STROM --name nightly\necho\n"))
     assert made["metadata"]["name"] == "nightly"

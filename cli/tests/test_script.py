@@ -34,7 +34,7 @@ def test_lines_before_the_first_command_hold_options() -> None:
         ("#STROM --env 'A=b\n", 1, "no closing quotation"),
         ("#!/usr/bin/perl\n", 1, "perl cannot run a script that is given as an argument"),
         ("#!\n", 1, "nothing cannot run a script"),
-        ("a\0b", 1, "it is not text"),
+        ("a\0b", 1, "the file is binary"),
         ("x" * 103_000, 1, "it has more than 100 KiB"),
     ],
 )

@@ -1,6 +1,7 @@
 """Both clients against a running system: the same calls, typed answers, errors as a tree."""
 
 import asyncio
+import contextlib
 import inspect
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from stromboli.client import AsyncClient, Client, errors, job
 from stromboli.shared.api import core, flow, kinds, meta, scheduling
 from stromboli.shared.api.views import accounting
+from stromboli.testkit import records
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 SPEC = {"minAvailable": 1, "tasks": [{"name": "t", "replicas": 1, "template": TEMPLATE}]}
@@ -179,6 +181,14 @@ def test_a_submission_with_a_key_may_be_repeated(url: str) -> None:
         assert made[0].metadata.uid == made[1].metadata.uid
 
 
+async def attempts(client: AsyncClient, query: accounting.AttemptQuery) -> list[accounting.Attempt]:
+    """Once the history answers: it starts with its first query, which may end before."""
+    async with asyncio.timeout(2 * records.DEADLINE_S):
+        while True:
+            with contextlib.suppress(errors.UnavailableError):
+                return [each async for each in client.attempts(query)]
+
+
 async def test_what_ran_is_found_also_after_the_job_is_gone(url: str) -> None:
     now = datetime.now(UTC)
     name = f"past-{type(asyncio.get_running_loop()).__qualname__.strip('_').lower()}"
@@ -190,7 +200,7 @@ async def test_what_ran_is_found_also_after_the_job_is_gone(url: str) -> None:
         await client.wait(name, timeout_s=60)
         await client.delete(name)
         query = accounting.AttemptQuery(namespace="default", job=name, limit=2)
-        found = [each async for each in client.attempts(query)]
+        found = await attempts(client, query)
         report = await client.usage(usage)
         past_query = accounting.JobQuery(namespace="default", name=name)
         (past,) = [each async for each in client.past_jobs(past_query)]

@@ -13,7 +13,7 @@ from stromboli.embedded.processes.core.image_files import ImageRuntime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import objects
+from stromboli.testkit import objects, records
 
 NODE = "process-00"
 Document = dict[str, Any]
@@ -28,8 +28,10 @@ class ProcessCluster:
         kubelets: dict[str, Kubelet],
         view: str,
         image_runtime: ImageRuntime | None = None,
+        visible: list[str] | None = None,
     ) -> None:
         self.cluster, self.view, self._image_runtime = cluster, view, image_runtime
+        self._visible = visible
         self._kubelets = kubelets
         self.caches: data_caches.DataCaches | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -45,6 +47,7 @@ class ProcessCluster:
             self.view,
             self._image_runtime,
             self.caches,
+            self._visible,
         )
         self._kubelets[NODE] = self.node_agent = served
         self._serving = asyncio.create_task(served.run())
@@ -68,7 +71,7 @@ class ProcessCluster:
         """The pod when it is in the expected state; None stands for a deleted pod."""
         pod: Document = {}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(records.DEADLINE_S):
                 async for event in list_and_watch(self.cluster, kinds.PODS):
                     if event is None or kinds.metadata_of(event.object).name != name:
                         continue
@@ -82,6 +85,16 @@ class ProcessCluster:
     async def over(self, name: str) -> Document:
         """The pod once it is over."""
         return await self.until(name, lambda it: phase(it) in ("Succeeded", "Failed"))
+
+    async def first_event(self) -> Document:
+        """The first Event of the node, which records it beside the pod's life: it may come after
+        the pod's end.
+        """
+        async with asyncio.timeout(records.DEADLINE_S):
+            async for event in list_and_watch(self.cluster, kinds.EVENTS):
+                if event is not None:
+                    return objects.read(event.object)
+        raise AssertionError("the watch ended")
 
     async def log(self, name: str, container: str = "", **query: Any) -> str:
         asked = port.LogQuery(container=container, **query)

@@ -10,6 +10,7 @@ import pytest
 from stromboli.embedded import console_server, system
 from stromboli.embedded.console_server import Options
 from stromboli.shared.runtime import http
+from stromboli.testkit import records
 
 
 async def test_the_link_logs_in(tmp_path: Path) -> None:
@@ -21,7 +22,9 @@ async def test_the_link_logs_in(tmp_path: Path) -> None:
             name, _, token = parts.fragment.partition("=")
             assert (name, token) == ("token", running.token)
             address = f"http://{parts.netloc}"
-            async with httpx.AsyncClient(base_url=address, trust_env=False) as browser:
+            async with httpx.AsyncClient(
+                base_url=address, trust_env=False, timeout=records.DEADLINE_S
+            ) as browser:
                 assert (await browser.post("/login", data={"token": token})).status_code == 303
                 assert (await browser.get("/jobs")).status_code == 200
 
@@ -54,5 +57,7 @@ async def test_a_missing_package_is_reported(
         async with console_server.serving(running, Options(port=0)) as shown:
             assert shown.startswith("not served: ")
             assert "install stromboli-console" in shown
-        async with httpx.AsyncClient(base_url=running.url, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=running.url, trust_env=False, timeout=records.DEADLINE_S
+        ) as client:
             assert (await client.get("/readyz")).status_code in (200, 503)

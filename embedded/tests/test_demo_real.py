@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.embedded.demo import real
+from stromboli.testkit import records
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -13,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 async def test_real_jobs_finish_and_their_output_proves_it(tmp_path: Path) -> None:
     """All run at the same time, on two nodes, with only python3."""
-    shown = await real.show(tmp_path)
+    shown = await real.show(tmp_path, limit_s=3 * records.DEADLINE_S)
     assert shown.failures == []
     assert [job.name for job in shown.ran] == list(real.SHOWN) or shown.left_out
     ranks = {line.partition(": ")[2] for line in shown.ran[0].lines}

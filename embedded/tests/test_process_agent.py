@@ -158,8 +158,8 @@ async def test_what_a_container_needs_is_waited_for_and_said(
     )
     assert phase(await process_cluster.over("p")) == "Succeeded"
     assert await process_cluster.log("p") == "blue\n"
-    events = (await process_cluster.cluster.list(kinds.EVENTS, "default")).items
-    assert any("ConfigMap late does not exist" in objects.read(it)["message"] for it in events)
+    event = await process_cluster.first_event()
+    assert "ConfigMap late does not exist" in event["message"]
 
 
 async def test_a_failed_container_restarts_and_its_previous_log_can_be_read(
@@ -314,11 +314,7 @@ async def test_unsupported_fields_are_reported_on_the_pod_and_in_an_event(
     pod = await process_cluster.over("p")
     (said,) = [it for it in pod["status"]["conditions"] if it["type"] == "stromboli.sh/Unheeded"]
     assert "spec.securityContext" in said["message"]
-    events = [
-        objects.read(it)
-        for it in (await process_cluster.cluster.list(kinds.EVENTS, "default")).items
-    ]
-    assert [it["reason"] for it in events] == ["Unheeded"]
+    assert (await process_cluster.first_event())["reason"] == "Unheeded"
 
 
 async def test_a_pod_that_cannot_run_here_fails_at_once(process_cluster: ProcessCluster) -> None:

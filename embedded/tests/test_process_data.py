@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from embedded.tests.process_pods import NODE, Document, ProcessCluster, phase
 from stromboli.embedded.cluster import EmbeddedCluster, Kubelet
 from stromboli.embedded.processes import data_caches, machine
 from stromboli.embedded.processes.core import data_volumes, environment, volumes
 from stromboli.embedded.processes.core import pod as pods
-from stromboli.shared import decoding, keys
+from stromboli.shared import decoding, errors, keys
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime
 
@@ -122,3 +123,20 @@ def _waiting(pod: Document) -> Document:
     statuses = pod.get("status", {}).get("containerStatuses") or [{}]
     found: Document = statuses[0].get("state", {}).get("waiting") or {}
     return found
+
+
+@pytest.mark.parametrize(("rejections", "lines"), [(1, 0), (2, 1), (5, 1)])
+async def test_one_rejected_report_is_not_logged_and_a_lasting_problem_is_once(
+    tmp_path: Path, rejections: int, lines: int
+) -> None:
+    """At a start, caches report before their monitor leads."""
+
+    async def reject(node: str, report: bytes) -> bytes:
+        raise errors.TransientError(f"report data of node {node}", "not the leader")
+
+    settings = data_caches.settings_for([NODE], 0, (), capacity_bytes=1)
+    caches = data_caches.DataCaches([NODE], tmp_path, settings, runtime.utc_now, reject)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(rejections):
+            await caches._report(NODE, b"")
+    assert len(logged) == lines

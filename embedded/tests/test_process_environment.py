@@ -43,6 +43,27 @@ def ref(kind: str, **fields: Any) -> dict[str, Any]:
     return {"name": "X", "valueFrom": {kind: fields}}
 
 
+def test_a_script_starts_where_it_was_submitted_if_that_exists_on_the_node() -> None:
+    """As with sbatch."""
+
+    def start(directory: str, *mounted: str) -> str:
+        document = {
+            "metadata": {"annotations": {"stromboli.sh/submit-directory": directory}},
+            "spec": {"containers": [{"name": "main"}]},
+        }
+        made = decoding.convert(document, pods.Pod)
+        known = {"/home/ann/run", "/data", "/"}
+        return environment.submit_directory(
+            made, [{"target": it} for it in mounted], known.__contains__
+        )
+
+    assert start("/home/ann/run") == "/home/ann/run"
+    assert start("/home/ann/other") == "/"
+    assert start("/home/ann/run", "/dev/shm", "/home/ann") == "/", "a volume hides it"
+    assert start("/home/ann/run", "/home/an") == "/home/ann/run"
+    assert start("") == start("home") == "/"
+
+
 def test_a_container_has_the_nodes_base_its_host_name_and_its_own_variables() -> None:
     made = variables({"name": "X", "value": "1"})
     assert made == {"PATH": "/bin", "HOSTNAME": "train-0", "X": "1"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stromboli.embedded.processes import launcher_client, machine
+from stromboli.embedded.processes.launcher import isolated_root, segments
 from stromboli.embedded.processes.launcher import main as launcher
-from stromboli.embedded.processes.launcher import segments
 from stromboli.embedded.processes.output import Output
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
@@ -28,9 +28,12 @@ def views() -> list[str]:
     return {"root": ["root", "user", "plain"], "user": ["user", "plain"]}.get(best, ["plain"])
 
 
-@pytest.fixture(params=["root", "user", "plain"])
+ISOLATED = ["isolated root", "isolated user"]
+
+
+@pytest.fixture(params=["root", "user", "plain", *ISOLATED])
 def view(request: pytest.FixtureRequest, views: list[str]) -> str:
-    if request.param not in views:
+    if request.param.removeprefix("isolated ") not in views:
         pytest.skip(f"this machine does not allow the view {request.param}")
     return str(request.param)
 
@@ -45,16 +48,26 @@ class LauncherRunner:
     async def start(
         self, *command: str, mounts: dict[str, Path] | None = None, **fields: Any
     ) -> launcher_client.ContainerProcess:
+        """Start a container. Mounts are read-only unless their path begins with "+"."""
         (self.folder / "log").mkdir()
         (self.folder / "root").mkdir()
+        shown = (*machine.VISIBLE, *fields.get("visible", ()))
+        isolation = isolated_root.Isolation(
+            visible=isolated_root.visible_paths(shown), devices=fields.get("devices", [])
+        )
         view = launcher.ContainerView(
             folder=str(self.folder / "root"),
             mounts=[
-                {"source": str(source), "target": target, "read_only": True}
+                {
+                    "source": str(source),
+                    "target": target.removeprefix("+"),
+                    "read_only": not target.startswith("+"),
+                }
                 for target, source in (mounts or {}).items()
             ],
             hostname="pod-0",
-            as_root=self.view == "root",
+            as_root=self.view.endswith("root"),
+            isolation=isolation if self.view in ISOLATED else None,
         )
         spec = launcher.Spec(
             command=list(command),
@@ -236,7 +249,7 @@ async def test_below_the_bound_nothing_is_lost(place: LauncherRunner) -> None:
     assert text == "".join(f"{number}\n" for number in range(1, 1500001))
 
 
-@pytest.mark.parametrize("view", ["root", "user"], indirect=True)
+@pytest.mark.parametrize("view", ["root", "user", *ISOLATED], indirect=True)
 async def test_mounts_are_at_their_paths_and_the_machine_stays_as_it_is(
     place: LauncherRunner, tmp_path: Path
 ) -> None:
@@ -253,6 +266,149 @@ async def test_mounts_are_at_their_paths_and_the_machine_stays_as_it_is(
     assert lines[:6] == ["inside", "inside", "inside", "pod-0", "refused", "/usr"]
     assert int(lines[6]) < 8, "other processes of the machine are seen"
     assert {"strom-test", "strom-new"}.isdisjoint([*os.listdir("/etc"), *os.listdir("/")])
+
+
+isolated = pytest.mark.parametrize("view", ISOLATED, indirect=True)
+
+
+@isolated
+async def test_isolated_containers_see_system_folders_and_none_of_the_machines_files(
+    place: LauncherRunner, tmp_path: Path
+) -> None:
+    shown, hidden = tmp_path / "shown", tmp_path / "hidden"
+    for folder in (shown, hidden):
+        folder.mkdir()
+        (folder / "file").write_text("text\n")
+    script = f"ls /; echo -; cat {shown}/file; cat {hidden}/file; ls {tmp_path}; cat /etc/shadow"
+    _, text = await place.run("sh", "-c", script, visible=[str(shown)])
+    root, _, files = text.partition("-\n")
+    known = {"bin", "dev", "etc", "lib", "lib64", "opt", "proc", "sbin", "sys", "usr", "var"}
+    visible = {Path(path).parts[1] for path in (sys.prefix, sys.base_prefix, str(shown))}
+    assert {"dev", "etc", "proc", "sys", "usr"} <= set(root.split()) - visible <= known
+    assert files.splitlines() == ["text", f"cat: {hidden}/file: No such file or directory", "shown"]
+
+
+@isolated
+async def test_isolated_containers_write_to_their_own_folders_only(
+    place: LauncherRunner, tmp_path: Path
+) -> None:
+    """Also where root of the machine may write everything, and in settings of the kernel."""
+    own, given, shown = tmp_path / "own", tmp_path / "given", tmp_path / "shown"
+    for folder in (own, given, shown):
+        folder.mkdir()
+    refused = (
+        *("/x", "/etc/x", "/usr/x", "/var/x", "/dev/x", "/sys/x", "/volume/read-only/x"),
+        *(f"{shown}/x", "/proc/sys/kernel/domainname", "/proc/sysrq-trigger"),
+    )
+    allowed = ("/tmp/x", "/volume/x", "/dev/shm/x", "/dev/null")
+    script = "; ".join(
+        f"(echo x > {path}) 2>/dev/null && echo {path}" for path in (*refused, *allowed)
+    )
+    mounts = {"+/tmp": own, "+/volume": given, "/volume/read-only": shown}
+    _, text = await place.run("sh", "-c", script, mounts=mounts, visible=[str(shown)])
+    assert text.split() == list(allowed)
+    assert (own / "x").exists()
+    assert list(shown.iterdir()) == []
+
+
+@isolated
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "mount -o remount,rw,bind /usr",
+        "mount -t tmpfs none /usr",
+        "umount /proc/sys",
+        "mknod /tmp/x b 7 0",
+        "unshare -m true",
+        "unshare -Ur sh -c 'mount -o remount,rw,bind /usr'",
+        "nsenter -t 1 -m true",
+        "cat /proc/1/environ",
+        "ls /proc/1/root/",
+        "sysctl -w kernel.domainname=x",
+        "chroot /proc/1/root true",
+    ],
+)
+async def test_isolated_commands_cannot_undo_it(
+    place: LauncherRunner, tmp_path: Path, attempt: str
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    outcome, text = await place.run("sh", "-c", attempt, mounts={"+/tmp": own})
+    assert outcome.exit_code not in (0, 127, 128), text
+
+
+@isolated
+async def test_isolated_containers_share_no_memory_with_the_machine(place: LauncherRunner) -> None:
+    _, text = await place.run(
+        "sh", "-c", "readlink /proc/self/ns/ipc; tail -n +2 /proc/sysvipc/shm"
+    )
+    assert text.strip() != os.readlink("/proc/self/ns/ipc")
+    assert len(text.splitlines()) == 1
+
+
+@isolated
+async def test_isolated_containers_have_the_usual_devices_and_those_given(
+    place: LauncherRunner,
+) -> None:
+    script = "ls /dev; head -c 4 /dev/urandom | wc -c; echo x > /dev/full || echo full"
+    _, text = await place.run("sh", "-c", script, devices=["/dev/kmsg"])
+    lines = [line for line in text.splitlines() if not line.startswith("sh:")]
+    assert set(lines[:-2]) == {
+        *isolated_root.DEVICES,
+        *("fd", "kmsg", "mqueue", "ptmx", "pts", "shm", "stderr", "stdin", "stdout"),
+    }
+    assert lines[-2:] == ["4", "full"]
+
+
+@isolated
+async def test_a_visible_folder_in_an_own_folder_is_read_only_there(
+    place: LauncherRunner, tmp_path: Path
+) -> None:
+    """As a Python environment in a home folder."""
+    home, environment = tmp_path / "home", tmp_path / "home-of-the-user" / "venv"
+    home.mkdir()
+    environment.mkdir(parents=True)
+    (environment / "file").write_text("text\n")
+    (environment.parent / "secret").write_text("text\n")
+    script = (
+        f"cd {environment.parent}; ls; cat venv/file; echo x > venv/x || echo refused; echo x > y"
+    )
+    _, text = await place.run(
+        "sh", "-c", script, mounts={f"+{environment.parent}": home}, visible=[str(environment)]
+    )
+    lines = [line for line in text.splitlines() if not line.startswith("sh:")]
+    assert lines == ["venv", "text", "refused"]
+    assert sorted(path.name for path in home.iterdir()) == ["venv", "y"]
+
+
+def tree_of(*mounts: str, visible: tuple[str, ...]) -> dict[str, Any]:
+    given = [{"source": f"/of{path}", "target": path, "read_only": False} for path in mounts]
+    return isolated_root.root_tree(given, visible, resolve=str)
+
+
+def test_visible_paths_below_visible_paths_are_shown_with_them() -> None:
+    assert tree_of(visible=("/usr", "/usr/local", "/usrx")) == {
+        "usr": {".": "/usr"},
+        "usrx": {".": "/usrx"},
+    }
+
+
+def test_a_volume_replaces_a_visible_path() -> None:
+    tree = tree_of("/opt", visible=("/opt", "/usr"))
+    assert set(tree["opt"]) == {""}
+
+
+def test_a_visible_path_below_a_volume_is_mounted_into_it() -> None:
+    tree = tree_of("/opt", "/opt/a/b", visible=("/opt/a", "/usr"))
+    assert tree["opt"]["a"][""] == {"source": "/opt/a", "target": "/opt/a", "read_only": True}
+    assert tree["opt"]["a"]["b"][""]["source"] == "/of/opt/a/b"
+
+
+def test_links_are_visible_with_their_targets(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    found = isolated_root.visible_paths([str(tmp_path / "link"), str(tmp_path / "missing")])
+    assert found == [str(tmp_path / "link"), str(tmp_path / "real")]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from embedded.tests.process_pods import Document, ProcessCluster, phase
-from stromboli.shared.api import kinds
-from stromboli.testkit import objects
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
@@ -70,10 +68,7 @@ async def test_an_unsupported_probe_is_reported_in_an_event(
     probes = {kind: {"grpc": {"port": 1}} for kind in ("readinessProbe", "livenessProbe")}
     await process_cluster.run("p", "true", container=probes)
     await process_cluster.over("p")
-    (event,) = [
-        objects.read(it)
-        for it in (await process_cluster.cluster.list(kinds.EVENTS, "default")).items
-    ]
+    event = await process_cluster.first_event()
     for kind in probes:
         assert f"spec.containers[0].{kind}.grpc" in event["message"]
 

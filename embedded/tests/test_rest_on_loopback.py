@@ -13,6 +13,7 @@ import pytest_asyncio
 from stromboli.client import AsyncClient
 from stromboli.embedded import system
 from stromboli.shared import loopback_token
+from stromboli.testkit import records
 
 JOB = {
     "metadata": {"name": "driven-by"},
@@ -126,14 +127,14 @@ async def test_no_other_user_of_the_machine_is_enqueued(
     running: system.System, token: str, method: str, path: str
 ) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=records.DEADLINE_S) as client:
         answer = await client.request(method, path, json=JOB, headers=headers)
     assert answer.status_code == 401, answer.text
     assert await names(running) == []
 
 
 async def test_agents_of_nodes_need_the_token_too(running: system.System) -> None:
-    async with httpx.AsyncClient(base_url=running.agents_url) as client:
+    async with httpx.AsyncClient(base_url=running.agents_url, timeout=records.DEADLINE_S) as client:
         answer = await client.put("/v1/nodes/n1/topology", content=b"{}")
         assert answer.status_code == 401
         shown = {"authorization": f"Bearer {running.token}"}
@@ -143,7 +144,9 @@ async def test_agents_of_nodes_need_the_token_too(running: system.System) -> Non
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/schema"])
 async def test_probes_and_the_description_need_no_token(running: system.System, path: str) -> None:
-    async with httpx.AsyncClient(base_url=running.url, follow_redirects=True) as client:
+    async with httpx.AsyncClient(
+        base_url=running.url, follow_redirects=True, timeout=records.DEADLINE_S
+    ) as client:
         assert (await client.get(path)).status_code == 200
 
 

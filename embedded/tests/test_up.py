@@ -38,9 +38,15 @@ def test_a_configuration_that_is_invalid_is_refused_before_anything_starts(
         ({"data_origins": ["data.example.org"]}, "allowed origin 'data.example.org'"),
         ({"data_origins": ["https://ann:secret@a.org"]}, "the URI has a user name"),
         ({"data_capacity": "20 gigs"}, "20 gigs"),
+        ({"isolate": True}, "--isolate has no effect without --process-nodes"),
+        ({"process_nodes": 1, "visible": [Path("/usr")]}, "no effect without --isolate"),
+        (
+            {"process_nodes": 1, "isolate": True, "visible": [Path("/no/such")]},
+            "--visible /no/such: no such file or folder",
+        ),
     ],
 )
-def test_options_of_data_caches_that_are_invalid_are_refused_before_anything_starts(
+def test_options_that_are_invalid_are_refused_before_anything_starts(
     tmp_path: Path, options: dict[str, Any], detail: str
 ) -> None:
     state = tmp_path / "state"

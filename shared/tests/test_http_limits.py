@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import uvicorn
 from litestar import Litestar, Request, post
+from uvicorn.server import ServerState
 
 from stromboli.shared.runtime import http, http_protocol
+from stromboli.testkit import records
 
 FAST = http_protocol.Limits(header_timeout_s=0.1, body_timeout_s=0.1)
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -42,7 +45,7 @@ async def connected(port: int, *sent: bytes) -> AsyncIterator[Pair]:
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
     """All that the server sends until it closes the connection."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(records.DEADLINE_S):
         return await reader.read()
 
 
@@ -79,26 +82,105 @@ async def test_a_client_that_sends_byte_after_byte_is_cut_off() -> None:
         dripping.cancel()
 
 
+class Timer:
+    """A timer of ``ManualTimers``."""
+
+    def __init__(self, due_s: float, expire: Callable[[], object]) -> None:
+        self.due_s, self.expire, self.is_cancelled = due_s, expire, False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class ManualTimers:
+    """The running event loop; its timers are due when the test moves the clock."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._timers: list[Timer] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio.get_running_loop(), name)
+
+    def call_later(self, delay_s: float, expire: Callable[[], object]) -> Timer:
+        self._timers.append(Timer(self._now_s + delay_s, expire))
+        return self._timers[-1]
+
+    def advance(self, seconds: float) -> None:
+        self._now_s += seconds
+        due = [timer for timer in self._timers if timer.due_s <= self._now_s]
+        self._timers = [timer for timer in self._timers if timer.due_s > self._now_s]
+        for timer in due:
+            if not timer.is_cancelled:
+                timer.expire()
+
+
+class Peer(asyncio.Transport):
+    """The transport of a connection, which keeps what the server writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.has_grown = asyncio.Event()
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+        self.has_grown.set()
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    async def until(self, end: bytes) -> None:
+        """Return when the response ends like this."""
+        while not self.written.endswith(end):
+            self.has_grown.clear()
+            await self.has_grown.wait()
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def accepted() -> tuple[http_protocol.LimitedProtocol, Peer, ManualTimers]:
+    """A connection with the limits ``FAST``, in the time of the test."""
+    app = Litestar([size], openapi_config=None, logging_config=None)
+    config = uvicorn.Config(app, log_config=None, lifespan="off")
+    timers: Any = ManualTimers()
+    protocol = http_protocol.limited(FAST)(config, ServerState(), {}, timers)
+    peer = Peer()
+    protocol.connection_made(peer)
+    return protocol, peer, timers
+
+
 async def test_the_second_request_of_a_connection_has_the_same_time() -> None:
-    first = b"POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
-    async with served(FAST) as port, connected(port, first) as (reader, writer):
-        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"POST /size")
-        assert b" 408 " in await answer(reader)
+    protocol, peer, timers = accepted()
+    protocol.data_received(b"POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab")
+    await peer.until(b"\r\n\r\n2")
+    assert peer.written.startswith(b"HTTP/1.1 200 ")
+    protocol.data_received(b"POST /size")
+    timers.advance(FAST.header_timeout_s * 0.9)
+    assert b" 408 " not in peer.written
+    timers.advance(FAST.header_timeout_s * 0.2)
+    assert b" 408 " in peer.written
+    assert peer.is_closing()
 
 
 async def test_a_body_that_makes_progress_may_exceed_the_timeout() -> None:
     parts, part = 5, b"x" * 1024
     head = b"POST /size HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-    async with (
-        served(FAST) as port,
-        connected(port, head % (parts * len(part))) as (reader, writer),
-    ):
-        for _ in range(parts):
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(FAST.body_timeout_s * 0.6)
-        assert (await answer(reader)).endswith(str(parts * len(part)).encode())
+    protocol, peer, timers = accepted()
+    protocol.data_received(head % (parts * len(part)))
+    for _ in range(parts):
+        protocol.data_received(part)
+        timers.advance(FAST.body_timeout_s * 0.6)
+    await peer.until(str(parts * len(part)).encode())
+    assert peer.written.startswith(b"HTTP/1.1 200 ")
 
 
 async def test_a_connection_beyond_the_limit_gets_503_and_others_stay() -> None:

@@ -16,6 +16,7 @@ from stromboli.shared import errors, leader_election
 from stromboli.shared.leader_election import lease_rules
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import records
+from stromboli.testkit.strategies import depth
 
 TERMS = lease_rules.LeaseTiming(duration_s=6.0, renew_deadline_s=4.0, retry_period_s=1.0)
 REPLICAS = 3
@@ -194,7 +195,7 @@ class Rivalry(RuleBasedStateMachine):
 
 
 TestRivalry = Rivalry.TestCase
-TestRivalry.settings = settings(max_examples=200, stateful_step_count=40)
+TestRivalry.settings = settings(depth.examples(100), stateful_step_count=40)
 
 
 # --- the loop ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ async def main(settings, health):
 process.start("controller", Settings, main)
 """
 NO_COLLECTOR = "http://127.0.0.1:9"
-ENDED_WITHIN_S = 5.0
+ENDED_WITHIN_S = 8.0
 """The exporter alone retries for 10 s, after which a container engine kills the process."""
 
 

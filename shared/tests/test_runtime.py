@@ -15,6 +15,7 @@ import uvloop
 
 from stromboli.shared import errors
 from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import records
 
 
 def test_a_service_without_facts_is_not_ready() -> None:
@@ -78,7 +79,7 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     async with (
         http.serving(http.health_app(health), bound),
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=records.DEADLINE_S) as client,
     ):
         assert (await client.get("/livez")).text == "ok\n"
         waiting = await client.get("/readyz")
@@ -128,6 +129,32 @@ def test_a_port_that_another_process_listens_on_is_an_error() -> None:
     assert caught.value.errno == errno.EADDRINUSE
 
 
+class StoppableClock(asyncio.SelectorEventLoop):
+    """An event loop without timers from ``stop_clock`` on."""
+
+    _stopped_at: float | None = None
+
+    def stop_clock(self) -> None:
+        self._stopped_at = self.time()
+
+    def time(self) -> float:
+        return super().time() if self._stopped_at is None else self._stopped_at
+
+
+@pytest.mark.timeout(30)
+def test_a_server_without_connections_ends_immediately() -> None:
+    """It waits for no timer: neither for its next look whether it should end, nor for a pause."""
+
+    async def serve() -> None:
+        health = http.health_app(runtime.Health("monitor"))
+        async with http.serving(health, http.listen("127.0.0.1", 0)):
+            loop.stop_clock()
+
+    loop = StoppableClock()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(serve())
+
+
 def test_responses_do_not_wait_for_the_peers_acknowledgement() -> None:
     """asyncio sets TCP_NODELAY only on connections of sockets with an explicit protocol."""
     with http.listen("127.0.0.1", 0) as bound:
@@ -153,7 +180,7 @@ def test_sigterm_lets_the_process_finish_its_work() -> None:
         assert process.stdout.readline() == "up\n"
         os.kill(process.pid, signal.SIGTERM)
         assert process.stdout.read() == "finished\n"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("interval_s", [0.005, 0.0051, 0.0104], ids=str)

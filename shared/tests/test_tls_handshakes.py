@@ -11,6 +11,7 @@ from litestar import Litestar
 
 from shared.tests.test_http_limits import answer, connected, size
 from stromboli.shared.runtime import http, http_protocol, tls_handshakes
+from stromboli.testkit import records
 
 REQUEST = b"POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
 AUTHORITY = trustme.CA()
@@ -29,7 +30,7 @@ async def served(limits: http_protocol.Limits) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def secured(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(records.DEADLINE_S):
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=CLIENT, server_hostname="localhost"
         )
@@ -68,7 +69,7 @@ async def test_handshakes_beyond_the_limit_are_closed_and_an_ended_one_makes_roo
                 assert await answer(reader) == b""
         assert not any(reader.at_eof() for reader, _ in silent)
         silent[0][1].transport.abort()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(records.DEADLINE_S):
             while True:  # until the server has noticed the end
                 with contextlib.suppress(ConnectionError, ssl.SSLError):
                     async with secured(port) as (reader, writer):

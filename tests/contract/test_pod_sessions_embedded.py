@@ -17,6 +17,7 @@ from stromboli.shared import errors
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes.pod_sessions import FixedAccess, WebSocketPodSessions
 from stromboli.shared.cluster.pod_sessions import PodSessions
+from stromboli.testkit import records
 from stromboli.testkit.contracts.pod_sessions import POD, PodSessionsContract, run
 from stromboli.testkit.parts import ports
 
@@ -70,7 +71,9 @@ async def direct(
         assert isinstance(served, agent.ProcessNodeAgent)
         try:
             yield EmbeddedPodSessions(cluster, {NODE: served})
-            async with asyncio.timeout(10):  # commands are killed after their clients have left
+            async with asyncio.timeout(
+                records.DEADLINE_S
+            ):  # commands are killed after their clients have left
                 while _commands(pod):  # noqa: ASYNC110 - no event for it
                     await asyncio.sleep(0.02)
         finally:

@@ -38,7 +38,10 @@ PAGES = (
     "/jobs/default/kept/resubmit",
     "/jobs/default/kept/tools",
     "/flows",
-    "/evictions",
+    "/decisions",
+    "/decisions?reason=preempt&node=node-00",
+    "/changes",
+    "/changes?kind=Node",
 )
 LARGEST_FIRST_PAGE = 300_000
 

@@ -42,7 +42,8 @@ PAGES = {
     "flows": "/flows",
     "flow": FLOW,
     "cron": CRON,
-    "evictions": "/evictions",
+    "decisions": "/decisions",
+    "changes": "/changes",
     "queues": "/queues",
     "queue": "/queues/research",
     "nodes": "/nodes",
@@ -358,7 +359,7 @@ async def test_a_job_that_was_preempted_names_the_one_that_got_the_room(
     text = await page.run("document.getElementById('evictions').innerText")
     assert "hotfix-eval" in text
     await click(page, "All evictions in vision")
-    await page.until("location.pathname === '/evictions'", WITHIN_S)
+    await page.until("location.pathname === '/decisions'", WITHIN_S)
     await page.until(f"{TEXT_OF_MAIN}.includes('distill-student')", WITHIN_S)
 
 

@@ -26,6 +26,7 @@ from stromboli.console.sessions import RENEW_BEFORE_S
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.cluster.accounts import Accounts, Right, UnknownToken, User
 from stromboli.shared.runtime import http
+from stromboli.testkit import records
 from stromboli.testkit.parts.tools import OperatorTool
 from tests.e2e.support import browser, console_system
 from tests.e2e.support.browser import Page
@@ -61,7 +62,9 @@ class IssuerAccounts:
         if token.count(".") != 2:
             return await self._otherwise.who(token, audiences)
         authority = ssl.create_default_context(cafile=str(self._dex.ca_file))
-        async with httpx.AsyncClient(verify=authority, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            verify=authority, trust_env=False, timeout=records.DEADLINE_S
+        ) as client:
             keys = KeySet.import_key_set((await client.get(f"{self._dex.issuer}/keys")).json())
         rules = jwt.JWTClaimsRegistry(
             iss={"essential": True, "value": self._dex.issuer},
@@ -326,7 +329,9 @@ async def test_two_replicas_share_no_memory_for_a_login(cell: Cell) -> None:
             "host": callback.netloc,
             "cookie": f"stromboli-console-{ports[1]}-login={pending}",
         }
-        async with httpx.AsyncClient(base_url=other, trust_env=False) as through:
+        async with httpx.AsyncClient(
+            base_url=other, trust_env=False, timeout=records.DEADLINE_S
+        ) as through:
             answer = await through.get(f"/login/callback?{callback.query}", headers=headers)
             assert answer.status_code == 200, answer.text
 

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from stromboli.console.sessions import MOST_OF_USER
 from stromboli.console.settings import ConsoleSettings
+from stromboli.testkit import records
 from tests.e2e.support import console_system
 from tests.e2e.support.console_pages import csrf_in, shows, uid_in
 from tests.e2e.support.console_system import ConsoleSystem, job
@@ -68,8 +69,10 @@ async def test_a_tenant_sees_the_jobs_of_their_namespace_alone(tenants: ConsoleS
             "/flows?namespace=robots",
             "/flows/robots/night",
             "/crons/robots/report",
-            "/evictions",
-            "/evictions?namespace=robots",
+            "/decisions",
+            "/decisions?namespace=robots",
+            "/changes",
+            "/changes?kind=Queue",
             "/jobs/robots/secret-of-robots/change",
             "/jobs/robots/secret-of-robots/resubmit",
         ):
@@ -131,7 +134,7 @@ async def test_an_open_console_opens_nothing_of_a_server_with_accounts(
     settings = ConsoleSettings(server=tenants.server, open_to_all=True)
     async with (
         console_system.serving(settings) as url,
-        httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=records.DEADLINE_S) as browser,
     ):
         assert 'name="token"' not in (await browser.get("/login")).text
         answer = await browser.post("/login", data={"token": "root-token"})

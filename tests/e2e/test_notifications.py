@@ -33,7 +33,7 @@ def hook() -> Iterator[tuple[str, "queue.Queue[Received]"]]:
             """Print nothing."""
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}", got
     server.shutdown()
@@ -57,7 +57,7 @@ def test_a_job_is_notified_of_its_start_and_end(
         job["metadata"]["annotations"] = {"stromboli.sh/notify": "ci=Started,Completed"}
         user.submit(job)
         user.comes_to("notified", "Completed")
-        user.strom("history")  # the history starts with the first query
+        user.await_history()
         events = {}
         for _ in range(2):
             headers, body = got.get(timeout=rest_user.WITHIN_S)

@@ -20,7 +20,8 @@ LOCKS = (
     "requirements.txt",
     "requirements-real.txt",
     "tools/uv.txt",
-    "tools/real/jupyterlab.txt",
+    "tools/real/debug_tools.txt",
+    "tools/real/spark.txt",
     "integrations/requirements.txt",
 )
 
@@ -53,7 +54,8 @@ def lock_of(project: Path, group: str) -> str:
     return {
         "real": "requirements-real.txt",
         "bootstrap": "tools/uv.txt",
-        "jupyterlab": "tools/real/jupyterlab.txt",
+        "debug-tools": "tools/real/debug_tools.txt",
+        "spark": "tools/real/spark.txt",
     }.get(group, "requirements.txt")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools import release_version, sbom
-from tools.dist import charts, images, wheels
+from tools.dist import charts, images, oci, wheels
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -72,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(wheels.check(built).splitlines()[0], "runs the demo from the wheels")
     except subprocess.CalledProcessError as error:
         print(f"dist: {error}\n{error.stderr or ''}".rstrip(), file=sys.stderr)
+        return 1
+    except oci.NotAnImageError as error:
+        print(f"dist: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools import sbom
+from tools.dist import oci
 
 BUILD_ARGUMENTS = ("CA_CERTIFICATES", "PYTHON_IMAGE")
 """Build arguments of the Dockerfiles that are taken from the environment, if set there."""
@@ -32,18 +33,19 @@ def build(
 ) -> list[Path]:
     """Build each service's image and save it in ``folder``; return the archives.
 
-    Docker 25 and later save in the OCI layout. Raises subprocess.CalledProcessError if a build
-    fails.
+    Docker 25 and later save in the OCI layout; what older engines save is rewritten. Raises
+    subprocess.CalledProcessError if a build fails, and oci.NotAnImageError.
     """
     archives = []
     arguments = [f"--build-arg={name}" for name in BUILD_ARGUMENTS if environment.get(name)]
     for service in sbom.SERVICES:
         name = f"stromboli-{service}"
         archive = folder / f"{name}-{version}.oci.tar"
+        saved = folder / f"{name}-{version}.docker.tar"
         file = f"--file=services/{service}/Dockerfile"
         for command in (
             ["build", "--quiet", file, f"--tag={name}:{version}", *arguments, "."],
-            ["save", f"--output={archive}", f"{name}:{version}"],
+            ["save", f"--output={saved}", f"{name}:{version}"],
         ):
             subprocess.run(
                 [docker, *command],
@@ -52,5 +54,10 @@ def build(
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
+        if oci.is_oci(saved):
+            saved.replace(archive)
+        else:
+            oci.rewrite(saved, archive)
+            saved.unlink()
         archives.append(archive)
     return archives

@@ -2,9 +2,10 @@
 
 `mmdebstrap` unpacks packages of this machine's Debian release, from its apt sources, into a tar
 archive: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for
-CPUs with gloo and `torchrun`, and `jupyter` JupyterLab, of pinned wheels. `python` replaces the
-base image of our Dockerfiles; its Python is from a later release, from the same mirror. The path of
-an image contains a digest of its recipe, so that clones share it.
+CPUs with gloo and `torchrun`, and of pinned wheels, `debug-tools` JupyterLab and TensorBoard and
+`spark` Spark with Java. `python` replaces the base image of our Dockerfiles; its Python is from a
+later release, from the same mirror. The path of an image contains a digest of its recipe, so that
+clones share it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,7 @@ CAUSE = re.compile(r"^E: |: error processing |No such file")
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELS_PYTHON = "3.11"
 """Python version for which wheels are pinned and unpacked: that of Debian 12."""
-JUPYTER = (
-    "#!/bin/sh\\nshift\\n"
-    "export PYTHONPATH=/opt/wheels JUPYTER_PATH=/opt/wheels/share/jupyter\\n"
-    "export JUPYTERLAB_DIR=/opt/wheels/share/jupyter/lab\\n"
-    "export JUPYTER_CONFIG_PATH=/opt/wheels/etc/jupyter HOME=/tmp\\n"
-    'exec python3 -m jupyterlab "$@"\\n'
-)
+PROGRAMS = Path(__file__).parent / "image_programs"
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,8 @@ class Recipe:
     """An image: Debian's packages, patterns of files to omit in addition to OMITTED, settings for
     sshd if it has sshd, and the time and size to build it. ``release``: the Debian release; empty:
     this machine's. ``links``: (path in the image, its target). ``wheels``: a file of the repository
-    with pinned wheels, which are unpacked below /opt/wheels; ``programs``: (path, script)."""
+    with pinned wheels, which are unpacked below /opt/wheels; ``builds``: whether some are published
+    as sources only; ``programs``: (path, name of a file in ``image_programs``)."""
 
     packages: tuple[str, ...]
     omitted: tuple[str, ...] = ()
@@ -56,17 +52,19 @@ class Recipe:
     release: str = ""
     links: tuple[tuple[str, str], ...] = ()
     wheels: str = ""
+    builds: bool = False
     programs: tuple[tuple[str, str], ...] = ()
 
     def hooks(self) -> list[str]:
         """Commands that complete the root file system, whose folder is ``$1``."""
         made = [f'ln -s {target} "$1{path}"' for path, target in self.links]
-        for path, script in self.programs:
-            made.append(f'printf \'{script}\' > "$1{path}" && chmod 755 "$1{path}"')
+        for path, name in self.programs:
+            made.append(f'install --mode=755 "{PROGRAMS / name}" "$1{path}"')
         if self.wheels:
             uv = toolchains.environment(REPOSITORY) / "bin" / "uv"
             into = f'--target "$1/opt/wheels" --python-version {WHEELS_PYTHON}'
-            pinned = f"--require-hashes --only-binary :all: --requirements {self._lock}"
+            kinds = "" if self.builds else "--only-binary :all: "
+            pinned = f"--require-hashes {kinds}--requirements {self._lock}"
             made.append(f"{uv} pip install --quiet --link-mode copy {into} {pinned}")
         if self.sshd:
             made.append(f"printf '{self.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\"")
@@ -98,13 +96,19 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         cost="5 minutes, 900 MB",
     ),
-    "jupyter": Recipe(
+    "debug-tools": Recipe(
         ("python3",),
-        cost="2 minutes, 400 MB",
+        cost="2 minutes, 500 MB",
         links=(("/usr/bin/python", "python3"),),
-        wheels="tools/real/jupyterlab.txt",
-        # `jupyter lab ...`, as in Jupyter's images.
-        programs=(("/usr/bin/jupyter", JUPYTER),),
+        wheels="tools/real/debug_tools.txt",
+        programs=(("/usr/bin/jupyter", "jupyter"), ("/usr/bin/tensorboard", "tensorboard")),
+    ),
+    "spark": Recipe(
+        ("openjdk-17-jre-headless", "procps", "python3"),
+        cost="3 minutes, 700 MB",
+        wheels="tools/real/spark.txt",
+        builds=True,
+        programs=(("/opt/entrypoint.sh", "spark"),),
     ),
     "python": Recipe(
         ("python3.13", "python3.13-venv", "ca-certificates"),
@@ -113,7 +117,7 @@ RECIPES: Mapping[str, Recipe] = {
         links=(("/usr/bin/python", "python3.13"), ("/usr/bin/python3", "python3.13")),
     ),
 }
-OF_KUBELETS = ("mpi", "torch", "jupyter")
+OF_KUBELETS = ("mpi", "torch", "debug-tools", "spark")
 OF_ENGINE = ("python",)
 
 
@@ -124,7 +128,9 @@ def place(name: str, env: Mapping[str, str]) -> Path:
     machine = (REVISION, platform.machine(), recipe.release or release())
     words = (*machine, *recipe.packages, *OMITTED, *recipe.omitted, recipe.sshd)
     words += tuple(word for link in recipe.links for word in link)
-    words += tuple(word for program in recipe.programs for word in program)
+    words += tuple(
+        word for path, name in recipe.programs for word in (path, (PROGRAMS / name).read_text())
+    )
     if recipe.wheels:
         words += (recipe.lock_digest(),)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
@@ -177,6 +183,8 @@ def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
         f"--include={','.join(recipe.packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*OMITTED, *recipe.omitted)),
+        # Java's packages link manual pages there, which OMITTED leaves out with their folder.
+        '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
         *(f"--customize-hook={hook}" for hook in recipe.hooks()),
         recipe.release or release(),
         str(tar),

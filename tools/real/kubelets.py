@@ -112,7 +112,7 @@ def describe(place: Path, programs: dict[str, str]) -> str:
     """One line of JSON with the paths."""
     paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
     images = {
-        f"{name}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
+        f"{name.replace('-', '_')}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
         for name in base_images.OF_KUBELETS
     }
     built = {"kubelet": str(place / "kubelet"), "scheduler": str(place / "kube-scheduler")}

@@ -1,7 +1,8 @@
 """With accounts, REST allows each user exactly what the cluster's RBAC allows."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import base64
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from stromboli.admission.rest import application, authorization
 from stromboli.admission.settings import Settings
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.cluster import accounts
 from stromboli.shared.messages.admission import ObjectReviewed
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.shared.runtime import runtime
@@ -33,6 +35,19 @@ Document = dict[str, Any]
 async def server(tmp_path: Path) -> AsyncIterator[AuthorizedAdmission]:
     async with open_admission(tmp_path, Scene()) as one:
         yield one
+
+
+class AnyToken:
+    """An API server that accepts every token."""
+
+    async def own_username(self) -> str:
+        return "admission"
+
+    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User:
+        return accounts.User(name="ann")
+
+    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+        return True
 
 
 def job(name: str, namespace: str = "", **spec: Any) -> Document:
@@ -325,6 +340,24 @@ async def test_jobs_ahead_are_named_only_to_users_who_may_list_them(
 
 
 # --- the parts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expires_in_s", "lasts_s"),
+    [
+        pytest.param(3600, 300, id="an hour"),
+        pytest.param(60, 60, id="a minute"),
+        pytest.param(3, 10, id="sooner than reviews are repeated"),
+        pytest.param(-20, 10, id="expired, and accepted by the API server"),
+        pytest.param(None, 300, id="not a JWT"),
+    ],
+)
+async def test_a_stream_ends_with_its_token(expires_in_s: float | None, lasts_s: float) -> None:
+    claims = msgspec.json.encode({"exp": 1000 + (expires_in_s or 0)})
+    token = f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
+    authenticator = authentication.Authenticator(AnyToken(), 10.0, lambda: 0.0, wall=lambda: 1000.0)
+    found = await authenticator.authenticate("opaque" if expires_in_s is None else token, ())
+    assert found.streams_last_s == lasts_s
 
 
 async def test_concurrent_equal_reviews_share_one_request() -> None:

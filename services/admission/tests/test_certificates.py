@@ -22,6 +22,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import records
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = ("admission.strom.svc",)
@@ -303,7 +304,7 @@ async def test_webhooks_respond_only_to_clients_of_the_configured_ca(tmp_path: P
         app = http.health_app(runtime.Health("admission"))
         async with http.serving(app, http.listen("127.0.0.1", 0), tls=tls) as port:
             try:
-                async with httpx.AsyncClient(verify=client) as asked:
+                async with httpx.AsyncClient(verify=client, timeout=records.DEADLINE_S) as asked:
                     return (await asked.get(f"https://localhost:{port}/livez")).is_success
             except httpx.TransportError:
                 return False

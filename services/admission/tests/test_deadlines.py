@@ -15,6 +15,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
+from stromboli.testkit import records
 from stromboli.testkit.admission_cases import manifests
 
 
@@ -22,7 +23,7 @@ class UnresponsiveCluster:
     """A cluster that never responds to a read, and never fails it."""
 
     def __init__(self) -> None:
-        self.cancelled = 0
+        self.asked = self.cancelled = 0
 
     async def get(self, *_: Any) -> Any:
         """Never."""
@@ -33,6 +34,7 @@ class UnresponsiveCluster:
         return await self._never()
 
     async def _never(self) -> Any:
+        self.asked += 1
         try:
             await asyncio.Event().wait()
         finally:
@@ -66,7 +68,7 @@ async def test_a_webhook_fails_with_a_reason_before_the_callers_deadline(
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     transport = httpx.ASGITransport(app=webhooks.app(admission))  # type: ignore[arg-type]  # same ASGI
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(records.DEADLINE_S):
             answer = await client.post("/jobs/validate?timeout=200ms", content=review(document))
     said = answer.json()["response"]
     assert not said["allowed"]
@@ -75,7 +77,8 @@ async def test_a_webhook_fails_with_a_reason_before_the_callers_deadline(
         "the API server did not answer admission's own reads within 0.1 s"
         in said["status"]["message"]
     )
-    assert cluster.cancelled == 1
+    # On a busy machine the time may be up before it has read.
+    assert cluster.cancelled == cluster.asked <= 1
 
 
 async def test_a_review_without_reads_does_not_wait(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
@@ -21,9 +20,10 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 from stromboli.testkit.admission_cases import manifests, other_kinds, rules
 from stromboli.testkit.admission_cases.rules import Case
+from stromboli.testkit.doubles import shared_rest
 
 SETTINGS = AdmissionSettings()
 CASES = rules.CASES
@@ -34,19 +34,15 @@ ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
 class EntryPoints:
     """One admission service: its webhooks and its REST API."""
 
-    def __init__(self, cluster: EmbeddedCluster, admission: AdmissionService) -> None:
+    def __init__(
+        self, cluster: EmbeddedCluster, admission: AdmissionService, rest: httpx.AsyncClient
+    ) -> None:
         self.cluster = cluster
         self.admission = admission
-        apps = {
-            "webhooks": webhooks.app(admission),
-            "rest": application.app(application.routes(admission, cluster)),
-        }
-        self.webhooks, self.rest = (
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(app=app),  # type: ignore[arg-type]
-                base_url="http://door",
-            )
-            for app in apps.values()
+        self.rest = rest
+        self.webhooks = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=webhooks.app(admission)),  # type: ignore[arg-type]
+            base_url="http://door",
         )
 
 
@@ -61,7 +57,9 @@ async def opened(folder: Path) -> AsyncIterator[EntryPoints]:
                 kinds.QUEUES, "", name, status, patch_type="merge", subresource="status"
             )
         await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(other_kinds.RACK))
-        yield EntryPoints(cluster, AdmissionService(SETTINGS, cluster, runtime.utc_now))
+        admission = AdmissionService(SETTINGS, cluster, runtime.utc_now)
+        async with shared_rest.client_of(admission, cluster) as rest:
+            yield EntryPoints(cluster, admission, rest)
 
 
 @pytest.fixture
@@ -80,7 +78,7 @@ class SharedServer:
         """The webhook's answer, soon."""
 
         async def ask() -> httpx.Response:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(records.DEADLINE_S):
                 return await self._ways.webhooks.post(path, **content)
 
         return self._runner.run(ask())

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from stromboli.admission import idempotency
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
@@ -18,6 +17,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
+from stromboli.testkit.doubles import shared_rest
 
 JOBS = "/v1/namespaces/default/jobs"
 KEY = {idempotency.HEADER: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
@@ -64,8 +64,7 @@ async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[htt
 async def talking(
     admission: AdmissionService, cluster: EmbeddedCluster
 ) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=application.app(application.routes(admission, cluster)))  # type: ignore[arg-type]
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         await client.post("/v1/apply", json={"objects": [QUEUE]})
         yield client
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from stromboli.admission.auth import authentication
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
@@ -19,7 +18,7 @@ from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.contracts.accounts import AUDIENCE, Scene
-from stromboli.testkit.doubles import authorized_admission
+from stromboli.testkit.doubles import authorized_admission, shared_rest
 
 SETTINGS = AdmissionSettings()
 JSON = {"content-type": "application/json"}
@@ -105,18 +104,18 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         server.admission = AdmissionService(
             SETTINGS, impersonations.own, runtime.utc_now, authenticator, impersonations
         )
-        server.app = application.rest_application(
-            server.admission,
-            impersonations.own,
-            SETTINGS,
-            [runtime.Health("admission")],
-            authenticator,
-        )
         for document in existing(server.scene.blue):
             kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
             namespace = server.scene.blue if kind.namespaced else ""
             await server.cluster.create(kind, namespace, msgspec.json.encode(document))
-        yield server, impersonations
+        with shared_rest.rest_of(
+            server.admission,
+            impersonations.own,
+            runtime.Health("admission"),
+            authenticator,
+            SETTINGS,
+        ) as server.app:
+            yield server, impersonations
 
 
 def existing(namespace: str) -> list[dict[str, Any]]:

@@ -4,12 +4,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 
 from stromboli.admission import lease_status, log_status
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.bus import EmbeddedBus
@@ -22,6 +20,7 @@ from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.builders import NOON
+from stromboli.testkit.doubles import shared_rest
 
 NOW = NOON + timedelta(seconds=10)
 
@@ -54,6 +53,28 @@ async def test_an_empty_log_has_no_leaders_and_no_dead_letters(bus: EmbeddedBus)
     found = await read(bus)
     assert (found.problems, found.leaders, found.dead_letters) == ({}, (), 0)
     assert topic(found, "scheduling.decisions").last_at is None
+
+
+async def test_durations_of_sessions_are_those_that_the_scheduler_published(
+    bus: EmbeddedBus, tmp_path: Path
+) -> None:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        admission.log_status = log_status.LogStatus(bus, runtime.Health("a"), {}, lambda: NOW).read
+        async with shared_rest.client_of(admission, cluster) as client:
+            assert (await client.get("/v1/health")).json()["sessions"] is None
+            message = scheduling.SessionsMeasured(at=NOON, sessions=9, p50_s=0.5, p99_s=2.0)
+            key = scheduling.SESSIONS_KEY
+            draft = envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=message, time=NOON)
+            admission.fold(builders.make_record(draft))
+            assert (await client.get("/v1/health")).json()["sessions"] == {
+                "at": "2026-01-01T12:00:00Z",
+                "sessions": 9,
+                "p50S": 0.5,
+                "p99S": 2.0,
+            }
+            admission.forget({topics.EXPLANATIONS.name})
+            assert (await client.get("/v1/health")).json()["sessions"] is None
 
 
 @pytest.mark.parametrize(("duration_s", "is_expired"), [(15.0, False), (5.0, True)])
@@ -148,9 +169,7 @@ async def test_rest_has_no_health_before_the_service_reads_the_log(
     cluster: EmbeddedCluster, bus: EmbeddedBus
 ) -> None:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    app = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-    async with httpx.AsyncClient(transport=transport, base_url="http://rest") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         assert (await client.get("/v1/health")).status_code == 503
         expected = await read(bus)
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from stromboli.admission.rest import application
-from stromboli.admission.rest.routes import log_routes
+from stromboli.admission.rest.routes import logs
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
@@ -51,7 +51,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
             if node:
                 uid = pod["metadata"]["uid"]
                 await cluster.bind("default", name, uid=uid, node=node, annotations={})
-        transport = httpx.ASGITransport(app=application.app([log_routes.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
+        transport = httpx.ASGITransport(app=application.app([logs.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
         async with httpx.AsyncClient(transport=transport, base_url="http://door") as made:
             yield made
 

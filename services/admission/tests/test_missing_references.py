@@ -9,7 +9,6 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission.rest import application
 from stromboli.admission.review import listings
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
@@ -18,6 +17,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.admission_cases import manifests
+from stromboli.testkit.doubles import shared_rest
 
 CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -49,9 +49,7 @@ CASES = [
 async def checked(
     admission: AdmissionService, cluster: Any, *objects: dict[str, Any]
 ) -> httpx.Response:
-    app: Any = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         return await client.post("/v1/check", json={"objects": objects})
 
 
@@ -126,9 +124,7 @@ async def test_objects_of_one_request_share_the_lists_of_the_api_server(
     jobs = [named(f"j{number}", queue="absent", priorityClassName="urgent") for number in range(50)]
     async with CountingCluster(tmp_path / "cluster.db") as cluster:
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-        app: Any = application.app(application.routes(admission, cluster))
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        async with shared_rest.client_of(admission, cluster) as client:
             began = time.monotonic()
             if path == "/v1/bulk":
                 content = b"\n".join(map(msgspec.json.encode, jobs))
@@ -153,9 +149,7 @@ async def test_a_queue_that_was_just_created_is_found(tmp_path: Path) -> None:
         assert (await checked(admission, cluster, job)).status_code == 200
         lines = [named("a", queue="later"), manifests.queue("later"), job]
         lines.append(named("b", queue="later"))
-        app: Any = application.app(application.routes(admission, cluster))
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        async with shared_rest.client_of(admission, cluster) as client:
             content = b"\n".join(map(msgspec.json.encode, lines))
             headers = {"content-type": "application/x-ndjson"}
             answer = await client.post("/v1/bulk", content=content, headers=headers)

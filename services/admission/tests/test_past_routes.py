@@ -45,6 +45,18 @@ async def test_a_tenant_reads_the_past_of_its_own_namespace_only(
         assert len(past.asked) == 1
 
 
+async def test_changes_of_the_cluster_are_for_readers_of_all_its_objects(
+    server: AuthorizedAdmission, past: EmptyHistory
+) -> None:
+    """Nodes, queues and priority classes have no namespace that could be a tenant's."""
+    async with server.as_("ann") as ann, server.as_("op") as operator:
+        for query in ({}, {"namespace": server.scene.blue}, {"kind": "Queue"}):
+            for client in (ann, operator):
+                answer = await client.get("/v1/history/changes", params=query)
+                assert answer.status_code == 403
+        assert past.asked == []
+
+
 async def test_parameters_become_the_query(server: AuthorizedAdmission, past: EmptyHistory) -> None:
     async with server.as_("ann") as client:
         own = {"namespace": server.scene.blue}

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from stromboli.admission.core import data_copies
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
@@ -20,6 +19,7 @@ from stromboli.shared.messages import data
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
 from stromboli.testkit.contracts.accounts import Scene
+from stromboli.testkit.doubles import shared_rest
 from stromboli.testkit.doubles.authorized_admission import open_admission
 
 IMAGES, TEXT, SECRET = "s3://c/images", "s3://c/text", "s3://merger/plan"
@@ -58,9 +58,7 @@ def admission(cluster: EmbeddedCluster) -> AdmissionService:
 
 
 async def get(admission: AdmissionService, cluster: EmbeddedCluster, path: str) -> httpx.Response:
-    app = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         return await client.get(path)
 
 

@@ -3,7 +3,6 @@
 import httpx
 import pytest
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
@@ -12,6 +11,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology, node_usage
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
+from stromboli.testkit.doubles import shared_rest
 
 SEEN = node_topology.TopologyObserved(
     node="n1",
@@ -33,9 +33,7 @@ async def get(
 
 
 async def read(admission: AdmissionService, cluster: EmbeddedCluster, path: str) -> httpx.Response:
-    app = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+    async with shared_rest.client_of(admission, cluster) as client:
         return await client.get(path)
 
 

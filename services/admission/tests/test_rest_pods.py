@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission.rest.routes import pod_routes
+from stromboli.admission.rest.routes import pods
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds, meta
 
@@ -38,7 +38,7 @@ def event(kind: str, name: str, uid: str = "") -> dict[str, Any]:
 def test_events_of_a_job_are_of_itself_its_group_and_its_tasks_pods(
     about: dict[str, Any], belongs: bool
 ) -> None:
-    assert pod_routes.is_about(msgspec.json.encode(about), JOB) is belongs
+    assert pods.is_about(msgspec.json.encode(about), JOB) is belongs
 
 
 async def test_the_events_of_a_job_contain_no_others(

@@ -4,21 +4,20 @@ and the end.
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, topics
-from stromboli.shared.runtime import http, runtime
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
+from stromboli.testkit.doubles import shared_rest
 
 JOBS = "/v1/namespaces/default/jobs"
-WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
+WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.02"
 
 
 class WatchedServer:
@@ -66,13 +65,8 @@ class WatchedServer:
 async def watched_server(tmp_path: Path) -> AsyncIterator[WatchedServer]:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-        health: Any = runtime.Health("admission")
-        app = application.app(
-            [*http.health_routes([health]), *application.routes(admission, cluster)]
-        )
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
         async with (
-            httpx.AsyncClient(transport=transport, base_url="http://door") as client,
+            shared_rest.client_of(admission, cluster) as client,
             admission.watch_caches,
         ):
             await client.post("/v1/queues", json={"metadata": {"name": "default"}})
@@ -98,7 +92,7 @@ async def test_an_unknown_event_id_resets_the_reader(
     """Otherwise it would keep objects that were deleted."""
     await watched_server.make()
     answer = await watched_server.client.get(
-        "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}
+        "/v1/watch/jobs?timeoutSeconds=0.02", headers={"last-event-id": "another-server/7"}
     )
     lines = answer.text.splitlines()
     seen = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]

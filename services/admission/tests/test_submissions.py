@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission.core import submissions
+from stromboli.admission.core import submissions, token_claims
 from stromboli.admission.core.submissions import RejectedSubmission, Submission
 from stromboli.admission.kafka import submission_consumer as shell
 from stromboli.admission.settings import AdmissionSettings
@@ -116,9 +116,9 @@ def test_no_record_fails_the_consumer_or_leaks_its_token(
 
 
 def test_a_tokens_life_is_from_its_making_to_its_end() -> None:
-    assert submissions.lifetime_s(jwt(100, 700)) == 600
+    assert token_claims.lifetime_s(jwt(100, 700)) == 600
     for other in ("opaque", "a.b.c", "..", jwt(0, 1) + ".x"):
-        assert submissions.lifetime_s(other) is None
+        assert token_claims.lifetime_s(other) is None
 
 
 # --- results -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.admission.core.task_history import TaskHistories
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
@@ -19,6 +18,7 @@ from stromboli.shared.messages import batch
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.builders import NOON
+from stromboli.testkit.doubles import shared_rest
 
 J = "default/j1"
 LIVES = (("Pending", "Bound", "Running", "Succeeded"), ("Pending", "Terminating", "Gone"))
@@ -186,10 +186,8 @@ async def test_rest_shows_present_attempts_and_on_request_past_ones(
     task = {"template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}}
     job = {"metadata": {"name": "j1"}, "spec": {"tasks": [{"name": "w", "replicas": 1, **task}]}}
     made = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
-    app = application.app(application.routes(admission, cluster))
-    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     path = "/v1/namespaces/default/jobs/j1/tasks"
-    async with httpx.AsyncClient(transport=transport, base_url="http://door") as asked:
+    async with shared_rest.client_of(admission, cluster) as asked:
         young = (await asked.get(path)).json()
         assert (young["tasks"], young["complete"]) == ([], False)
         for message in (*FIRST, *SECOND):

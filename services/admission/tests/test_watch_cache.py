@@ -14,7 +14,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
-from stromboli.testkit import objects
+from stromboli.testkit import objects, records
 
 KIND = kinds.CONFIG_MAPS
 ALL = ObjectSelector()
@@ -50,7 +50,7 @@ async def put(cluster: EmbeddedCluster, *names: str, namespace: str = "default")
 async def reported(follow: AsyncGenerator[WatchEvent, None], until: str) -> list[str]:
     """The events up to the first one of that type or of an object with that name."""
     found: list[str] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(records.DEADLINE_S):
         async for each in follow:
             name = kinds.metadata_of(each.object).name if each.object else ""
             found.append(f"{each.type} {name}".strip())
@@ -163,6 +163,17 @@ async def test_a_stream_ends_when_its_time_is_over(cluster: CountingCluster) -> 
     async with WatchCaches(cluster, 60) as watch_caches:
         follow = watch_caches.follow(KIND, ALL, lasts_s=SOON_S)
         assert (await reported(follow, "never"))[-1] == "end"
+
+
+@pytest.mark.parametrize("seen", [0, 1_000_000], ids=["new", "unknown version"])
+async def test_a_stream_does_not_end_before_its_initial_list(
+    cluster: CountingCluster, seen: int
+) -> None:
+    """A reader whose streams are shorter than its list takes would never get it."""
+    await put(cluster, "a", "b")
+    async with WatchCaches(cluster, 60) as watch_caches:
+        found = await reported(watch_caches.follow(KIND, ALL, seen, lasts_s=0.0), "never")
+    assert found == [*["reset"] * bool(seen), "added a", "added b", "synced", "end"]
 
 
 @pytest.mark.parametrize("lasts_s", [SOON_S, 0.0303, 0.0304], ids=str)

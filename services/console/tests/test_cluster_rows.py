@@ -42,7 +42,7 @@ def pod(name: str, job: str = "", on: str = "", gpus: int = 0) -> PodRow:
 
 
 def group(name: str, queue: str, phase: str, **rest: str) -> GroupRow:
-    return GroupRow(key=f"default/{name}", job_uid=name, queue=queue, phase=phase, **rest)
+    return GroupRow(key=f"default/{name}", queue=queue, phase=phase, **rest)
 
 
 def test_queues_are_a_tree_in_preorder() -> None:

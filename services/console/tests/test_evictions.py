@@ -55,6 +55,17 @@ def test_a_reader_of_one_namespace_sees_no_pod_of_another_one() -> None:
     assert row.pod == ""
 
 
+def test_filters_are_those_of_the_url_and_a_typo_selects_all() -> None:
+    found = evictions.read_filters({"node": "n1", "reason": "reclaim", "since": "2026-11-01"})
+    query = found.query()
+    assert (query.node, query.reason, query.since) == (
+        "n1",
+        "reclaim",
+        datetime(2026, 11, 1, tzinfo=UTC),
+    )
+    assert evictions.read_filters({"reason": "mood"}).query().reason == ""
+
+
 def test_jobs_that_evict_each_other_are_a_pair_with_their_losses() -> None:
     found = [
         eviction("vision/a", "vision/b", number=1),

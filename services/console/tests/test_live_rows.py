@@ -13,6 +13,7 @@ from stromboli.console.live_rows import MOST_OF_SESSION, LiveLists, LiveRows, ti
 from stromboli.console.pages import watches
 from stromboli.console.pages.watches import QueueEntry
 from stromboli.shared.api import scheduling
+from stromboli.testkit import records
 
 GOLD = b'event: added\ndata: {"metadata": {"name": "gold"}}\n\n'
 SILVER = b'event: added\ndata: {"metadata": {"name": "silver"}}\n\n'
@@ -60,7 +61,7 @@ def client_of(server: Server) -> AsyncClient:
 
 async def changed_to(rows: LiveRows[QueueEntry], *names: str) -> None:
     """Wait until the list has exactly these rows."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(records.DEADLINE_S):
         while sorted(rows.rows) != sorted(names):
             await rows.changed(rows.version)
 
@@ -198,7 +199,7 @@ async def test_a_closed_list_ends_the_streams_of_its_followers() -> None:
     waiting = asyncio.ensure_future(anext(followed))
     await asyncio.sleep(0)
     await lists.open("s", client, watches.jobs("second"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(records.DEADLINE_S):
         await waiting
         assert [tick async for tick in followed] == []
     await lists.close_all()

@@ -25,6 +25,7 @@ from stromboli.console.oidc.provider import AGAIN_AFTER_S, Provider, Tokens
 from stromboli.console.sessions import RENEW_BEFORE_S
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import records
 from stromboli.testkit.doubles import identity_provider
 from stromboli.testkit.doubles.identity_provider import CLIENT, IdentityProvider
 
@@ -78,7 +79,9 @@ class Cell(msgspec.Struct):
     async def at_provider(self, address: str) -> str:
         """Log in there; the callback."""
         authority = ssl.create_default_context(cafile=self.settings.oidc_ca_file)
-        async with httpx.AsyncClient(verify=authority, trust_env=False) as http_client:
+        async with httpx.AsyncClient(
+            verify=authority, trust_env=False, timeout=records.DEADLINE_S
+        ) as http_client:
             answer = await http_client.get(address)
             return answer.headers["location"]
 
@@ -385,7 +388,9 @@ async def test_a_login_may_return_to_another_replica(cell: Cell) -> None:
         pending = browser.cookies[f"stromboli-console-{port}-login"]
         name = f"stromboli-console-{urlsplit(other).port}-login"
         headers = {"host": callback.netloc, "cookie": f"{name}={pending}"}
-        async with httpx.AsyncClient(base_url=other, trust_env=False) as through:
+        async with httpx.AsyncClient(
+            base_url=other, trust_env=False, timeout=records.DEADLINE_S
+        ) as through:
             answer = await through.get(f"/login/callback?{callback.query}", headers=headers)
             assert answer.status_code == 200
             assert led_to(answer) == "/jobs?q=train"
@@ -408,7 +413,7 @@ async def test_the_login_page_offers_both_ways_and_tokens_can_be_left_out(cell: 
     without = msgspec.structs.replace(cell.settings, token_login=False, oidc_name="Example")
     async with (
         console(without) as url,
-        httpx.AsyncClient(base_url=url, trust_env=False) as browser,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=records.DEADLINE_S) as browser,
     ):
         page = (await browser.get("/login")).text
         assert "Log in with Example" in page

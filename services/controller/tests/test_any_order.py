@@ -27,6 +27,7 @@ from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.strategies import depth
 
 NAMES = st.sampled_from(["a", "b"])
 EVENTS = (
@@ -437,10 +438,9 @@ class AnyOrder(RuleBasedStateMachine):
         ]
 
 
-TestAnyOrder = pytest.mark.timeout(300)(AnyOrder.TestCase)
+TestAnyOrder = pytest.mark.timeout(300 * depth.FACTOR)(AnyOrder.TestCase)
 TestAnyOrder.settings = settings(
-    max_examples=250,
+    depth.examples(100),
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -13,6 +13,7 @@ from stromboli.controller.core import termination_causes
 from stromboli.controller.core.store import batch_state, event_history
 from stromboli.shared.messages import base
 from stromboli.shared.messages import batch as messages
+from stromboli.testkit.strategies import depth
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOBS = ("default/a", "default/b")
@@ -215,7 +216,7 @@ def _flat(lists: list[list[str]]) -> list[str]:
 
 
 TestCrashesAnywhere = CrashesAnywhere.TestCase
-TestCrashesAnywhere.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestCrashesAnywhere.settings = settings(depth.examples(60), stateful_step_count=25)
 
 
 def test_events_of_a_finished_job_change_nothing_if_they_are_read_twice() -> None:

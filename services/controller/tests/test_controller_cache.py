@@ -1,14 +1,16 @@
 """The controller's cache: what it knows ahead, and what it makes of records it cannot read."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.controller.core import commands
+from stromboli.controller.core.jobs import job_pods
 from stromboli.controller.core.queues import queues
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.store.controller_cache import ReconcileKey
-from stromboli.shared import topics
+from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.testkit.builders import (
     NOON,
@@ -64,8 +66,58 @@ def test_what_we_wrote_is_known_before_the_topic_shows_it() -> None:
     cache = empty()
     cache.observe(kinds.PODS, make_pod("p", owner=JOB, version=5, phase="Running"))
     cache.apply(make_record(snapshot_of(make_pod("p", owner=JOB, version=4))))
-    (pod,) = cache.pods_of(JOB.metadata.uid)
+    (pod,) = cache.pods_of(JOB)
     assert pod.status.phase == "Running"
+
+
+def test_an_owner_of_another_namespace_owns_nothing() -> None:
+    """Users write ownerReferences: with the uid of a job of another namespace they would add pods
+    to it."""
+    cache = empty()
+    cache.apply(make_record(snapshot_of(JOB)))
+    known = job_pods.refresh(cache, JOB)
+    forged = make_pod("j1-worker-0", namespace="other", owner=JOB)
+    for version, found in enumerate((forged, make_pod("j1-worker-0", owner=JOB))):
+        assert known.missing("worker", 9), "without its own pod"
+        cache.apply(make_record(snapshot_of(found), version))
+        known = job_pods.refresh(cache, JOB)
+    cache.apply(make_record(tombstone_of(forged), 2))
+    assert [pod.metadata.namespace for pod in job_pods.refresh(cache, JOB).pods] == ["default"]
+    assert not known.missing("worker", 9)
+    assert [pod.metadata.namespace for pod in cache.pods_of(JOB)] == ["default"]
+
+
+def test_a_flow_of_another_namespace_has_no_such_jobs() -> None:
+    cache = empty()
+    for namespace in ("default", "other"):
+        child = make_job("child", namespace=namespace)
+        metadata = msgspec.structs.replace(
+            child.metadata, owner_references=make_pod(owner=JOB).metadata.owner_references
+        )
+        cache.apply(make_record(snapshot_of(msgspec.structs.replace(child, metadata=metadata))))
+    assert [job.metadata.namespace for job in cache.children(JOB)] == ["default"]
+
+
+def test_an_owner_of_another_namespace_is_another_owner() -> None:
+    """Users write ownerReferences: one with the uid of an object of another namespace neither
+    reads its annotations nor hides it from its own pods."""
+    cache = empty()
+    owner = meta.OwnerReference(
+        api_version="apps/v1", kind="ReplicaSet", name="web", uid="set-1", controller=True
+    )
+    for namespace in ("default", "other"):
+        pod = make_pod(f"web-{namespace}", namespace=namespace)
+        metadata = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
+        cache.observe(kinds.PODS, msgspec.structs.replace(pod, metadata=metadata))
+    read = meta.ObjectMeta(
+        name="web", uid="set-1", resource_version="5", annotations={keys.GROUP_MIN_MEMBER: "3"}
+    )
+    assert cache.note_owner("default", "set-1", read)
+    assert cache.unmanaged_pods.owner("other/podgroup-set-1") is None
+    assert cache.note_owner("other", "set-1", None)
+    found = cache.unmanaged_pods.owner("default/podgroup-set-1")
+    assert found is not None
+    assert not found.is_gone
 
 
 def test_what_we_delete_is_terminating_until_it_is_deleted() -> None:
@@ -74,7 +126,7 @@ def test_what_we_delete_is_terminating_until_it_is_deleted() -> None:
     cache.mark_deleting(kinds.PODS, POD.metadata.key, POD.metadata.uid)
     assert cache.is_going(POD)
     cache.apply(make_record(tombstone_of(POD), 1))
-    assert cache.pods_of(JOB.metadata.uid) == []
+    assert cache.pods_of(JOB) == []
     assert not cache.is_going(POD)
 
 
@@ -105,7 +157,7 @@ def test_any_order_across_topics_gives_the_same_cache(order: list[str]) -> None:
         for name in turns:
             cache.apply(make_record(snapshot_of(next(each[name]))))
         return (
-            cache.pods_of(JOB.metadata.uid),
+            cache.pods_of(JOB),
             cache.members("default/g1"),
             cache.members("default/g2"),
             list(cache.jobs()),

@@ -166,7 +166,7 @@ def test_pods_that_succeed_while_a_restart_deletes_them_release_no_task_of_it() 
     fail(harness, "j1-first-0")
     harness.change_pod("default/j1-second-1", "Succeeded")
     harness.settle()
-    job, pods = harness.job(), harness.cache.pods_of(harness.job().metadata.uid)
+    job, pods = harness.job(), harness.cache.pods_of(harness.job())
     assert job.status.version == 1
     assert [(it.metadata.name, it.status.phase) for it in pods if tasks.has_finished(it)] == [
         ("j1-first-0", "Failed"),

@@ -19,6 +19,7 @@ from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds
+from stromboli.testkit import records
 from stromboli.testkit.builders import NOON, make_job, make_task
 
 
@@ -46,7 +47,7 @@ async def recording(
 ) -> AsyncIterator[EventRecorder]:
     """A recorder that has written all that it was given when the block ends."""
     recorder = EventRecorder(cluster, RequestLimiter(4), scheduled_per_s)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(records.DEADLINE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(recorder.run())
         yield recorder
         recorder.stop()
@@ -105,7 +106,7 @@ async def test_pods_that_were_scheduled_come_behind_everything_else(
 
 async def test_a_bound_pod_has_an_event_with_its_node(tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(records.DEADLINE_S),
         service_harness.set_up(tmp_path, faults=None) as harness,
         harness.controller(),
     ):

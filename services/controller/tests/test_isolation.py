@@ -12,6 +12,7 @@ from stromboli.controller.core.store import controller_cache, event_history, que
 from stromboli.shared import errors, keys, snapshot
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.testkit import records
 from stromboli.testkit.builders import make_job, make_pod, make_record, make_task, snapshot_of
 
 GOOD, BAD = "default/good", "default/bad"
@@ -48,7 +49,10 @@ def faulty(harness: service_harness.Harness, *triggers: tuple[str, str]) -> Faul
 
 
 async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
+    async with (
+        asyncio.timeout(records.DEADLINE_S),
+        service_harness.set_up(tmp_path, faults=None) as harness,
+    ):
         cluster = faulty(harness, ("create", "bad-"))
         async with harness.controller():
             await harness.submit(make_job("bad"))
@@ -67,7 +71,10 @@ async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_pa
 async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_executed(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
+    async with (
+        asyncio.timeout(records.DEADLINE_S),
+        service_harness.set_up(tmp_path, faults=None) as harness,
+    ):
         faulty(harness, ("bind", "good-worker-0"))
         async with harness.controller():
             await harness.submit(make_job("good", tasks=[make_task(replicas=2)]))
@@ -81,7 +88,10 @@ async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_executed(
 
 
 async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
+    async with (
+        asyncio.timeout(records.DEADLINE_S),
+        service_harness.set_up(tmp_path, faults=None) as harness,
+    ):
         faulty(harness, ("create", '"kind":"Event","lastTimestamp"'))
         async with harness.controller():
             await harness.submit(make_job("bad"))

@@ -135,7 +135,7 @@ def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
         ("later:a", "'later' is not a condition; write CONDITION:JOB"),
         ("afterok", "'afterok' names no job"),
         ("afterok:a::b", "names no job"),
-        ("afterok:a?afterany", "'a\\?afterany' is not a job's name"),
+        ("afterok:a?afterany", "'a\\?afterany' is not a valid job name"),
     ],
 )
 def test_an_invalid_dependency_is_reported_with_the_expected_form(text: str, wrong: str) -> None:

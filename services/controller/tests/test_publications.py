@@ -8,9 +8,12 @@ import pytest
 
 from services.controller.tests.support import service_harness
 from services.controller.tests.support.service_harness import Harness
-from stromboli.shared import keys
+from stromboli.controller.execution import publications
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import scheduling
+from stromboli.testkit import builders
 from stromboli.testkit.builders import make_job, make_node, make_task
 
 J = "default/j1"
@@ -62,6 +65,47 @@ async def test_a_decision_with_an_outcome_is_not_executed_again_after_a_restart(
     assert {it.decision_offset for it in harness.answers(refused)} == before
     if harness.faults is None:
         assert len(harness.answers(refused)) == number
+
+
+async def test_a_publication_is_not_executed_once_a_later_one_of_its_decision_has_an_outcome(
+    tmp_path: Path,
+) -> None:
+    """A restart reads it again while an earlier decision is open. It could bind what the outcome
+    refused, on a node whose room is taken meanwhile."""
+    outcome = scheduling.DecisionAnswered(
+        decision="scheduler/0/5", decision_offset=7, pod_group="default/g", unanswered_from=3
+    )
+    draft = envelope.Draft(
+        topic=topics.OUTCOMES, key=outcome.decision, message=outcome, time=builders.NOON
+    )
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        assert not (await publications.answered(bus)).has(outcome.decision, 5)
+        await (await bus.open_writer("controller", "test")).append(draft)
+        answered = await publications.answered(bus)
+    assert answered.has(outcome.decision, 5)
+    assert answered.has(outcome.decision, 7)
+    assert not answered.has(outcome.decision, 8), "published again since"
+    assert not answered.has("scheduler/0/6", 5)
+
+
+def test_publications_that_a_restart_may_read_again_are_kept() -> None:
+    """The first decision stays open, so nothing after it is committed."""
+    answered = publications.AnsweredPublications()
+    for offset in range(1, publications.KEPT + 2):
+        answered.note(answer_at(offset, unanswered_from=0))
+    assert answered.has("scheduler/0/1", 1)
+    answered.note(answer_at(publications.KEPT + 2, unanswered_from=2))
+    assert not answered.has("scheduler/0/1", 1)
+    assert answered.has("scheduler/0/3", 3)
+
+
+def answer_at(offset: int, unanswered_from: int) -> scheduling.DecisionAnswered:
+    return scheduling.DecisionAnswered(
+        decision=f"scheduler/0/{offset}",
+        decision_offset=offset,
+        pod_group="default/g",
+        unanswered_from=unanswered_from,
+    )
 
 
 async def test_a_decision_published_again_is_answered_again_and_executed_once(

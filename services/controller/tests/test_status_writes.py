@@ -18,6 +18,7 @@ from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.shared import errors
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.runtime import runtime
+from stromboli.testkit import records
 from stromboli.testkit.builders import make_job
 
 J = "default/j1"
@@ -51,7 +52,7 @@ async def written_after(
         before.status, controlled_resources={"plugin-svc": "svc"}, version=1
     )
     command = commands.PatchJobStatus(job=before, status=status)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(records.DEADLINE_S):
         await executor.carry_out((command,), J, "")
     return await harness.until(kinds.JOBS, J, lambda job: True)
 

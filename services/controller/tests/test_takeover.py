@@ -11,7 +11,7 @@ from services.controller.tests.support import service_harness
 from stromboli.controller.core.store import unmanaged_pod_index
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 from stromboli.testkit.doubles import takeover_bus
 
 
@@ -47,7 +47,7 @@ async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
             await harness.submit(builders.make_queue("more"))
 
         reading = asyncio.create_task(read_on())
-        async with asyncio.timeout(20), harness.controller():
+        async with asyncio.timeout(records.DEADLINE_S), harness.controller():
             await reading
             pod = await harness.until(
                 kinds.PODS,

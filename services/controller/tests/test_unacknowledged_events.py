@@ -9,6 +9,7 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port
 from stromboli.shared.messages import batch
+from stromboli.testkit import records
 from stromboli.testkit.builders import make_job, make_node
 
 J = "default/j1"
@@ -44,7 +45,10 @@ class UnansweringBus:
 
 
 async def test_a_job_that_may_have_been_published_is_published_as_deleted(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), service_harness.set_up(tmp_path, faults=None) as harness:
+    async with (
+        asyncio.timeout(records.DEADLINE_S),
+        service_harness.set_up(tmp_path, faults=None) as harness,
+    ):
         bus: Any = UnansweringBus(harness.bus)
         harness.bus = bus
         await harness.submit(make_node())

@@ -16,6 +16,7 @@ from stromboli.controller.core import lifecycle
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.testkit.builders import make_cron, make_flow, make_job, make_template
+from stromboli.testkit.strategies import depth
 
 ENTRIES: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 FLOW, CRON = "default/f", "default/n"
@@ -185,10 +186,9 @@ class MakersInAnyOrder(RuleBasedStateMachine):
         assert all(it.state in lifecycle.FINISHED for it in status.job_status_list)
 
 
-TestMakersInAnyOrder = pytest.mark.timeout(300)(MakersInAnyOrder.TestCase)
+TestMakersInAnyOrder = pytest.mark.timeout(300 * depth.FACTOR)(MakersInAnyOrder.TestCase)
 TestMakersInAnyOrder.settings = settings(
-    max_examples=100,
+    depth.examples(60),
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

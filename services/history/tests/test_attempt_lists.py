@@ -211,6 +211,31 @@ async def test_a_page_is_short_instead_of_reading_without_bound(store: Database)
     assert page.rest is not None
 
 
+async def test_attempts_of_a_state_alone_are_one_walk_however_many_tenants_there_are(
+    store: Database,
+) -> None:
+    """Merged from a walk for each association, failed attempts of all took 1.2 s in PostgreSQL."""
+    lives = (
+        (
+            events.task("Pending", at, f"p{at}", job=f"n{at}/train", uid=f"u{at}"),
+            events.task("Failed" if at < 70 else "Succeeded", at + 1, f"p{at}", job=f"n{at}/train",
+                        uid=f"u{at}"),
+        )
+        for at in range(100)
+    )  # fmt: skip
+    await apply(store, *(event for life_ in lives for event in life_))
+    bounds = attempt_walks.Bounds(few=0, probed=10)
+    query = accounting.AttemptQuery(states=("Failed",))
+    statements: list[str] = []
+    async with store.snapshot() as connection:
+        sync = connection.sync_connection
+        assert sync is not None
+        sa.event.listen(sync, "before_cursor_execute", lambda *given: statements.append(given[2]))
+        page = await attempt_walks.find(connection, query, index_walks.BEGIN, 5, bounds)
+    assert [uid for _, uid in page.positions] == [f"p{at}-uid" for at in range(69, 64, -1)]
+    assert len(statements) <= 3, "the newest of all, then those of the state"
+
+
 async def test_who_had_a_device_at_a_time(store: Database) -> None:
     """Also of a slice; an attempt that waited then had no device yet."""
     await apply(

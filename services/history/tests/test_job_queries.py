@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.history.tests.support import events
@@ -136,6 +137,55 @@ async def test_pods_and_jobs_of_another_namespace_have_no_names(store: Database)
     assert (of_evictor.namespace, hidden) == ("blue", ("", "", "", ""))
     (of_operator,) = await evictions(store)
     assert (of_operator.pod, of_operator.by_job) == ("p1", "urgent")
+
+
+async def test_evictions_are_found_by_the_node_of_the_pod_and_by_their_reason(
+    store: Database,
+) -> None:
+    """The node of a pod of another namespace is not shown, and no pod there is found by it."""
+    reclaimed = eviction(2, "p2", "p2-uid", "blue/urgent", "u3", namespace="red")
+    victims = tuple(msgspec.structs.replace(it, reason="reclaim") for it in reclaimed.evictions)
+    await apply(
+        store,
+        events.task("Bound", 0, "p1", job="blue/train", node="n1"),
+        events.task("Bound", 0, "p2", job="red/train", uid="u9", node="n1"),
+        eviction(1, "p1", "p1-uid", "red/urgent", "u2", namespace="blue"),
+        msgspec.structs.replace(reclaimed, evictions=victims),
+    )
+
+    async def found(**query: Any) -> list[tuple[str, str]]:
+        return [(it.pod, it.node) for it in await evictions(store, **query)]
+
+    assert await found() == [("p2", "n1"), ("p1", "n1")]
+    assert await found(node="n1", reason="preempt") == [("p1", "n1")]
+    assert await found(reason="%") == await found(node="n2") == []
+    assert await found(namespace="blue") == [("", ""), ("p1", "n1")]
+    assert await found(namespace="blue", node="n1") == [("p1", "n1")]
+
+
+async def test_a_forged_owner_of_another_namespace_is_no_beneficiary(store: Database) -> None:
+    """Users write ownerReferences: a PodGroup must not read the name of a job of another
+    namespace, and must not appear in the evictions of that job."""
+    await apply(
+        store,
+        events.phase("Pending", 0, 1, job="red/secret", uid="u2"),
+        events.phase("Pending", 0, 1, job="red/true", uid="u3"),
+        eviction(1, "p1", "p1-uid", "blue/forged", "u2", namespace="blue"),
+        eviction(2, "p2", "p2-uid", "red/true", "u3", namespace="blue"),
+        eviction(3, "p3", "p3-uid", "blue/unknown", "u9", namespace="blue"),
+    )
+    unknown, genuine, forged = await evictions(store)
+    assert (forged.by_namespace, forged.by_job, forged.by_uid) == ("blue", "", "")
+    assert (genuine.by_namespace, genuine.by_job, genuine.by_uid) == ("red", "true", "u3")
+    assert (unknown.by_namespace, unknown.by_job, unknown.by_uid) == ("blue", "", "u9")
+    for query in (
+        {"namespace": "red", "job": "secret"},
+        {"namespace": "red", "uid": "u2"},
+        {"job": "secret"},
+        {"uid": "u2"},
+    ):
+        assert await evictions(store, **query) == [], query
+    assert [it.by_job for it in await evictions(store, uid="u3")] == ["true"]
 
 
 async def test_a_prefix_of_a_namespace_is_another_namespace(store: Database) -> None:

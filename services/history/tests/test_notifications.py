@@ -236,7 +236,7 @@ class Hook(http.server.BaseHTTPRequestHandler):
 def hook() -> Iterator[tuple[type[Hook], str]]:
     handler = type("OneHook", (Hook,), {"got": [], "status": 200})
     server = http.server.HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield handler, f"http://127.0.0.1:{server.server_port}/hook"
     server.shutdown()

@@ -12,7 +12,7 @@ from stromboli.admission import remote_history
 from stromboli.history import __main__ as process
 from stromboli.history import query_server
 from stromboli.history.settings import Settings
-from stromboli.history.store import job_queries, queries, usage, writer
+from stromboli.history.store import change_queries, job_queries, queries, usage, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api.views import accounting
@@ -42,6 +42,9 @@ class Stored:
 
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
         return await job_queries.evictions(self._store, query)
+
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        return await change_queries.changes(self._store, query)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         return await usage.report(self._store, query, self.now)

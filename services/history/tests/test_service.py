@@ -18,6 +18,7 @@ from stromboli.history.settings import HistorySettings
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
+from stromboli.testkit import records
 from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
 
 
@@ -53,7 +54,7 @@ class Facts:
 
     async def problem(self, fact: str, text: str) -> None:
         """Wait until the problem of a fact contains a text; empty: until there is none."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(records.DEADLINE_S):
             while not self._is(fact, text):
                 await self._changed.wait()
 

@@ -121,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def web() -> Iterator[str]:
     """URL of a web server on loopback."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         serving.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

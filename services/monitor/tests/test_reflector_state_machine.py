@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from services.monitor.tests import simulation
+from stromboli.testkit.strategies import depth
 
 NAMES = st.sampled_from(["a", "b"])
 
@@ -84,4 +85,4 @@ class ReflectorMachine(RuleBasedStateMachine):
 
 
 TestReflectorMachine = ReflectorMachine.TestCase
-TestReflectorMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestReflectorMachine.settings = settings(depth.examples(60), stateful_step_count=40)

@@ -208,10 +208,24 @@ ENDED_WITHOUT_A_START = Case(
 """Gangs that are admitted in the period and do not start until its end kept the room of the queue,
 so that g0 was never admitted."""
 
+ROOM_KEPT_FOR_ANOTHER = Case(
+    (Reserved("r0", 40, 2, ("n1",), is_maintenance=False),),
+    (
+        Work("g0", 0, 1, 2, None, 1.0, "", "tom"),
+        msgspec.structs.replace(of_tom("g1", 0), pods=3, runs=45.0),
+        msgspec.structs.replace(of_tom("g2", 0), pods=3),
+        Work("g3", 0, 1, 1, None, 1.0, "r0", "r0"),
+    ),
+    0,
+)
+"""In the period, g1 runs and g2 is admitted and waits: nothing of the queue's room is left for g3,
+whose node is idle."""
+
 
 @depth.examples(EXAMPLES)
 @given(cases())
 @example(ENDED_WITHOUT_A_START)
+@example(ROOM_KEPT_FOR_ANOTHER)
 def test_reservations_are_kept_and_every_other_gang_starts(case: Case) -> None:
     """One simulation for the three rules."""
     found = simulated(case)

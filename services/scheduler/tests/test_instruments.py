@@ -121,6 +121,23 @@ def test_every_metric_of_the_page_exists(metrics: Metrics) -> None:
     assert all(f"`{name}`" in PAGE for name in ours)
 
 
+def test_durations_of_the_newest_sessions_are_percentiles_by_nearest_rank() -> None:
+    durations = instruments.SessionDurations()
+    assert durations.take(builders.NOON) is None
+    for number in range(1, 101):
+        durations.add(number / 100)
+    found = durations.take(builders.NOON)
+    assert found is not None
+    assert (found.sessions, found.p50_s, found.p99_s) == (100, 0.5, 0.99)
+    assert durations.take(builders.NOON) is None, "nothing new"
+    durations.add(7.0)
+    for _ in range(instruments.MOST_DURATIONS - 1):
+        durations.add(0.001)
+    found = durations.take(builders.NOON)
+    assert found is not None
+    assert (found.sessions, found.p99_s) == (instruments.MOST_DURATIONS, 0.001)
+
+
 def test_waiting_gangs_are_counted_by_queue_and_tier(metrics: Metrics) -> None:
     """Decisions in flight are a separate metric, from when they are read back from the log."""
     run(metrics, *EVERYTHING)

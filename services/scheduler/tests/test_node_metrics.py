@@ -70,7 +70,7 @@ async def test_two_queries_measure_all_nodes() -> None:
     [
         (http_server.Reply(b"<html>", 200), "200: not a response of the Prometheus API"),
         (http_server.json({"status": "error", "error": "bad query"}, 400), "400: bad query"),
-        (http_server.json({"status": "success"}), "200: no success"),
+        (http_server.json({"status": "success"}), "200: the query failed"),
         (
             http_server.json({"status": "success", "data": {"resultType": "scalar"}}),
             "it returned a scalar",

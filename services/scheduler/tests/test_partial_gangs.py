@@ -7,9 +7,11 @@ import pytest
 
 from services.scheduler.tests.support import sessions
 from services.scheduler.tests.support.closed_loop import Gang, Loop, Queue
+from services.scheduler.tests.support.harness import SchedulerHarness
 from stromboli.scheduler.core.cache import partial_gangs
 from stromboli.shared import envelope, topics
 from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
 
 TIER = [sessions.plugin(name) for name in ("priority", "gang", "predicates", "nodeorder")]
 CONFIGURED = sessions.configured(TIER, run="enqueue, allocate, backfill")
@@ -138,3 +140,25 @@ def test_nothing_is_evicted_while_a_member_cannot_be_read() -> None:
     loop.make_pod_unreadable("default/first-2")
     run_for(loop, 3 * LIMIT)
     assert evictions(loop) == []
+
+
+def test_the_refusal_that_makes_a_gang_partial_starts_a_session() -> None:
+    """Nothing else would: the pod is gone that was refused, and the others are on nodes. The
+    session notes since when the gang is partial."""
+    harness = SchedulerHarness()
+    pods = [builders.make_pod(f"g-w-{at}", "g", cpu="1") for at in range(2)]
+    harness.see(builders.make_queue(), builders.make_node("n1", cpu="4"))
+    harness.see(builders.make_pod_group("g", 2), *pods)
+    harness.session()
+    harness.lose(pods[1])
+    harness.session()
+    assert not is_session_due(harness)
+    harness.answer("refused", "g-w-1")
+    assert is_session_due(harness)
+    record = harness.session().record
+    assert record is not None
+    assert partial_gangs.NAME in record.memory
+
+
+def is_session_due(harness: SchedulerHarness) -> bool:
+    return bool(harness.cache.session_cause)

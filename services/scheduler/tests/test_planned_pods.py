@@ -304,6 +304,30 @@ def test_the_version_of_an_unreadable_pod_counts_as_read(harness: SchedulerHarne
     assert harness.used_cpu() == 0
 
 
+@pytest.mark.parametrize("is_pod_first", [True, False])
+def test_a_copy_of_a_created_pod_without_a_node_does_not_keep_its_bind_open(
+    harness: SchedulerHarness, *, is_pod_first: bool
+) -> None:
+    """Such as one that a user restores with all annotations: it needs a place of its own."""
+    publish(harness, plan(1))
+    harness.see(group(1))
+    (statement,) = harness.session().decisions
+    pod = created(statement.binds[0], harness.statements[0].id, 9)
+    copy = created(
+        msgspec.structs.replace(statement.binds[0], node=""), harness.statements[0].id, 12
+    )
+    shown = [*harness.log.see(pod), *harness.log.lose(pod), *harness.log.see(copy)]
+    if is_pod_first:
+        harness.apply(*shown)
+    answer(harness, "executed", created_version=9)
+    if not is_pod_first:
+        harness.apply(*shown)
+    assert harness.used_cpu() == 0
+    harness.see(group(1, version=13))
+    (again,) = harness.session().decisions
+    assert [bind.uid for bind in again.binds] == ["j-w-0-12"]
+
+
 def test_a_pod_of_the_same_name_from_elsewhere_does_not_end_a_planned_bind(
     harness: SchedulerHarness,
 ) -> None:

@@ -219,7 +219,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.open_publications())
     @rule(refuse=st.sets(st.integers(0, 3)), at=st.integers(0, 2))
     def decision_is_answered(self, refuse: set[int], at: int) -> None:
-        """A publication that was replaced by a later one may be answered all the same."""
+        """A publication that was replaced by a later one may be answered before that one is, and
+        not after it."""
         waiting = self.open_publications()
         record = waiting[min(at, len(waiting) - 1)]
         self.answered.add(record.offset)
@@ -372,15 +373,23 @@ class Life(RuleBasedStateMachine):
         return self.version
 
     def open_publications(self) -> list[envelope.Record]:
-        return [it for it in self.harness.statements if it.offset not in self.answered]
+        last: dict[str, int] = {}
+        for record in self.harness.statements:
+            if record.offset in self.answered:
+                last[self.decision_of(record)] = record.offset
+        return [
+            it for it in self.harness.statements if it.offset > last.get(self.decision_of(it), -1)
+        ]
+
+    @staticmethod
+    def decision_of(record: envelope.Record) -> str:
+        statement = envelope.decode(record)
+        assert isinstance(statement, messages.StatementDecided)
+        return statement.decision or record.id
 
     def unanswered(self) -> list[envelope.Record]:
         """The newest publication of each decision, unless it is answered."""
-        newest = {}
-        for record in self.harness.statements:
-            statement = envelope.decode(record)
-            assert isinstance(statement, messages.StatementDecided)
-            newest[statement.decision or record.id] = record
+        newest = {self.decision_of(record): record for record in self.harness.statements}
         return [it for it in newest.values() if it.offset not in self.answered]
 
     def in_flight(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import what_if as messages
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 
 GANG = messages.Gang(queue="q", min_member=1)
 MINUTE = timedelta(minutes=1)
@@ -60,7 +60,7 @@ class Leader:
         asked = what_ifs.WhatIfs(settings, self._source(), runtime.Health("scheduler"))
         task = asyncio.create_task(asked.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(records.DEADLINE_S):
                 yield
         finally:
             task.cancel()

@@ -38,7 +38,7 @@ class DataOrigin:
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Serve while inside."""
-        thread = threading.Thread(target=self._server.serve_forever)
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield

@@ -122,6 +122,13 @@ class User:
         found: list[Document] = self.get(name, "/pods")["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def await_history(self) -> None:
+        """Return when the history answers: it starts with its first query, which may end before."""
+        self.until(
+            lambda: self._http.get("/v1/history/attempts").status_code,
+            lambda status: status == httpx.codes.OK,
+        )
+
     def until(self, read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """See ``polling.until``."""
         return polling.until(read, wanted, WITHIN_S)

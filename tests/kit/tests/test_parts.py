@@ -214,7 +214,7 @@ def serving_refusals(certificate: Path) -> Iterator[int]:
     tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
     with HTTPServer((ports.LOOPBACK, 0), Refusal) as server:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server.server_port

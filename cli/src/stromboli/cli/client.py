@@ -6,12 +6,15 @@ responses.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
+from stromboli.cli import usage_errors
 from stromboli.cli.errors import (
     CommandError,
     ConflictedError,
@@ -27,7 +30,7 @@ from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.client.sessions.opening import Place
-from stromboli.shared.api import batch, meta
+from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.api.views.task_history import TaskHistory
@@ -40,6 +43,9 @@ O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
 Document = dict[str, Any]
 RIGHTS_SHOWN = 3
 """Maximum missing permissions that are listed; reading the whole cluster requires twenty."""
+NAMES_COMPARED = 500
+"""Maximum names that are compared with that of an absent object: one page."""
+_OBJECT_PATH = re.compile(r"(?P<all>/v1/(namespaces/[^/]+/)?[a-z]+)/(?P<name>[^/]+)(/[a-z]+)?$")
 READY_WITHIN_S = 2.0
 """Time limit of a readiness check in seconds; a person waits for it."""
 
@@ -265,8 +271,24 @@ class Client:
 
     def send(self, call: calls.Call[T]) -> T:
         """The response to any call. Raises CommandError."""
-        with self._translate_errors():
-            return self._client.send(call)
+        try:
+            with self._translate_errors():
+                return self._client.send(call)
+        except NotFoundError as error:
+            raise self._with_similar_names(call, error) from None
+
+    def _with_similar_names(self, call: calls.Call[Any], error: NotFoundError) -> NotFoundError:
+        """The error about an absent object with similar names of its kind, if they can be read."""
+        found = _OBJECT_PATH.match(call.path)
+        if found is None:
+            return error
+        listed = calls.list_page(found["all"], error.what, NAMES_COMPARED, "")
+        try:
+            names = [kinds.metadata_of(raw).name for raw in self._client.send(listed).items]
+        except (client_errors.ClientError, msgspec.DecodeError):
+            return error
+        hint = usage_errors.did_you_mean(unquote(found["name"]), names)
+        return NotFoundError(error.what, f"{error.why}{hint}", error.next_step)
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:

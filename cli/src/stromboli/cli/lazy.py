@@ -107,6 +107,13 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command that the arguments call, imported now, under its own name."""
+        word = args[0]
+        is_name = word[:1].isalnum() and not ctx.resilient_parsing
+        if is_name and self.get_command(ctx, word) is None:
+            from stromboli.cli.usage_errors import did_you_mean
+
+            known = [*self.list_commands(ctx), *self.aliases]
+            ctx.fail(f"No such command {word!r}{did_you_mean(word, known)}")
         name, command, rest = super().resolve_command(ctx, args)
         found = loaded(command)
         use_plain_values(found)

@@ -304,5 +304,7 @@ def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> l
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: put options after the command; see {path} --help"]
+    if context and (fields := usage_errors.fields_help(error, context.command)):
+        return [what, f"next: {fields}"]
     about = usage_errors.option_help(error, called)
     return [what, *about, f"next: see {path} --help"]

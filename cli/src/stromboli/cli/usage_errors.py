@@ -5,9 +5,15 @@ Pydantic's error details contain both; the messages are built from them here, as
 recommends for custom messages.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import typer
+
+FIELDS = "FIELD=VALUE"
+"""In the metavar of an argument that takes fields of a job."""
+MOST_SUGGESTED = 3
 
 WORDS = {
     "int_parsing": "{input!r} is not a whole number",
@@ -26,7 +32,36 @@ def parser_message(error: typer.TyperException) -> str:
     if found is not None and isinstance(error, typer.BadParameter):
         form = WORDS.get(found["type"], "{input!r}: {msg}")
         error.message = form.format(**found, **found.get("ctx", {}))
+    if possible := getattr(error, "possibilities", None):
+        return f"{error.message}{_question(possible)}"
     return error.format_message().strip().rstrip(".")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean job?`` for a misspelt word; empty if no known one is close."""
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(word, names, MOST_SUGGESTED)
+    begun = [name for name in names if len(word) > 2 and name.startswith(word)]
+    return _question(list(dict.fromkeys([*close, *begun]))[:MOST_SUGGESTED])
+
+
+def fields_help(error: typer.TyperException, command: Any) -> str:
+    """How to write an option as a field, for a command that takes fields of a job; else empty."""
+    option = getattr(error, "option_name", None)
+    takes_fields = any(FIELDS in (getattr(it, "metavar", None) or "") for it in command.params)
+    if not option or not takes_fields:
+        return ""
+    from stromboli.cli.job_specs import job_fields
+
+    field = job_fields.OPTIONS.get(option, "time-limit")
+    return f"write {FIELDS} without dashes: {field}=VALUE; fields are {job_fields.FIELDS}"
+
+
+def _question(names: list[str]) -> str:
+    if not names:
+        return ""
+    head, last = ", ".join(names[:-1]), names[-1]
+    return f"; did you mean {head + ' or ' if head else ''}{last}?"
 
 
 def option_help(error: typer.TyperException, command: Any) -> list[str]:

@@ -29,6 +29,11 @@ def evictions(query: accounting.EvictionQuery) -> Call[accounting.EvictionPage]:
     return _call("evictions", query, accounting.EvictionPage)
 
 
+def changes(query: accounting.ChangeQuery) -> Call[accounting.ChangePage]:
+    """A page of changes of nodes, queues, priority classes and the configuration."""
+    return _call("changes", query, accounting.ChangePage)
+
+
 def usage(query: accounting.UsageQuery) -> Call[accounting.UsageReport]:
     """CPU, memory and GPU time used within an interval, by group."""
     return _call("usage", query, accounting.UsageReport)

@@ -46,9 +46,11 @@ def up(
         int,
         typer.Option(
             min=0,
-            help="Nodes that run commands as processes of this machine: no images, no isolation.",
+            help="Nodes that run commands as processes of this machine, without images.",
         ),
     ] = 0,
+    isolate: Annotated[bool, typer.Option("--isolate", help=machine.ISOLATE_HELP)] = False,
+    visible: Annotated[list[Path] | None, typer.Option(help=machine.VISIBLE_HELP)] = None,
     cpu: Annotated[
         str,
         typer.Option(help="Cores of each node. [default: 8; process nodes share the machine's]"),
@@ -160,6 +162,7 @@ def up(
             notifications=_notifications(notifications),
             data_origins=_data_origins(data_origins),
             data_capacity_bytes=data_sets.size_bytes(data_capacity),
+            visible=_visible(visible, process_nodes, isolate=isolate),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -186,6 +189,13 @@ def _data_origins(given: list[str] | None) -> tuple[str, ...]:
     return tuple(given)
 
 
+def _visible(given: list[Path] | None, process_nodes: int, *, isolate: bool) -> list[str] | None:
+    """The paths of ``--visible``, None without ``--isolate``. Raises ValueError."""
+    if isolate and not process_nodes:
+        raise ValueError("--isolate has no effect without --process-nodes: only these run commands")
+    return machine.shown_paths(given, isolate=isolate)
+
+
 def _notifications(file: Path | None) -> str:
     """The path of the file of ``--notifications``, after a check of its content; empty without one.
     Raises ValueError."""
@@ -210,7 +220,10 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             shown = await stack.enter_async_context(console_server.serving(running, pages))
             typer.echo(f"web    {shown}")
         typer.echo(f"state  {options.state}")
-        for line in machine.describe_isolation(*running.view, machine.image_runtime()):
+        isolated = options.visible is not None
+        for line in machine.describe_isolation(
+            *running.view, machine.image_runtime(), isolated=isolated
+        ):
             typer.echo(line)
         typer.echo(f"next   {_first_job(options)}    Ctrl-C stops")
         try:

@@ -42,6 +42,10 @@ class EmbeddedHistory:
         """A page of evictions."""
         return await (await self._service()).evictions(query)
 
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        """A page of changes of the cluster."""
+        return await (await self._service()).changes(query)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage."""
         return await (await self._service()).usage(query)

@@ -127,7 +127,7 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
             asked = trace.read_pods(lines, str(pods), cluster.models)
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(str(error.filename), why, "specify a readable file") from None
+        raise CommandError(str(error.filename), why, "specify a file that you may read") from None
     except (trace.TraceError, UnicodeDecodeError) as error:
         raise CommandError(
             "cannot read the lists",

@@ -27,7 +27,8 @@ Authorize = Callable[[Mapping[str, str], str, str, str], Awaitable[None]]
 
 
 class SessionServer:
-    """The handlers of sessions. ``hosts``: names of this server, see ``cross_site``."""
+    """Serves commands in pods and connections to their ports. ``hosts``: the names by which
+    browsers may call this server, see ``cross_site``."""
 
     def __init__(
         self, sessions: pod_sessions.PodSessions, authorize: Authorize, hosts: tuple[str, ...]

@@ -62,7 +62,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
     start has all rights. ``notifications``: the file with their targets; empty for none.
     ``data_origins``: which URIs of data sets process nodes may read. ``data_capacity_bytes``: of
-    each node's cache; 0 for a share of half of the free disk.
+    each node's cache; 0 for a share of half of the free disk. ``visible``: further paths that
+    isolated containers on process nodes see; None if containers are not isolated.
     """
 
     state: Path
@@ -77,6 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     notifications: str = ""
     data_origins: tuple[str, ...] = DATA_ORIGINS
     data_capacity_bytes: int = 0
+    visible: list[str] | None = None
 
 
 class System(msgspec.Struct, frozen=True):
@@ -167,6 +169,9 @@ async def run_system(
         )
         await simulated.create_nodes(cluster, list(options.nodes))
         view = await _view(options)
+        visible = options.visible
+        if visible is not None:
+            visible = await machine.isolating(*view, visible)
 
         def bus_of(service_name: str) -> bus_port.Bus:
             if options.fault_seed is None:
@@ -186,6 +191,7 @@ async def run_system(
             view[0],
             machine.image_runtime(),
             _data_caches(options, node_agents, clock),
+            visible,
         )
         kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
         sessions = session_server.SessionServer(

@@ -16,9 +16,9 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster, log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 
-DEADLINE_S = 20.0
+DEADLINE_S = records.DEADLINE_S
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SETTINGS = SchedulerSettings(instance="test")
 NODE = builders.make_node("n1", cpu="4")

@@ -19,6 +19,9 @@ RUN_SECONDS = PREFIX + "run-seconds"
 """Pod annotation for simulated nodes: how long the pod runs, in seconds (``0.5``)."""
 EXIT_CODE = PREFIX + "exit-code"
 """Pod annotation for simulated nodes: the exit code of its containers."""
+SUBMIT_DIRECTORY = PREFIX + "submit-directory"
+"""Pod annotation for process nodes: containers without a ``workingDir`` start in this directory if
+it exists, as the scripts of sbatch do."""
 STARTS_WITH = PREFIX + "starts-with"
 """Pod annotation for simulated nodes: the pod's run time begins once this number of the job's pods
 run, as for processes that wait for each other.

@@ -228,8 +228,13 @@ DECISIONS = Topic(
 )
 EXPLANATIONS = Topic(
     "scheduling.explanations",
-    "PodGroup, queue//name//chunk, or forecast//scope//chunk",
-    (messages.PodGroupExplained, messages.QueueOrdered, messages.StartsForecast),
+    "PodGroup, queue//name//chunk, forecast//scope//chunk, or sessions",
+    (
+        messages.PodGroupExplained,
+        messages.QueueOrdered,
+        messages.StartsForecast,
+        messages.SessionsMeasured,
+    ),
     _COMPACTED,
     "scheduler",
     stable=True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, resources, selectors
+from stromboli.cli import options, resources, selectors, usage_errors
 from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import output
@@ -190,7 +190,8 @@ def _call(ctx: typer.Context, words: list[str]) -> None:
 def _resource(word: str) -> resources.Resource:
     found = resources.named(word)
     if found is None:
-        raise typer.BadParameter(f"{word!r} is not one of {WORDS}", param_hint="KIND")
+        hint = usage_errors.did_you_mean(word, [it.word for it in resources.RESOURCES])
+        raise typer.BadParameter(f"{word!r} is not one of {WORDS}{hint}", param_hint="KIND")
     return found
 
 

@@ -55,15 +55,14 @@ def list_pods(
     """
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
-    own_jobs: frozenset[str] | None = None
+    own_jobs: frozenset[tuple[str, str]] | None = None
     if me and watch:
         raise typer.BadParameter("--me cannot be combined with --watch", param_hint="--me")
 
     def is_wanted(pod: pod_status.Pod) -> bool:
         is_others = (job, queue) == (None, None) and is_gang_or_queue_pod(pod)
         is_asked = is_others or matches_job_and_queue(pod, job, queue)
-        owner = pod.metadata.controller
-        if own_jobs is not None and (owner is None or owner.uid not in own_jobs):
+        if own_jobs is not None and pod.metadata.controller_key not in own_jobs:
             return False
         return is_asked and selectors.matches(wanted, pod.metadata.labels)
 
@@ -138,11 +137,11 @@ def _show(client: "Client", pod: pod_status.Pod) -> None:
         output.show_lines(["", *stuck])
 
 
-def _own_jobs(client: "Client", namespace: str | None) -> frozenset[str]:
-    """The uids of the jobs that the user has submitted."""
+def _own_jobs(client: "Client", namespace: str | None) -> frozenset[tuple[str, str]]:
+    """The namespaces and uids of the jobs that the user has submitted."""
     user = options.submitter(client, is_me=True)
     jobs = (client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace))
-    return frozenset(job.metadata.uid for job in jobs if options.is_submitted_by(user, job))
+    return frozenset(job.metadata.owner_key for job in jobs if options.is_submitted_by(user, job))
 
 
 def read(client: "Client", namespace: str | None) -> list[pod_status.Pod]:

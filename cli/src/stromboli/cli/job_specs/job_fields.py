@@ -12,6 +12,12 @@ from stromboli.shared.formats import indexes
 
 Document = dict[str, Any]
 FIELDS = "queue, priority, time-limit, min, replicas or replicas.TASK"
+OPTIONS = {
+    "--queue": "queue", "-q": "queue", "--priority": "priority", "--priority-class": "priority",
+    "--time": "time-limit", "--time-limit": "time-limit", "--min": "min", "-m": "min",
+    "--replicas": "replicas", "-r": "replicas",
+}  # fmt: skip
+"""Options of ``job run`` and ``job scale`` -> the fields with their meaning."""
 OF_ONE_JOB = frozenset(
     {
         keys.TRACEPARENT,
@@ -62,7 +68,9 @@ def parse(words: list[str]) -> Fields:
         elif field == "replicas":
             replicas[task] = _count(name, value)
         else:
-            raise FieldError(f"{name!r} is not a field that can be set; fields are {FIELDS}")
+            meant = OPTIONS.get(f"--{name}", "")
+            hint = f"; did you mean {meant}? " if meant else "; "
+            raise FieldError(f"{name!r} is not a field that can be set{hint}fields are {FIELDS}")
     return Fields(**found, replicas=replicas)
 
 

@@ -33,7 +33,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time``: its deadline and the expected run time. ``array``: indexes, of which ``replicas`` run
     concurrently and independently. ``after``: dependencies on other jobs.
-    ``reservation``: an AdvanceReservation. ``data``: entries of ``spec.dataSets``.
+    ``submit_directory``: where a script was submitted. ``reservation``: an AdvanceReservation.
+    ``data``: entries of ``spec.dataSets``.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     workdir: str = ""
+    submit_directory: str = ""
     time: timedelta | None = None
     array: str = ""
     after: str = ""
@@ -84,7 +86,7 @@ def document(spec: RunSpec) -> Document:
             {"name": name, "value": value} for name, value in spec.environment.items()
         ]
     metadata: Document = {"labels": {POD_LABEL: spec.name}}
-    if annotations := _simulation(spec):
+    if annotations := _pod_annotations(spec):
         metadata["annotations"] = annotations
     pod = {"restartPolicy": "Never", "containers": [container]}
     task = {"replicas": spec.replicas, "template": {"metadata": metadata, "spec": pod}}
@@ -162,9 +164,12 @@ def generated_name(image: str, suffix: str) -> str:
     return f"{stem[:LONGEST_NAME_STEM].rstrip('-')}-{suffix}"
 
 
-def _simulation(spec: RunSpec) -> dict[str, str]:
-    """The annotations that simulated nodes read: run time and exit code. Real nodes ignore them."""
+def _pod_annotations(spec: RunSpec) -> dict[str, str]:
+    """The annotations that simulated nodes (run time and exit code) and process nodes (directory of
+    submission) read. Real nodes ignore them."""
     annotations = {}
+    if spec.submit_directory and not spec.workdir:
+        annotations[keys.SUBMIT_DIRECTORY] = spec.submit_directory
     if spec.run_seconds is not None:
         annotations[keys.RUN_SECONDS] = f"{spec.run_seconds:g}"
     if spec.exit_code is not None:

@@ -94,7 +94,9 @@ def parse(path: str, text: str) -> Script:
             "put it into the image or on a volume, and run: strom job run -- COMMAND",
         )
     if "\0" in text:
-        raise ScriptError(1, "it is not text", "specify a script; a program belongs in the image")
+        raise ScriptError(
+            1, "the file is binary", "specify a script of text; a program belongs in the image"
+        )
     rows = text.splitlines()
     first = next(
         (n for n, row in enumerate(rows, 1) if row.strip() and not row.lstrip().startswith("#")),

@@ -57,8 +57,8 @@ class RealJobsResult(msgspec.Struct, frozen=True):
         ]
 
 
-async def show(state: Path) -> RealJobsResult:
-    """Run all jobs concurrently and read their output."""
+async def show(state: Path, limit_s: float = LIMIT_S) -> RealJobsResult:
+    """Run all jobs concurrently and read their output. ``limit_s``: how long they may take."""
     try:
         machine.check()
     except machine.UnsupportedMachineError as error:
@@ -75,7 +75,7 @@ async def show(state: Path) -> RealJobsResult:
         async with running.client() as client:
             answer = await client.post("/v1/apply", json={"objects": manifests})
             answer.raise_for_status()
-        phases = await _phases(running.cluster, set(names))
+        phases = await _phases(running.cluster, set(names), limit_s)
         ran = [
             JobResult(name, phases.get(name, "unfinished"), await _lines(running.cluster, name))
             for name in names
@@ -90,11 +90,13 @@ def read(name: str) -> list[dict[str, Any]]:
     return [document for document, _ in documents.read(text)]
 
 
-async def _phases(cluster: cluster_port.Cluster, names: set[str]) -> Mapping[str, str]:
+async def _phases(
+    cluster: cluster_port.Cluster, names: set[str], limit_s: float
+) -> Mapping[str, str]:
     """Return job -> final phase for jobs that reached one in time."""
     phases: dict[str, str] = {}
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(limit_s):
             async for event in list_and_watch(cluster, kinds.JOBS):
                 if event is not None:
                     job = kinds.JOBS.decode(event.object)

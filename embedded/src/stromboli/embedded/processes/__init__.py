@@ -1,8 +1,8 @@
 """Process nodes: run a pod's containers as processes of this machine, over the cluster port.
 
-There is no container runtime: images are not used and nothing is isolated, except that image files
-are run by Apptainer (``core/image_files.py``). docs/process-nodes.md lists what is supported;
-docs/decisions has the alternatives.
+There is no container runtime: images are not used, except that image files are run by Apptainer
+(``core/image_files.py``). docs/process-nodes.md lists what is supported; docs/decisions has the
+alternatives.
 
 ``core``: lifecycle, environment, volumes and names of a pod as pure functions. ``launcher``: the
 process between the node and a container's processes. ``agent``: the node.

@@ -1,6 +1,6 @@
 """``python -m stromboli.embedded.processes``: process nodes on a real API server.
 
-They run commands as processes of this machine: no images, no isolation. When the program stops, all
+They run commands as processes of this machine, without images. When the program stops, all
 processes are killed.
 """
 
@@ -20,10 +20,16 @@ DATA_ORIGINS = ("https://", "file:///")
 """Pods run commands as this user, who can read all of these anyway."""
 
 
-async def _run(kubernetes: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:
+async def _run(
+    kubernetes: KubernetesSettings,
+    nodes: list[dict[str, object]],
+    state: Path,
+    shown: list[str] | None,
+) -> None:
     view, reason = await machine.view()
     images = machine.image_runtime()
-    for line in machine.describe_isolation(view, reason, images):
+    visible = None if shown is None else await machine.isolating(view, reason, shown)
+    for line in machine.describe_isolation(view, reason, images, isolated=visible is not None):
         typer.echo(line)
     async with KubernetesCluster(kubernetes) as cluster:
         settings = data_caches.settings_for(
@@ -32,7 +38,7 @@ async def _run(kubernetes: KubernetesSettings, nodes: list[dict[str, object]], s
         names = [str(cast("dict[str, Any]", document["metadata"])["name"]) for document in nodes]
         caches = data_caches.DataCaches(names, state / "data", settings, runtime.utc_now, None)
         served = agent.ProcessNodeAgent(
-            cluster, nodes, state / "pods", runtime.utc_now, view, images, caches
+            cluster, nodes, state / "pods", runtime.utc_now, view, images, caches, visible
         )
         async with kubelet.serving(served, state):
             await served.run()
@@ -47,11 +53,14 @@ def main(
         Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")
     ] = None,
     kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
+    isolate: Annotated[bool, typer.Option("--isolate", help=machine.ISOLATE_HELP)] = False,
+    visible: Annotated[list[Path] | None, typer.Option(help=machine.VISIBLE_HELP)] = None,
 ) -> None:
     """Add process nodes to a cluster and run their pods until stopped."""
     telemetry.configure_logs()
     try:
         machine.check()
+        shown = machine.shown_paths(visible, isolate=isolate)
         documents = machine.node_documents(
             nodes, machine.resources(), cpu=cpu, memory=memory, prefix=prefix
         )
@@ -62,7 +71,11 @@ def main(
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strom-")))
         folder.mkdir(parents=True, exist_ok=True)
-        runtime.run(lambda: _run(settings, documents, folder.resolve()))
+        try:
+            runtime.run(lambda: _run(settings, documents, folder.resolve(), shown))
+        except machine.UnsupportedMachineError as error:
+            typer.echo(f"process nodes: {error}", err=True)
+            raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ class ProcessNodeAgent:
 
     ``view``: what containers see of the machine, see ``machine.view``. ``image_runtime``: the
     program that runs containers from image files; without it, such pods fail. ``caches``: of data
-    sets; without them, pods with data sets wait.
+    sets; without them, pods with data sets wait. ``visible``: isolates containers, see
+    ``machine.isolating``.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ProcessNodeAgent:
         view: str,
         image_runtime: image_files.ImageRuntime | None = None,
         caches: DataCaches | None = None,
+        visible: Sequence[str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._caches = caches
@@ -70,6 +72,7 @@ class ProcessNodeAgent:
             hosts=self._hosts,
             image_runtime=image_runtime,
             caches=caches,
+            visible=None if visible is None else tuple(visible),
         )
         self._workers: dict[str, worker.PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}

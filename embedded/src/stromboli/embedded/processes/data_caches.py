@@ -51,6 +51,8 @@ class DataCaches:
         """Uid -> pod that runs, or is to run, on one of the nodes."""
         self._unreadable: set[str] = set()
         self._troubles: dict[str, str] = {}
+        self._rejected: set[str] = set()
+        """Nodes whose last report was not accepted."""
         self._caches = {
             node: NodeCache(
                 node,
@@ -150,8 +152,12 @@ class DataCaches:
             answer = await self._exchange(node, report)
             found = decoding.decode(_DECODER, answer)
         except (errors.ExternalError, msgspec.DecodeError) as error:
-            self._note(node, f"report of data not accepted: {error}")
+            # At a start, the first report comes before the monitor is ready for it.
+            if node in self._rejected:
+                self._note(node, f"report of data not accepted: {error}")
+            self._rejected.add(node)
             return
+        self._rejected.discard(node)
         self._note(node, "")
         if found != self._answers.get(node):
             self._answers[node] = found

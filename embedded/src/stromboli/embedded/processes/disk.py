@@ -191,3 +191,8 @@ def _check_host(host: HostPath) -> None:
     if not wanted.get(host.type.removesuffix("OrCreate"), path.exists)():
         kind = host.type or "path"
         raise environment.MissingError(f"hostPath {path}: no such {kind} on this machine")
+
+
+def may_enter(path: str) -> bool:
+    """Return whether this user may start a process in a directory."""
+    return os.path.isdir(path) and os.access(path, os.X_OK)

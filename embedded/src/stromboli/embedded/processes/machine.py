@@ -3,13 +3,15 @@
 import os
 import platform
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stromboli.embedded.processes import launcher_client
 from stromboli.embedded.processes.core import addresses, image_files
 from stromboli.embedded.processes.disk import HOSTS, LOOKUP
+from stromboli.embedded.processes.launcher import isolated_root
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.output import Output
 from stromboli.shared import keys
@@ -20,6 +22,20 @@ PODS_OF_A_NODE = "110"
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """Variables that pods inherit from the node's environment; an image would set them. No others are
 passed."""
+
+
+VISIBLE = (
+    *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/sbin", "/snap"),
+    *("/sys", "/usr", "/etc/resolv.conf", sys.base_prefix, sys.prefix),
+)
+"""Paths that isolated containers see: the system and this Python environment. The list of name
+servers is often a link to another folder."""
+
+
+ISOLATE_HELP = (
+    "Isolate containers: they see system folders read-only, and have home and /tmp of their own."
+)
+VISIBLE_HELP = "Path that isolated containers see, too, read-only; repeatable."
 
 
 class UnsupportedMachineError(Exception):
@@ -50,18 +66,55 @@ async def view() -> tuple[str, str]:
     return "plain", reason
 
 
+def shown_paths(given: Iterable[Path] | None, *, isolate: bool) -> list[str] | None:
+    """Return the absolute paths given with ``--visible``; None if containers are not isolated.
+
+    Raises ValueError for a path that does not exist, and without ``--isolate``.
+    """
+    paths = [path.absolute() for path in given or ()]
+    if paths and not isolate:
+        raise ValueError("--visible has no effect without --isolate: add it")
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"--visible {path}: no such file or folder")
+    return list(map(str, paths)) if isolate else None
+
+
+async def isolating(view: str, reason: str, more: Iterable[str]) -> list[str]:
+    """Return the paths that isolated containers see: the usual ones and ``more``.
+
+    ``view``, ``reason``: what ``view`` returned. Raises UnsupportedMachineError if this machine
+    cannot isolate containers.
+    """
+    visible = isolated_root.visible_paths((*VISIBLE, *more))
+    if view != "plain":
+        reason = await _unsupported_reason(view, visible)
+    if reason:
+        raise UnsupportedMachineError(
+            f"containers cannot be isolated here ({reason}): allow user namespaces, or omit "
+            "--isolate"
+        )
+    return visible
+
+
 def describe_isolation(
-    view: str, reason: str, runtime: image_files.ImageRuntime | None = None
+    view: str,
+    reason: str,
+    runtime: image_files.ImageRuntime | None = None,
+    *,
+    isolated: bool = False,
 ) -> list[str]:
     """Return lines about the limits of process nodes for users; empty without such nodes.
     ``runtime``: ``image_runtime``.
     """
     if not view:
         return []
-    lines = [
-        "nodes  containers run as processes of this machine: images are not used, nothing is "
-        "isolated"
-    ]
+    limits = (
+        "each with its own files; network, CPUs and system folders (read-only) are this machine's"
+        if isolated
+        else "images are not used, nothing is isolated"
+    )
+    lines = [f"nodes  containers run as processes of this machine: {limits}"]
     if runtime is not None:
         lines.append(f"       containers from image files (SIF) run with {runtime.path}")
     if view == "plain":
@@ -72,7 +125,7 @@ def describe_isolation(
     return lines
 
 
-async def _unsupported_reason(kind: str) -> str:
+async def _unsupported_reason(kind: str, visible: list[str] | None = None) -> str:
     with tempfile.TemporaryDirectory(prefix="strom-try-") as folder:
         root, log, source = (Path(folder) / name for name in ("root", "log", "source"))
         for path in (root, log):
@@ -88,7 +141,13 @@ async def _unsupported_reason(kind: str) -> str:
             keep_bytes=0,
             memory_bytes=0,
             view=launcher.ContainerView(
-                folder=str(root), mounts=mounts, hostname="try", as_root=kind == "root"
+                folder=str(root),
+                mounts=mounts,
+                hostname="try",
+                as_root=kind == "root",
+                isolation=None
+                if visible is None
+                else isolated_root.Isolation(visible=visible, devices=[]),
             ),
         )
         run = await launcher_client.start_container(spec, Output(log), "try")

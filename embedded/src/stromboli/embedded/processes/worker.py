@@ -7,6 +7,7 @@ Cancelling the loop kills all processes of the pod.
 import asyncio
 import contextlib
 import functools
+import glob
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -21,6 +22,7 @@ from stromboli.embedded.processes.core import (
     data_volumes,
     environment,
     image_files,
+    isolation,
     lifecycle,
     status,
     unsupported_fields,
@@ -28,9 +30,9 @@ from stromboli.embedded.processes.core import (
 )
 from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.data_caches import DataCaches
-from stromboli.embedded.processes.disk import LOOKUP, PodFolder
+from stromboli.embedded.processes.disk import LOOKUP, PodFolder, may_enter
+from stromboli.embedded.processes.launcher import isolated_root, segments
 from stromboli.embedded.processes.launcher import main as launcher
-from stromboli.embedded.processes.launcher import segments
 from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.embedded.processes.output import Output
 from stromboli.shared import errors
@@ -53,7 +55,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     without. ``base``: base environment of containers. ``machine``: amounts available to containers
     without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
     returns the hosts file of a pod. ``image_runtime``: runs containers from image files, if one is
-    installed. ``caches``: of data sets.
+    installed. ``caches``: of data sets. ``visible``: the paths of the machine that isolated
+    containers see; None if containers are not isolated.
     """
 
     cluster: cluster_port.Cluster
@@ -67,6 +70,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     hosts: Callable[[pods.Pod, str], str]
     image_runtime: image_files.ImageRuntime | None = None
     caches: DataCaches | None = None
+    visible: tuple[str, ...] | None = None
 
 
 class PodWorker:
@@ -280,7 +284,8 @@ class PodWorker:
         if not self._is_laid:
             self._folder.lay(contents)
             self._is_laid = True
-        base = {} if image else around.base
+        isolated = around.visible is not None and not image
+        base = {} if image else isolation.base(around.base) if isolated else around.base
         variables = environment.variables(self.pod, container, given, base)
         mounts = [
             {
@@ -291,12 +296,16 @@ class PodWorker:
             for place in volumes.volume_mounts(container, contents, variables)
         ]
         mounts += self._own_mounts(container)
+        home = isolation.home_of(variables)
+        if isolated:
+            mounts += self._own_folders(container, home)
+        directory = environment.submit_directory(self.pod, mounts, may_enter)
         limit = (container.resources.limits or {}).get("memory")
         spec = launcher.Spec(
             command=environment.command(container, variables),
             entry=[],
             environment={**variables, **self._own_variables()},
-            working_directory=container.working_dir or "/",
+            working_directory=container.working_dir or (home if isolated else directory),
             log=str(self._folder.begin_log(container.name, run)),
             keep_bytes=segments.KEEP_BYTES,
             memory_bytes=units.amount("memory", limit) if limit is not None else 0,
@@ -311,6 +320,7 @@ class PodWorker:
                 mounts=mounts,
                 hostname=self.pod.hostname,
                 as_root=around.view == "root",
+                isolation=self._isolation(container) if isolated else None,
             )
         elif not image:
             pairs = [(Path(str(each["source"])), str(each["target"])) for each in mounts]
@@ -366,6 +376,25 @@ class PodWorker:
             for source, target in found
             if target not in mounted
         ]
+
+    def _own_folders(self, container: pods.Container, home: str) -> list[dict[str, Any]]:
+        """The mounts of an isolated container's own folders, which are empty in each run."""
+        scratch = self._folder.scratch(container.name)
+        mounted = {mount.mount_path for mount in container.volume_mounts}
+        found = []
+        for target, name in isolation.folders(home, mounted).items():
+            source = scratch / name
+            source.mkdir()
+            if name != isolation.HOME:
+                source.chmod(0o1777)
+            found.append({"source": str(source), "target": target, "read_only": False})
+        return found
+
+    def _isolation(self, container: pods.Container) -> isolated_root.Isolation:
+        found = [path for each in isolation.devices(container) for path in glob.glob(each)]
+        return isolated_root.Isolation(
+            visible=list(self._around.visible or ()), devices=sorted(set(found))
+        )
 
     async def _objects(self) -> environment.Objects:
         """Return the existing ConfigMaps and Secrets that the pod references."""
@@ -459,8 +488,7 @@ class PodWorker:
 
 def _without_errno(error: OSError) -> str:
     """``No such file or directory: /a/b``, without ``[Errno 2]``."""
-    parts = (error.strerror or str(error), str(error.filename or ""))
-    return ": ".join(filter(None, parts))
+    return ": ".join(filter(None, (error.strerror or str(error), str(error.filename or ""))))
 
 
 def _text(at: datetime) -> str:

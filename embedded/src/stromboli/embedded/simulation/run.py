@@ -70,8 +70,8 @@ IntervalOption = Annotated[
     float,
     typer.Option(
         min=0,
-        help="Least virtual seconds between sessions that decide something: 0 is exact, more is "
-        "faster.",
+        help="Minimum virtual seconds between sessions that decide something: 0 is exact, a higher "
+        "number is faster.",
     ),
 ]
 

@@ -91,7 +91,7 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
         if (job is None) == (not image):
             raise ValueError("a StromboliJobOperator needs either job or image")
         if on_kill_action not in KILL_ACTIONS:
-            raise ValueError(f"on_kill_action is one of {', '.join(KILL_ACTIONS)}")
+            raise ValueError(f"on_kill_action must be one of {', '.join(KILL_ACTIONS)}")
         is_struct = isinstance(job, batch.Job)
         self.job = manifests.parsed(job) if is_struct else job  # type: ignore[arg-type]
         self.image = image

@@ -18,7 +18,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
 
     def client_arguments(self) -> dict[str, Any]:
-        """Keywords of ``Client`` and ``AsyncClient``."""
+        """The keyword arguments for ``Client`` and ``AsyncClient``."""
         return {
             "url": self.url or None,
             "token": self.token or None,

@@ -48,6 +48,11 @@ class RemoteHistory:
         read = decoding.decoder_of(accounting.EvictionPage).decode
         return await self._ask("evictions", query, read)
 
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        """A page of changes of the cluster. Raises InvalidError, UnavailableError."""
+        read = decoding.decoder_of(accounting.ChangePage).decode
+        return await self._ask("changes", query, read)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage. Raises InvalidError, UnavailableError."""
         return await self._ask("usage", query, decoding.decoder_of(accounting.UsageReport).decode)

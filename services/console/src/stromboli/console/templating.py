@@ -15,7 +15,7 @@ import jinja2
 import msgspec
 
 from stromboli.cli.render.nodes import node_layout
-from stromboli.console.core import amounts, cluster_rows, job_rows
+from stromboli.console.core import amounts, cluster_rows, evictions, job_rows
 from stromboli.console.core.url_filters import UrlFilters
 from stromboli.shared.api.views import accounting
 
@@ -80,6 +80,8 @@ def environment() -> jinja2.Environment:
         "MOST_HOLDERS": cluster_rows.MOST_HOLDERS,
         "STATES": accounting.STATES,
         "GROUPS": accounting.GROUPS,
+        "REASONS": evictions.REASONS,
+        "CHANGED_KINDS": accounting.CHANGED_KINDS,
     }
     made.tests["over"] = lambda phase: phase in ("Completed", "Failed", "Terminated", "Aborted")
     return made

@@ -24,6 +24,7 @@ from stromboli.history.core.rows import micros
 from stromboli.history.notifications import notices, sender, targets
 from stromboli.history.settings import HistorySettings
 from stromboli.history.store import (
+    change_queries,
     daily_usage,
     database,
     job_queries,
@@ -119,6 +120,12 @@ class HistoryService:
         """A page of evictions; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
         page = await job_queries.evictions(self._database, query)
+        return msgspec.structs.replace(page, complete=is_complete)
+
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        """A page of changes of the cluster; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        page = await change_queries.changes(self._database, query)
         return msgspec.structs.replace(page, complete=is_complete)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
@@ -230,6 +237,7 @@ class HistoryService:
             "jobs": settings.jobs_kept_days,
             "phases": settings.phases_days,
             "evictions": settings.evictions_days,
+            "cluster_changes": settings.changes_days,
             "notices": settings.notices_days,
             "daily_usage": settings.usage_days,
         }

@@ -24,6 +24,9 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that phases of jobs are kept; 0 keeps them forever."""
     evictions_days: float = 365.0
     """Days that evictions are kept; 0 keeps them forever."""
+    changes_days: float = 365.0
+    """Days that changes of nodes, queues, priority classes and the configuration are kept; 0 keeps
+    them forever."""
     usage_days: float = 1825.0
     """Days that the sums of usage by day are kept; 0 keeps them forever. They remain when their
     attempts are deleted."""

@@ -123,6 +123,7 @@ class Engine:
         self._find = find
         self._run_watched = watched
         self._inputs = session_inputs.SessionInputs(ask=ask)
+        self.durations = instruments.SessionDurations()
         self._instruments = instruments.of_process() if measures is None else measures
         self._gauges_updated_at: datetime | None = None
         self._waiting_observed_at: datetime | None = None
@@ -337,6 +338,7 @@ class Engine:
         self._log_complaints(decided.complaints)
         self._log_plugin_failures(dict(decided.failures))
         _session_seconds.record(seconds)
+        self.durations.add(seconds)
         self._instruments.session(seconds)
         _binds.add(binds)
         if decided.record is not None:

@@ -6,9 +6,10 @@ job ends.
 
 import functools
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from types import TracebackType
 
 from opentelemetry import metrics
@@ -20,6 +21,36 @@ from stromboli.shared.runtime import telemetry
 
 PREFIX = "volcano_"
 PREEMPTING = ("preempt", "gangpreempt")
+
+
+MOST_DURATIONS = 1000
+
+
+class SessionDurations:
+    """How long the newest sessions took, at most ``MOST_DURATIONS``."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=MOST_DURATIONS)
+        self._is_new = False
+
+    def add(self, seconds: float) -> None:
+        """Note a session."""
+        self._seconds.append(seconds)
+        self._is_new = True
+
+    def take(self, at: datetime) -> messages.SessionsMeasured | None:
+        """Their percentiles by nearest rank; None if there was no session since the last call."""
+        if not self._is_new:
+            return None
+        self._is_new = False
+        found = sorted(self._seconds)
+
+        def percentile(percent: int) -> float:
+            return round(found[-(-percent * len(found) // 100) - 1], 6)
+
+        return messages.SessionsMeasured(
+            at=at, sessions=len(found), p50_s=percentile(50), p99_s=percentile(99)
+        )
 
 
 class Instruments:
@@ -80,7 +111,7 @@ class Instruments:
         self._session.record(1000 * seconds)
 
     def decided(self, statement: messages.StatementDecided, waited_s: float | None) -> None:
-        """Record a statement; ``waited_s``: age of its PodGroup."""
+        """Update the metrics for a statement. ``waited_s``: the age of its PodGroup."""
         if statement.binds and waited_s is not None:
             self._gang.record(1000 * waited_s)
         if statement.evictions:

@@ -101,7 +101,9 @@ class Prometheus:
                 f"{response.status_code}: not a response of the Prometheus API: {error}"
             ) from error
         if found.status != "success" or found.data is None:
-            raise MetricsError(f"{response.status_code}: {found.error or 'no success'}")
+            raise MetricsError(
+                f"{response.status_code}: {found.error or 'the query failed without an error'}"
+            )
         if found.data.result_type != "vector":
             raise MetricsError(f"it returned a {found.data.result_type}, not a vector")
         try:

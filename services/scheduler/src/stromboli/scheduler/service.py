@@ -33,15 +33,18 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import present, range_calibration
 from stromboli.scheduler.forecasting import forecaster, what_ifs
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, leader_election
+from stromboli.shared import envelope, errors, leader_election, topics
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.leader_election import log_lease
+from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_BUFFERED_BATCHES = 8
 """Limit of batches read while the core thread is busy: the core thread need not wait for the log,
 and a start with a large log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
+DURATIONS_EVERY_S = 30.0
+"""How often the durations of sessions are published, for system health."""
 """Limit of explanations in one append; a larger append would delay decisions."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
 """Makes the engine run a step."""
@@ -321,6 +324,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._publish_explanations())
+            tasks.create_task(self._publish_durations())
             tasks.create_task(self._meter.run())
             tasks.create_task(self._decide())
 
@@ -388,6 +392,22 @@ class Scheduler:
             if not self._pending_explanations:
                 self._has_pending_explanations.clear()
             await self._append(drafts)
+
+    async def _publish_durations(self) -> None:
+        """Publish how long sessions take. A standby has none."""
+        while True:
+            await asyncio.sleep(DURATIONS_EVERY_S)
+            if self._writer is not None:
+                await self.publish_durations()
+
+    async def publish_durations(self) -> None:
+        """Publish the durations of the newest sessions, if there were any since the last call."""
+        loop, now = asyncio.get_running_loop(), self._clock()
+        found = await loop.run_in_executor(self._core_thread, self._engine.durations.take, now)
+        if found is not None:
+            key = messages.SESSIONS_KEY
+            draft = envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=found, time=now)
+            await self._append([draft])
 
     async def _publish_dead_letters(self, undecodable: Iterable[engine.UndecodableRecord]) -> None:
         """Publish dead letters. A standby keeps them until it leads, up to a limit."""

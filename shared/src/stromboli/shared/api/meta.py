@@ -69,6 +69,25 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
         """The owner reference with ``controller: true``, if there is one."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
+    @property
+    def controller_key(self) -> tuple[str, str] | None:
+        """The namespace and uid of the controlling owner.
+
+        An owner is found by both: a user may write a reference with the uid of an object of another
+        namespace, and such an object does not own this one (KEP-2336, garbage collection).
+        """
+        owner = self.controller
+        return None if owner is None else (self.namespace, owner.uid)
+
+    @property
+    def owner_key(self) -> tuple[str, str]:
+        """The namespace and uid that ``controller_key`` of the objects it controls has."""
+        return self.namespace, self.uid
+
+    def controls(self, dependent: "ObjectMeta") -> bool:
+        """Whether this object is the controlling owner of a dependent of the same namespace."""
+        return dependent.controller_key == self.owner_key
+
 
 class Object(Part, frozen=True, kw_only=True):
     """Any object; only its metadata is decoded."""

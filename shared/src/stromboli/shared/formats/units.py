@@ -97,7 +97,7 @@ def amounts(quantities: Mapping[str, str | int | float]) -> Amounts:
 
 
 def add(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
-    """Sum per resource."""
+    """The sum of both amounts, per resource."""
     total = dict(left)
     for name, value in right.items():
         total[name] = total.get(name, 0) + value
@@ -105,7 +105,7 @@ def add(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
 
 
 def highest(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
-    """Maximum per resource."""
+    """The larger of both amounts, per resource."""
     top = dict(left)
     for name, value in right.items():
         top[name] = max(top.get(name, 0), value)

@@ -29,8 +29,8 @@ EXAMPLE = '[{"tool": "jupyter"}]'
 class DebugToolRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One requested tool. ``task``: the task whose node and volumes it uses, the first one if
     empty; ``image``: a custom image that contains the tool. ``cpu``, ``memory``: its requests,
-    instead of the tool's defaults; ``idle``: how long it may be idle until it ends (``1h``), if the
-    tool can detect that.
+    instead of the tool's defaults; ``idle``: the time without use after which it ends (``1h``), if
+    the tool can detect that.
     """
 
     tool: str

@@ -41,7 +41,7 @@ def parse(text: str) -> tuple[JobDependency, ...]:
             raise ValueError(f"{part!r} names no job; write {FORM}")
         for name in names:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a job's name; write {FORM}")
+                raise ValueError(f"{name!r} is not a valid job name; write {FORM}")
         waits |= dict.fromkeys(JobDependency(found, name) for name in names)
     return tuple(waits)
 

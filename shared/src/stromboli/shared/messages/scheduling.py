@@ -281,6 +281,20 @@ class StartsForecast(Message, frozen=True, kw_only=True):
     starts: tuple[ExpectedStart, ...]
 
 
+SESSIONS_KEY = "sessions"
+
+
+@register("stromboli.scheduling.sessions_measured.v1")
+class SessionsMeasured(Message, frozen=True, kw_only=True):
+    """How long the newest sessions of this scheduler took (key ``sessions``), by nearest rank;
+    published every 30 s at most. ``sessions``: how many these are, at most 1000."""
+
+    at: Instant
+    sessions: int
+    p50_s: float
+    p99_s: float
+
+
 def forecast_key(scope: str, chunk: int) -> str:
     """The key of a chunk of the expected starts. It cannot equal a PodGroup's key, which has no
     ``//``."""

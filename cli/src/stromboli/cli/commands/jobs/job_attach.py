@@ -66,7 +66,9 @@ def attach(
     idle: Annotated[
         str,
         typer.Option(
-            "--idle", metavar="TIME", help="How long it may be idle until it ends. [default: 1h]"
+            "--idle",
+            metavar="TIME",
+            help="End the tool after this time without use. [default: 1h]",
         ),
     ] = "",
     timeout: Annotated[

@@ -65,7 +65,7 @@ def logs(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only lines from then on: 10m, 2026-01-31 or 2026-01-31T12:00:00Z.",
+            help="Only lines of the last 10m, or since 2026-01-31 or 2026-01-31T12:00:00Z.",
         ),
     ] = "",
     timestamps: Annotated[

@@ -21,6 +21,11 @@ SHOWN = 5
 
 def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
     """Raises BadParameter unless jobs are selected either by name or by options."""
+    for name in names or ():
+        if any(letter in name for letter in "*?"):
+            why = f"{name!r} has a wildcard, and names have none; select jobs by their labels with "
+            why += "--label KEY=VALUE, by phase with --phase, or all with --all"
+            raise typer.BadParameter(why, param_hint="JOB")
     by_options = bool(selector or phase or all_jobs)
     if bool(names) == by_options:
         raise typer.BadParameter(

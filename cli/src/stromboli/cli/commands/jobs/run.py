@@ -345,6 +345,7 @@ def run(
             else ctx.meta[COMMAND],
             environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
+            submit_directory=_directory() if found else "",
             time=time,
             array=array.indexes if array else "",
             after=dependency or "",
@@ -411,6 +412,14 @@ def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[st
     metadata = {"namespace": namespace, **(documents[0].get("metadata") or {})}
     metadata.setdefault("name", job_spec.generated_name("job", _suffix()))
     return {**documents[0], "metadata": metadata}
+
+
+def _directory() -> str:
+    """The current directory; empty if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _suffix() -> str:

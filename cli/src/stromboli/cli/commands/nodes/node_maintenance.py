@@ -22,7 +22,7 @@ from stromboli.cli.errors import (
     UnavailableError,
 )
 from stromboli.cli.render import output
-from stromboli.client import node_calls
+from stromboli.client import calls, node_calls
 from stromboli.shared.api import core, kinds
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ def drain(
             "--force", help="Also evict pods without an owner, which are not created again."
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what would be done, and change nothing."),
+    ] = False,
     server: options.Server = None,
 ) -> None:
     """Cordon nodes and evict their pods.
@@ -102,6 +106,9 @@ def drain(
     timeout_s = options.duration_s(timeout, "--timeout")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with options.client(server) as client:
+        if dry_run:
+            options.for_each(nodes, lambda name: _would_drain(client, name, is_forced=force))
+            return
 
         def cordoned(name: str) -> str:
             client.send(node_calls.cordon(name))
@@ -114,6 +121,34 @@ def drain(
         # Cordon all first, so that no pod is rescheduled to a node that is drained next.
         options.for_each(nodes, cordoned)
         options.for_each(nodes, drained)
+
+
+def _would_drain(client: "Client", name: str, *, is_forced: bool) -> str:
+    """Print what a drain of the node would do. Raises CommandError where the drain would."""
+    client.send(calls.node(name))
+    pods = _pods(client, name)
+    planned = plan(pods, is_forced=is_forced)
+    if planned.unowned:
+        raise _unowned(name, planned.unowned)
+    left = [pod for pod in pods if pod not in planned.evicted]
+    output.show_lines(
+        [
+            f"node/{name} cordoned (dry run)",
+            *(f"pod/{pod.metadata.key} evicted (dry run)" for pod in planned.evicted),
+            *(f"pod/{pod.metadata.key} stays: {_why_left(pod)}" for pod in left),
+        ]
+    )
+    return f"node/{name} drained (dry run)"
+
+
+def _why_left(pod: core.Pod) -> str:
+    is_mirror = pod.metadata.annotation(MIRROR) is not None
+    return "it is a mirror pod" if is_mirror else "it is of a DaemonSet"
+
+
+def _pods(client: "Client", node: str) -> list[core.Pod]:
+    items = client.send(node_calls.pods(node)).items
+    return [client.decode(kinds.PODS, raw) for raw in items]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -165,7 +200,7 @@ class _Drain:
         evicting: dict[str, core.Pod] = {}
         while True:
             # List again: binding decisions in flight during the cordon add pods.
-            planned = plan(self._pods(), is_forced=self._is_forced)
+            planned = plan(_pods(self._client, self._node), is_forced=self._is_forced)
             if planned.unowned:
                 raise _unowned(self._node, planned.unowned)
             left = {pod.metadata.uid: pod for pod in planned.evicted}
@@ -179,10 +214,6 @@ class _Drain:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise self._timed_out(left)
             time.sleep(LOOK_EVERY_S)
-
-    def _pods(self) -> list[core.Pod]:
-        items = self._client.send(node_calls.pods(self._node)).items
-        return [self._client.decode(kinds.PODS, raw) for raw in items]
 
     def _evict(self, pod: core.Pod) -> bool:
         """Request the eviction; returns whether it was accepted, and prints once why not."""

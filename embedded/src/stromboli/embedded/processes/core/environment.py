@@ -1,12 +1,14 @@
 """A container's environment and command line, as ``core/v1`` defines them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 
 from stromboli.embedded.processes.core import pod as pods
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import units
 
@@ -103,6 +105,16 @@ def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
     """Return command and arguments of a container; without an image there are no defaults for
     them."""
     return [expand(each, known) for each in (*container.command, *container.args)]
+
+
+def submit_directory(
+    pod: pods.Pod, mounts: Iterable[Mapping[str, object]], is_directory: Callable[[str], bool]
+) -> str:
+    """Where a container without a ``workingDir`` starts: in the directory in which its script was
+    submitted, as with sbatch, if that exists and no volume hides it, else in ``/``."""
+    found = pod.metadata.annotation(keys.SUBMIT_DIRECTORY) or "/"
+    is_hidden = any(PurePosixPath(found).is_relative_to(str(it["target"])) for it in mounts)
+    return found if found.startswith("/") and not is_hidden and is_directory(found) else "/"
 
 
 def field(pod: pods.Pod, path: str, address: str) -> str:

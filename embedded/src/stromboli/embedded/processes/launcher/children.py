@@ -16,6 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 23, 24, 38
+KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31})
+"""Capabilities of isolated commands: those that containers of Kubernetes have by default, without
+NET_RAW and MKNOD: network and devices are the machine's. Numbers: capabilities(7)."""
 NOT_STARTED = 128
 """Exit code of a container whose command could not be started, as in container runtimes."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -35,6 +39,22 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "become the reaper of descendants")
 
 
+def confine() -> None:
+    """Give up all rights but ``KEPT_CAPABILITIES``, from the next exec on and for good."""
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    number = 0
+    while (state := libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if state and number not in KEPT_CAPABILITIES:
+            _prctl(PR_CAPBSET_DROP, number)
+        number += 1
+
+
+def _prctl(option: int, value: int) -> None:
+    if libc.prctl(option, value, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, f"give up rights: {os.strerror(number)}")
+
+
 class Streams(NamedTuple):
     """File descriptors of a command; ``stdin`` None: an empty input. ``is_terminal``: they are a
     terminal, which becomes the controlling terminal of the command.
@@ -47,9 +67,15 @@ class Streams(NamedTuple):
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], folder: str, streams: Streams
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    streams: Streams,
+    *,
+    confined: bool = False,
 ) -> int:
-    """Start a command in a new session on these streams; return its pid.
+    """Start a command in a new session on these streams, with few rights if ``confined``; return
+    its pid.
 
     Raises StartError that names the missing file.
     """
@@ -78,6 +104,8 @@ def start(
         except OSError as error:
             os.write(write_end, f"working directory {folder}: {error.strerror}".encode())
             os._exit(NOT_STARTED)
+        if confined:
+            confine()
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:
         os.write(write_end, f"exec {command[0]}: {error.strerror}".encode())

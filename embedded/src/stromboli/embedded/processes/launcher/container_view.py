@@ -1,9 +1,9 @@
 """A container's view of the machine: mounts at their specified paths, own process ids and host
 name.
 
-Nothing is isolated: the file system is the machine's, with the pod's mounts on top. A missing mount
-point is created without touching the machine: its nearest existing folder is mirrored into memory,
-each entry bind-mounted, and the missing one added.
+The file system is the machine's, with the pod's mounts on top (``isolated_root`` is the
+alternative). A missing mount point is created without touching the machine: its nearest existing
+folder is mirrored into memory, each entry bind-mounted, and the missing one added.
 
 Root needs no user namespace for this; other users get one in which they are root, as in most
 images.
@@ -18,6 +18,7 @@ from typing import Any
 from stromboli.embedded.processes.launcher.children import libc
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x4000000, 0x10000000, 0x20000000
+CLONE_NEWIPC = 0x8000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -28,11 +29,11 @@ Tree = dict[str, Any]
 """Path component -> subtree; the key "" holds the mount at that path."""
 
 
-def unshare(*, as_root: bool) -> None:
-    """Create namespaces for mounts, host name and children. Raises OSError where they are not
-    allowed.
+def unshare(*, as_root: bool, isolated: bool = False) -> None:
+    """Create namespaces for mounts, host name and children, and for shared memory and message
+    queues if ``isolated``. Raises OSError where they are not allowed.
     """
-    flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID
+    flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID | (CLONE_NEWIPC if isolated else 0)
     if as_root:
         _check(libc.unshare(flags), "new namespaces")
         return
@@ -53,7 +54,7 @@ def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
     ``folder``: an empty folder to build on. ``mounts``: ``source``, ``target`` (absolute paths) and
     ``read_only``. Raises OSError that names the step.
     """
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    mount_at("none", "/", "", MS_REC | MS_PRIVATE)
     tree: Tree = {}
     for mount in mounts:
         place = tree
@@ -62,11 +63,15 @@ def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
             place = place.setdefault(part, {})
         place[""] = mount
     late: list[str] = []
-    _mount_tree("/", folder, tree, late)
-    _mount("proc", f"{folder}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount_tree("/", folder, tree, late)
+    mount_at("proc", f"{folder}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for target in late:
-        flags = os.statvfs(target).f_flag & _KEPT_FLAGS
-        _mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+        make_read_only(target)
+    change_root(folder, hostname)
+
+
+def change_root(folder: str, hostname: str) -> None:
+    """Make ``folder`` the root, and set the host name."""
     name = hostname.encode()
     _check(libc.sethostname(name, len(name)), f"set the host name {hostname}")
     os.chdir(folder)
@@ -75,27 +80,27 @@ def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
     os.chdir("/")
 
 
-def _mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
+def mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
     """Make ``made`` a mirror of ``real`` with the mounts of the tree in it."""
     if _has_all(real, tree):
-        _mount(real, made, "", MS_BIND | MS_REC)
-        _mount_over(made, tree, late)
+        mount_at(real, made, "", MS_BIND | MS_REC)
+        mount_over(made, tree, late)
         return
-    _mount("tmpfs", made, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    mount_at("tmpfs", made, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     for entry in _entries(real):
         if entry.name not in tree:
             _mirror(entry, f"{made}/{entry.name}")
     for name, below in tree.items():
         target, source = f"{made}/{name}", os.path.join(real, name)
         if "" in below:
-            _make(target, is_folder=os.path.isdir(str(below[""]["source"])))
-            _mount_over(made, {name: below}, late)
+            make_mount_point(target, is_folder=os.path.isdir(str(below[""]["source"])))
+            mount_over(made, {name: below}, late)
         else:
             os.mkdir(target)
-            _mount_tree(source, target, below, late)
+            mount_tree(source, target, below, late)
 
 
-def _mount_over(made: str, tree: Tree, late: list[str]) -> None:
+def mount_over(made: str, tree: Tree, late: list[str]) -> None:
     """Bind the mounts of a tree below a folder in which the mount points exist or can be
     created.
     """
@@ -104,13 +109,13 @@ def _mount_over(made: str, tree: Tree, late: list[str]) -> None:
         if mount := below.get(""):
             source = str(mount["source"])
             if not os.path.lexists(target):
-                _make(target, is_folder=os.path.isdir(source))
-            _mount(source, target, "", MS_BIND | MS_REC)
+                make_mount_point(target, is_folder=os.path.isdir(source))
+            mount_at(source, target, "", MS_BIND | MS_REC)
             if mount.get("read_only"):
                 late.append(target)
         elif not os.path.isdir(target):
             os.mkdir(target)
-        _mount_over(target, {key: value for key, value in below.items() if key}, late)
+        mount_over(target, {key: value for key, value in below.items() if key}, late)
 
 
 def _has_all(real: str, tree: Tree) -> bool:
@@ -125,6 +130,12 @@ def _has_all(real: str, tree: Tree) -> bool:
         elif not os.path.isdir(path) or not _has_all(path, below):
             return False
     return True
+
+
+def make_read_only(target: str) -> None:
+    """Make the mount at ``target`` read-only, not those below it."""
+    flags = os.statvfs(target).f_flag & _KEPT_FLAGS
+    mount_at("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -142,20 +153,22 @@ def _mirror(entry: os.DirEntry[str], target: str) -> None:
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), target)
             return
-        _make(target, is_folder=entry.is_dir())
-        _mount(entry.path, target, "", MS_BIND | MS_REC)
+        make_mount_point(target, is_folder=entry.is_dir())
+        mount_at(entry.path, target, "", MS_BIND | MS_REC)
     except OSError:
         return
 
 
-def _make(target: str, *, is_folder: bool) -> None:
+def make_mount_point(target: str, *, is_folder: bool) -> None:
+    """Create an empty folder or file."""
     if is_folder:
         os.mkdir(target)
     else:
         os.mknod(target, stat.S_IFREG | 0o600)
 
 
-def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+def mount_at(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount. Raises OSError that names both paths."""
     result = libc.mount(
         source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None
     )

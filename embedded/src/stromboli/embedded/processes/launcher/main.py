@@ -16,11 +16,13 @@ import selectors
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from stromboli.embedded.processes.launcher import (
     children,
     container_view,
+    isolated_root,
     passed_streams,
     segments,
 )
@@ -37,12 +39,15 @@ F_SETPIPE_SZ = 1031
 
 
 class ContainerView(TypedDict):
-    """Namespaces of the container, see ``container_view``."""
+    """Namespaces of the container, see ``container_view``. ``isolation``: see ``isolated_root``;
+    None if the container sees the files of the machine.
+    """
 
     folder: str
     mounts: list[dict[str, Any]]
     hostname: str
     as_root: bool
+    isolation: isolated_root.Isolation | None
 
 
 class Spec(TypedDict):
@@ -124,7 +129,9 @@ class Container:
         environment, folder = self._spec["environment"], self._spec["working_directory"]
         if streams.is_terminal:
             environment = {"TERM": "xterm", **environment}
-        return children.start(command, environment, folder, streams)
+        view = self._spec["view"]
+        confined = view is not None and view["isolation"] is not None
+        return children.start(command, environment, folder, streams, confined=confined)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -272,6 +279,14 @@ def send_message(**fields: Any) -> None:
             line = line[os.write(1, line) :]
 
 
+def _enter(view: ContainerView) -> None:
+    mounts: list[Mapping[str, Any]] = [*view["mounts"]]
+    if (isolation := view["isolation"]) is None:
+        container_view.enter(view["folder"], mounts, view["hostname"])
+    else:
+        isolated_root.enter(view["folder"], mounts, view["hostname"], isolation)
+
+
 def main() -> None:
     """Read the spec, enter its namespaces, run the container."""
     # The parent may have left file descriptors open: uvloop leaves the ends of its pipes. A
@@ -292,7 +307,7 @@ def main() -> None:
         Container(spec, rest).run()
         return
     try:
-        container_view.unshare(as_root=view["as_root"])
+        container_view.unshare(as_root=view["as_root"], isolated=view["isolation"] is not None)
     except OSError as error:
         send_message(refused=str(error.strerror), namespaces=False)
         return
@@ -305,7 +320,7 @@ def main() -> None:
     children.libc.prctl(children.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     container = Container(spec, rest)
     try:
-        container_view.enter(view["folder"], view["mounts"], view["hostname"])  # type: ignore[arg-type]  # dict is a Mapping
+        _enter(view)
     except OSError as error:
         send_message(refused=str(error.strerror or error), namespaces=False)
     else:

@@ -8,12 +8,14 @@ an error and the request is not admitted. Only digests of tokens are kept.
 import collections
 import hashlib
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from stromboli.admission import keyed_lock
+from stromboli.admission.core import token_claims
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster.accounts import Right, User
 from stromboli.shared.messages.admission import Violation
@@ -121,7 +123,8 @@ class AccountPrincipal:
 
 
 class Authenticator:
-    """Authenticates tokens. ``now``: a monotonic clock, in seconds."""
+    """Authenticates tokens. ``now``: a monotonic clock, in seconds; ``wall``: seconds since
+    1970."""
 
     def __init__(
         self,
@@ -131,8 +134,11 @@ class Authenticator:
         *,
         most_kept: int = MAX_CACHED,
         streams_last_s: float = MAX_STREAM_S,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._accounts = known
+        self._kept_s = kept_s
+        self._wall = wall
         self._streams_last_s = streams_last_s
         self._users: TtlCache[User | accounts.UnknownToken] = TtlCache(kept_s, now, most_kept)
         self._rights: TtlCache[bool] = TtlCache(kept_s, now, most_kept)
@@ -147,7 +153,16 @@ class Authenticator:
         found = await self._users.get(key, lambda: self._accounts.who(token, audiences))
         if isinstance(found, accounts.UnknownToken):
             raise UnauthenticatedError(found.reason)
-        return AccountPrincipal(found, self._may, self._streams_last_s)
+        return AccountPrincipal(found, self._may, self._stream_s(token))
+
+    def _stream_s(self, token: str) -> float:
+        """How long a stream with this token lasts. While API servers accept a token beyond its
+        ``exp``, as they do for clocks that differ, a new stream lasts as long as a cached review:
+        clients that reconnect would else open streams without a pause."""
+        expires_at = token_claims.expires_at(token)
+        if expires_at is None:
+            return self._streams_last_s
+        return min(self._streams_last_s, max(expires_at - self._wall(), self._kept_s))
 
     async def own_username(self) -> str:
         """The user name under which this service authenticates to the API server."""

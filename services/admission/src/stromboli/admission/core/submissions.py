@@ -4,12 +4,12 @@ Any client of the broker may write to the topic, so only the token is trusted, a
 line or trace contains anything of a record except the submission's id and source.
 """
 
-import base64
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from stromboli.admission.core import token_claims
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.messages.admission import ObjectsSubmitted
 
@@ -52,14 +52,6 @@ class RejectedSubmission(msgspec.Struct, frozen=True):
     detail: str
 
 
-class _Claims(msgspec.Struct, frozen=True):
-    exp: float
-    iat: float
-
-
-_CLAIMS = decoding.decoder_of(_Claims)
-
-
 def read(
     record: envelope.Record, now: datetime, max_age: timedelta
 ) -> Submission | RejectedSubmission:
@@ -89,7 +81,7 @@ def read(
     token = token_of(record)
     if not token:
         return RejectedSubmission(name, 401, "no authorization header with a bearer token")
-    lives_s = lifetime_s(token)
+    lives_s = token_claims.lifetime_s(token)
     if lives_s is not None and lives_s > MAX_TOKEN_LIFETIME_S:
         return RejectedSubmission(
             name,
@@ -125,22 +117,6 @@ def token_of(record: envelope.Record) -> str:
         if name.lower() == "authorization" and value.lower().startswith(BEARER):
             return value[len(BEARER) :].strip()
     return ""
-
-
-def lifetime_s(token: str) -> float | None:
-    """The lifetime of a token from issue to expiry, if it is a JWT (RFC 7519) with these claims.
-
-    The claims are not trusted: the API server validates the token.
-    """
-    parts = token.split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        raw = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = decoding.decode(_CLAIMS, raw)
-    except ValueError:  # also the errors of binascii and msgspec
-        return None
-    return claims.exp - claims.iat
 
 
 def _id_of(record: envelope.Record) -> SubmissionId:

@@ -19,16 +19,16 @@ from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.rest.routes import (
-    accounting_routes,
-    forecast_routes,
-    history_routes,
-    job_routes,
-    log_routes,
-    node_routes,
-    pod_routes,
-    watch_routes,
-    what_if_routes,
-    workload_routes,
+    accounting,
+    forecasts,
+    history,
+    jobs,
+    logs,
+    nodes,
+    pods,
+    watches,
+    what_ifs,
+    workloads,
 )
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
@@ -178,7 +178,7 @@ def routes(
     async def health() -> SystemHealth:
         if admission.log_status is None:
             raise errors.UnavailableError("system health", "this server does not read the log yet")
-        return await admission.log_status()
+        return msgspec.structs.replace(await admission.log_status(), sessions=admission.sessions)
 
     @get("/v1/me", opt=authorization.OF_OBJECTS, summary="The user of this request")
     async def me(request: Asked) -> Me:
@@ -201,7 +201,7 @@ def routes(
         apply,
         check,
         submit_in_bulk,
-        *job_routes.routes(admission, cluster, creator),
+        *jobs.routes(admission, cluster, creator),
         create_queue,
         queues,
         queue,
@@ -209,15 +209,15 @@ def routes(
         pod_groups,
         pod_group,
         scheduling_input,
-        log_routes.route(cluster),
-        *pod_routes.routes(cluster),
-        *workload_routes.routes(admission, cluster),
-        *node_routes.routes(admission, cluster),
-        *watch_routes.routes(admission, cluster),
-        *history_routes.routes(admission, cluster),
-        *forecast_routes.routes(admission),
-        *what_if_routes.routes(admission, cluster),
-        *accounting_routes.routes(lambda: admission.history),
+        logs.route(cluster),
+        *pods.routes(cluster),
+        *workloads.routes(admission, cluster),
+        *nodes.routes(admission, cluster),
+        *watches.routes(admission, cluster),
+        *history.routes(admission, cluster),
+        *forecasts.routes(admission),
+        *what_ifs.routes(admission, cluster),
+        *accounting.routes(lambda: admission.history),
     ]
 
 
@@ -252,12 +252,19 @@ def rest_application(
     """The REST application: with accounts, or else for the holder of ``token``, or without a token
     for every client. With accounts it serves no metrics, which are for the operator.
     """
+    own = http.health_routes(healths) if authenticator is None else http.probe_routes(healths)
+    guard = guard_of(settings, authenticator, token)
+    return app([*own, *routes(admission, cluster)], guard, hosts)
+
+
+def guard_of(
+    settings: AdmissionSettings, authenticator: authentication.Authenticator | None, token: str = ""
+) -> authorization.Guard:
+    """Checks requests as ``rest_application`` describes it."""
     if authenticator is None:
-        guard = authorization.require_token(token) if token else authorization.allow_local
-        return app([*http.health_routes(healths), *routes(admission, cluster)], guard, hosts)
+        return authorization.require_token(token) if token else authorization.allow_local
     limits = rate_limit.TokenBuckets(settings.requests_per_second, settings.request_burst)
-    guard = authorization.require_rights(authenticator, settings.rest_audiences, limits)
-    return app([*http.probe_routes(healths), *routes(admission, cluster)], guard, hosts)
+    return authorization.require_rights(authenticator, settings.rest_audiences, limits)
 
 
 def application_for_openapi() -> Litestar:

@@ -34,7 +34,7 @@ from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.expected_start import ExpectedStart
-from stromboli.shared.api.views.system_health import SystemHealth
+from stromboli.shared.api.views.system_health import SessionStatus, SystemHealth
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, review
@@ -46,6 +46,7 @@ from stromboli.shared.messages.node_usage import UsageObserved
 from stromboli.shared.messages.scheduling import (
     PodGroupExplained,
     QueueOrdered,
+    SessionsMeasured,
     StartsForecast,
 )
 from stromboli.shared.runtime import runtime
@@ -87,6 +88,8 @@ class AdmissionService:
         self.data_copies = data_copies.DataCopies()
         self.history: accounting.History | None = None
         """Client of the history service; None if none runs."""
+        self.sessions: SessionStatus | None = None
+        """How long sessions of the scheduler take."""
         self.log_status: Callable[[], Awaitable[SystemHealth]] | None = None
         """Reads the state of the log; None before the service reads it."""
         self.pod_sessions_url = ""
@@ -172,6 +175,14 @@ class AdmissionService:
                 self._orders.put(message)
             elif isinstance(message, StartsForecast):
                 self._forecasts.put(message)
+            elif isinstance(message, SessionsMeasured):
+                self.sessions = SessionStatus(
+                    at=message.at,
+                    sessions=message.sessions,
+                    p50_s=message.p50_s,
+                    p99_s=message.p99_s,
+                )
+                return  # it explains no PodGroup
             self.watch_caches.explanations_changed.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
@@ -188,6 +199,7 @@ class AdmissionService:
             self._explained.clear()
             self._orders.clear()
             self._forecasts.clear()
+            self.sessions = None
 
     def explanation(
         self, pod_group: str

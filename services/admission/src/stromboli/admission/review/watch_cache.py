@@ -251,20 +251,22 @@ class WatchCaches:
         """All objects, then ``synced``, then every change; or the changes after version ``seen``.
 
         Changes during the initial list may be sent twice. ``alive`` is sent after each silence, and
-        whenever ``explanations_changed`` rings. Ends after ``lasts_s`` seconds, or when the caches
-        close. ``user``: the owner of the stream; empty without accounts. Raises ExternalError if
-        the cluster is unavailable, TransientError if there are too many readers, RateLimitedError
-        if the user has too many.
+        whenever ``explanations_changed`` rings. Ends after ``lasts_s`` seconds, but not before the
+        initial list is complete; or when the caches close. ``user``: the owner of the stream; empty
+        without accounts. Raises ExternalError if the cluster is unavailable, TransientError if
+        there are too many readers, RateLimitedError if the user has too many.
         """
         until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
         async with self._reading(kind, seen, user) as (feed, task):
             if seen > feed.version and seen > await feed.newest():
                 yield WatchEvent("reset")  # a version of another cluster
                 seen = 0
+            has_begun = False
             while self.is_open and not task.done():
-                left = until - asyncio.get_running_loop().time()
-                if left <= 0:
+                left = max(until - asyncio.get_running_loop().time(), 0.0)
+                if has_begun and left == 0:
                     return
+                has_begun = True
                 rung = feed.bell.wait()
                 other = explanations_changed.wait() if explanations_changed else None
                 if seen < feed.since:

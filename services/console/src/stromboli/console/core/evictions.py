@@ -22,15 +22,20 @@ MOST_OF_JOB = 200
 HIDDEN = "a job in another namespace"
 PREEMPT, RECLAIM = "preempt", "reclaim"
 """Substrings of the name of a scheduler action."""
+REASONS = {PREEMPT: "preempted", RECLAIM: "reclaimed"}
+"""Filter of the reason -> its text."""
 
 
 class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
     """The filters of the list. ``since`` and ``until`` are days (UTC), both included. ``job``: a
-    job that lost pods or got their room. ``after``: the token of the page."""
+    job that lost pods or got their room. ``node``: where the pods were. ``reason``: of ``REASONS``.
+    ``after``: the token of the page."""
 
     place: ClassVar[str] = "after"
     job: str = ""
     uid: str = ""
+    node: str = ""
+    reason: str = ""
     since: str = ""
     until: str = ""
     after: str = ""
@@ -41,6 +46,8 @@ class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
             namespace=self.scope,
             job=self.job,
             uid=self.uid,
+            node=self.node,
+            reason=self.reason,
             since=url_filters.begin(self.since) if self.since else None,
             until=url_filters.end(self.until) if self.until else None,
             limit=PAGE_ROWS,
@@ -63,6 +70,7 @@ class EvictionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime | None
     pod: str
+    node: str
     victim: Party
     evictor: Party
     why: str
@@ -84,6 +92,8 @@ def read_filters(query: Mapping[str, str]) -> EvictionFilters:
         namespace=word(query, "namespace"),
         job=word(query, "job"),
         uid=word(query, "uid"),
+        node=word(query, "node"),
+        reason=reason if (reason := word(query, "reason")) in REASONS else "",
         since=url_filters.day(query, "since"),
         until=url_filters.day(query, "until"),
         after=query.get("after", "")[:MOST_TOKEN_CHARACTERS],
@@ -96,6 +106,7 @@ def rows(found: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]
         EvictionRow(
             at=it.at,
             pod=it.pod if reader in ("", it.namespace) else "",
+            node=it.node if reader in ("", it.namespace) else "",
             victim=_victim(it, reader),
             evictor=_evictor(it, reader),
             why=_why(it.reason),

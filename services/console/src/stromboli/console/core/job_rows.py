@@ -80,7 +80,6 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup: its job's uid (empty if it has no job) and why it is pending."""
 
     key: str
-    job_uid: str
     queue: str
     phase: str
     reason: str = ""
@@ -155,13 +154,11 @@ def newest(created: datetime, name: str, namespace: str) -> tuple[float, str, st
 
 def group_row(group: scheduling.PodGroup) -> GroupRow:
     """A PodGroup as a row."""
-    owner = group.metadata.controller
     blocking = [
         it for it in group.status.conditions if it.type == "Unschedulable" and it.status == "True"
     ]
     return GroupRow(
         key=group.metadata.key,
-        job_uid=owner.uid if owner is not None and owner.kind == "Job" else "",
         queue=group.spec.queue,
         phase=group.status.phase or "Pending",
         reason=blocking[-1].reason if blocking else "",

@@ -22,8 +22,8 @@ STEP = 10
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """A day (UTC): the average amount that was held, and its bar in the chart. ``is_over``: more
-    than the share of today."""
+    """A day (UTC): the average amount that the queue held, and its bar in the chart. ``is_over``:
+    it held more than it deserves today."""
 
     day: str
     held: str

@@ -1,4 +1,4 @@
-"""What ran, what it used and what was evicted, from the history."""
+"""What ran, what it used, what was evicted and what changed, from the history."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -7,9 +7,23 @@ from litestar import get
 from litestar.types import ControllerRouterHandler
 
 from stromboli.client import accounting_calls, calls, errors
-from stromboli.console.core import deserved_usage, evictions, past_attempts, usage_rows
+from stromboli.console.core import (
+    cluster_changes,
+    deserved_usage,
+    evictions,
+    past_attempts,
+    usage_rows,
+)
 from stromboli.console.pages import watches
-from stromboli.console.pages.requests import Console, Page, Web, allowed, scoped_query_of
+from stromboli.console.pages.requests import (
+    Console,
+    Page,
+    Web,
+    allowed,
+    query_of,
+    redirect,
+    scoped_query_of,
+)
 from stromboli.console.sessions import Session
 from stromboli.shared.api.views import accounting
 
@@ -72,16 +86,21 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         )
 
     @get("/evictions")
-    async def evicted(request: Web) -> Page:
+    async def moved(request: Web) -> Page:
+        """The earlier path of the page of decisions, which links and bookmarks may have."""
+        return redirect("/decisions", **query_of(request))
+
+    @get("/decisions")
+    async def decided(request: Web) -> Page:
         session = console.session(request)
         filters = evictions.read_filters(scoped_query_of(request, session))
         found, problem = await read(session.client.send(_evictions(filters)))
         if isinstance(found, errors.ForbiddenError):
-            return console.choose_namespace(session, "evictions", filters.scope)
+            return console.choose_namespace(session, "decisions", filters.scope)
         return console.page(
             session,
-            "evictions.html",
-            section="evictions",
+            "decisions.html",
+            section="decisions",
             filters=filters,
             problem=problem,
             rows=evictions.rows(found.evictions, filters.scope) if found else [],
@@ -90,7 +109,25 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             is_complete=found is None or found.complete,
         )
 
-    return [history, usage, evicted]
+    @get("/changes")
+    async def changes(request: Web) -> Page:
+        session = console.session(request)
+        filters = cluster_changes.read_filters(query_of(request))
+        found, problem = await read(session.client.send(accounting_calls.changes(filters.query())))
+        if isinstance(found, errors.ForbiddenError):
+            raise found  # objects of the cluster have no namespace that could be chosen
+        return console.page(
+            session,
+            "changes.html",
+            section="changes",
+            filters=filters,
+            problem=problem,
+            rows=cluster_changes.rows(found.changes) if found else [],
+            after=found.continue_ if found else "",
+            is_complete=found is None or found.complete,
+        )
+
+    return [history, usage, moved, decided, changes]
 
 
 def _evictions(filters: evictions.EvictionFilters) -> calls.Call[accounting.EvictionPage]:

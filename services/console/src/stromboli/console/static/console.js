@@ -256,7 +256,7 @@ function switchTheme() {
 // --- keyboard ---------------------------------------------------------------------------------------
 
 const GOALS = {
-  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", r: "/topology", e: "/evictions", h: "/history",
+  o: "/", j: "/jobs", f: "/flows", q: "/queues", n: "/nodes", r: "/topology", d: "/decisions", c: "/changes", h: "/history",
   u: "/usage", s: "/system",
 };
 let goTimer = 0;

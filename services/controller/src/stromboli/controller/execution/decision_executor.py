@@ -81,7 +81,7 @@ class DecisionExecutor:
         self._in_hand = asyncio.Semaphore(in_hand)
         self._ledger = decisions.OutcomeOffsets(writer.opened_at)
         self._publications = Publications()
-        self._answered: set[int] = set()
+        self._answered = publications.AnsweredPublications()
         self._stopping = asyncio.Event()
         self._retrier = Retrier()
         self._backoff = runtime.Backoff()
@@ -184,12 +184,11 @@ class DecisionExecutor:
         self, consumer: bus_port.GroupConsumer, record: envelope.Record
     ) -> messages.StatementDecided | None:
         """The decision to execute; None if the record contains none."""
-        if record.offset in self._answered:
-            self._answered.discard(record.offset)
-            return None
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
+            if self._answered.has(record.id, record.offset):
+                return None
             now = self._clock()
             parked = runtime.dead_letter(record, "controller", error.reason, now)
             await self._retrier.until_done(lambda: self._writer.append(parked))
@@ -199,7 +198,10 @@ class DecisionExecutor:
             )
             await self._tell(consumer, record, answer)
             return None
-        return message if isinstance(message, messages.StatementDecided) else None
+        if not isinstance(message, messages.StatementDecided):
+            return None
+        is_answered = self._answered.has(message.decision or record.id, record.offset)
+        return None if is_answered else message
 
     async def _execute(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
@@ -242,21 +244,23 @@ class DecisionExecutor:
     ) -> None:
         async def append() -> None:
             unanswered_from = consumer.lowest_unfinished
+            outcome = msgspec.structs.replace(
+                answer,
+                decision_offset=record.offset,
+                unanswered_from=unanswered_from,
+                outcomes_from=self._ledger.outcomes_from(unanswered_from),
+            )
             draft = envelope.Draft(
                 topic=topics.OUTCOMES,
                 key=answer.decision,
-                message=msgspec.structs.replace(
-                    answer,
-                    decision_offset=record.offset,
-                    unanswered_from=unanswered_from,
-                    outcomes_from=self._ledger.outcomes_from(unanswered_from),
-                ),
+                message=outcome,
                 time=self._clock(),
                 cause=record.id,
                 traceparent=record.traceparent,
             )
             (appended,) = await self._writer.append(draft)
             self._ledger.answered(record.offset, appended.offset)
+            self._answered.note(outcome)
 
         await self._retrier.until_done(append)
 

@@ -7,11 +7,13 @@ the outcome was lost, or because the execution takes long. Rules:
 2. Every publication that is not replaced by a later one gets an outcome, which contains the
    publication's offset. A replaced publication is marked done immediately, so that a restart may
    begin after it.
-3. A publication that has an outcome in the log is not executed again after a restart, even if the
-   position after it was not committed.
+3. A publication that has an outcome in the log, or of whose decision a later publication has one,
+   is not executed again after a restart or a lost connection, even if the position after it was not
+   committed. The scheduler has acted on the outcome: the room of a refused bind may be taken.
 """
 
 import contextlib
+from collections import OrderedDict
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port as bus_port
@@ -19,6 +21,8 @@ from stromboli.shared.messages import scheduling as messages
 
 _FIRST_LOOK = 64
 _FARTHER = 16
+KEPT = 10_000
+"""Publications that are kept whatever is committed: more than are answered between two commits."""
 
 
 class Publications:
@@ -63,11 +67,39 @@ class Publications:
             del self._executing[decision]
 
 
-async def answered(bus: bus_port.Bus) -> set[int]:
-    """Offsets of publications that have an outcome and that a restart may read again.
+class AnsweredPublications:
+    """The newest publication of each decision that has an outcome in the log: all at or after the
+    first unanswered one, and as many earlier ones as may not be committed yet. O(1) for each."""
+
+    def __init__(self) -> None:
+        self._offsets: OrderedDict[str, int] = OrderedDict()
+
+    def note(self, answer: messages.DecisionAnswered) -> None:
+        """Note an outcome in the log."""
+        before = self._offsets.pop(answer.decision, -1)
+        self._offsets[answer.decision] = max(before, answer.decision_offset)
+        while len(self._offsets) > KEPT:
+            if next(iter(self._offsets.values())) >= answer.unanswered_from:
+                return
+            self._offsets.popitem(last=False)
+
+    def has(self, decision: str, offset: int) -> bool:
+        """Whether the decision's publication at this offset, or a later one, has an outcome."""
+        return offset <= self._offsets.get(decision, -1)
+
+
+async def answered(bus: bus_port.Bus) -> AnsweredPublications:
+    """The publications that have an outcome and that a restart may read again.
 
     Raises TransientError.
     """
+    answers = AnsweredPublications()
+    for each in await _last_outcomes(bus):
+        answers.note(each)
+    return answers
+
+
+async def _last_outcomes(bus: bus_port.Bus) -> list[messages.DecisionAnswered]:
     newest = await bus.last(topics.OUTCOMES)
     first = 0 if newest is None else newest.offset + 1
     back = _FIRST_LOOK
@@ -75,10 +107,9 @@ async def answered(bus: bus_port.Bus) -> set[int]:
         first = max(first - back, 0)
         found = await _outcomes(bus, first)
         if found and (first == 0 or found[-1].outcomes_from >= first):
-            unanswered_from = found[-1].unanswered_from
-            return {it.decision_offset for it in found if it.decision_offset >= unanswered_from}
+            return found
         back *= _FARTHER
-    return set()
+    return []
 
 
 async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:

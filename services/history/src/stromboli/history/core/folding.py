@@ -18,6 +18,7 @@ from datetime import datetime
 
 import msgspec
 
+from stromboli.history.core import cluster_changes
 from stromboli.history.core.rows import (
     AttemptRow,
     EvictionRow,
@@ -38,7 +39,13 @@ ORDER = {"Pending": 0, "Bound": 1, "Running": 2, "Unknown": 2, "Terminating": 3}
 END = 4
 JOB_DELETED = "JobDeleted"
 """Reason of an attempt that was open when its job was deleted."""
-READ = (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES, topics.JOBS)
+READ = (
+    topics.BATCH_EVENTS,
+    topics.DECISIONS,
+    topics.OUTCOMES,
+    topics.JOBS,
+    *cluster_changes.KINDS,
+)
 """The topics that the history reads."""
 GPU_SUFFIXES = ("/gpu", "/gpu-number", "/vgpu-number")
 """Suffixes of resource names that count whole or virtual GPUs; those of MIG instances have the
@@ -50,8 +57,6 @@ _TIMES = {
     "Running": "started_at",
     "Terminating": "terminating_at",
 }
-_SESSIONS = frozenset({base.type_name(scheduling.SessionRecorded)})
-"""Types of large records that contain nothing for the history and are not decoded."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
@@ -82,7 +87,10 @@ _JOB_OBSERVED = base.type_name(kinds.JOBS.struct)
 def decode(record: envelope.Record) -> Event | None:
     """The event of a record; None if it contains nothing for the history. Raises
     UndecodableError."""
-    if record.value is None or record.type in _SESSIONS:
+    if record.topic in cluster_changes.KINDS or record.type == cluster_changes.SESSIONS:
+        seen = cluster_changes.decode(record)
+        return None if seen is None else Event(record.id, record.time, seen)
+    if record.value is None:
         return None
     if record.topic == topics.JOBS:
         if record.type != _JOB_OBSERVED:
@@ -105,6 +113,7 @@ class Needed(msgspec.Struct):
     attempts: set[str] = msgspec.field(default_factory=set)
     evictions: set[tuple[str, str]] = msgspec.field(default_factory=set)
     deleted: set[str] = msgspec.field(default_factory=set)
+    objects: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
 
 def needed(events: Iterable[Event]) -> Needed:
@@ -122,6 +131,8 @@ def needed(events: Iterable[Event]) -> Needed:
                 found.deleted.add(text(uid))
             case JobSnapshot(metadata=metadata):
                 found.jobs.add(text(metadata.uid))
+            case cluster_changes.ObjectSeen() as seen:
+                found.objects.add(seen.key)
             case scheduling.StatementDecided() as statement:
                 decision = text(statement.decision or event.id)
                 found.evictions |= {(decision, text(it.uid)) for it in statement.evictions}
@@ -146,6 +157,8 @@ def fold(rows: Rows, event: Event) -> None:
             _delete(rows, message)
         case JobSnapshot() as message:
             _observe_job(rows, message)
+        case cluster_changes.ObjectSeen() as message:
+            cluster_changes.apply(rows, message)
         case scheduling.StatementDecided() as message:
             _evict(rows, event, message)
         case scheduling.DecisionAnswered() as message:

@@ -133,6 +133,32 @@ class EvictionRow(msgspec.Struct, gc=False):
     refused: str = ""
 
 
+class ObjectRow(msgspec.Struct, gc=False):
+    """The last known facts of an object of the cluster (JSON), of this resourceVersion, or that it
+    was deleted."""
+
+    kind: str
+    name: str
+    uid: str = ""
+    version: int = 0
+    created_at: int = 0
+    is_deleted: int = 0
+    facts: str = "{}"
+
+
+class ChangeRow(msgspec.Struct, frozen=True, gc=False):
+    """An object of the cluster was created, changed or deleted. ``fields``: JSON, a list of field,
+    value before and value after."""
+
+    kind: str
+    name: str
+    uid: str
+    version: int
+    action: str
+    at: int
+    fields: str = "[]"
+
+
 class Rows(msgspec.Struct):
     """The rows that a batch of records reads and changes."""
 
@@ -140,3 +166,5 @@ class Rows(msgspec.Struct):
     attempts: dict[str, AttemptRow] = msgspec.field(default_factory=dict)
     phases: dict[tuple[str, int, str, int], PhaseRow] = msgspec.field(default_factory=dict)
     evictions: dict[tuple[str, str], EvictionRow] = msgspec.field(default_factory=dict)
+    objects: dict[tuple[str, str], ObjectRow] = msgspec.field(default_factory=dict)
+    changes: list[ChangeRow] = msgspec.field(default_factory=list)

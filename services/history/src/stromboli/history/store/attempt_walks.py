@@ -4,6 +4,7 @@
 2. Otherwise, by namespace, user, queue and state: the newest attempts of all, among which the
    attempts of frequent values are found; then a walk for each association and state. So every
    combination of these four reads only attempts that match.
+   By state alone: a walk for each state.
 3. Otherwise, the walk over the least selective one of 1., or over all attempts.
 
 With ``since`` or ``at``, attempts that were submitted before that time must have lasted until then.
@@ -101,7 +102,10 @@ async def _in_order(
         )
         if probed.rest is None or len(probed.positions) >= wanted:
             return probed
-        chosen = await _of_associations(connection, query, after, low_us)
+        if query.namespace or query.user or query.queue:
+            chosen = await _of_associations(connection, query, after, low_us)
+        else:
+            chosen = [Walk(after, (_ATTEMPTS.state == it,)) for it in query.states]
     for walk in chosen:
         walk.low_us = low_us
     return await index_walks.newest(connection, chosen, accepts, wanted, most)

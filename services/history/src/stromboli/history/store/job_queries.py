@@ -52,6 +52,14 @@ async def evictions(
     wanted: filters.Conditions = []
     if query.namespace or query.job or query.uid:
         wanted.append(sa.or_(_is_evicted(query), _is_for(query)))
+    if query.node:
+        # Names of nodes are not names of other namespaces, but tell where their pods were.
+        wanted += [
+            _ATTEMPTS.node == query.node,
+            *filters.equal((_EVICTIONS.namespace, query.namespace)),
+        ]
+    if query.reason:
+        wanted.append(_EVICTIONS.reason.contains(query.reason, autoescape=True))
     if query.since is not None:
         wanted.append(at >= micros(query.since))
     if query.until is not None:
@@ -67,7 +75,9 @@ async def evictions(
             identity.label("identity"),
             _ATTEMPTS.job,
             _ATTEMPTS.job_uid,
+            _ATTEMPTS.node,
             evictor.c.name.label("by_job"),
+            evictor.c.namespace.label("by_job_namespace"),
         )
         .select_from(
             tables.EVICTIONS.outerjoin(
@@ -110,6 +120,8 @@ def _is_evicted(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
 def _is_for(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
     """Whether the PodGroup is in the namespace and of the job."""
     wanted = filters.equal((_EVICTIONS.by_job_uid, query.uid))
+    if query.uid or query.job:
+        wanted.append(~_is_forged())
     if query.namespace:
         wanted.append(_EVICTIONS.by_pod_group.startswith(f"{query.namespace}/", autoescape=True))
     if query.job:
@@ -118,6 +130,16 @@ def _is_for(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
         )
         wanted.append(_EVICTIONS.by_job_uid.in_(named))
     return sa.and_(sa.true(), *wanted)
+
+
+def _is_forged() -> "sa.ColumnElement[bool]":
+    """Whether the job of this uid is in another namespace than the PodGroup.
+
+    The uid is that of the PodGroup's owner reference, which users write; an owner is in the
+    namespace of what it owns."""
+    prefix = _JOBS.namespace + "/"
+    is_there = sa.func.substr(_EVICTIONS.by_pod_group, 1, sa.func.length(prefix)) == prefix
+    return sa.exists().where(_JOBS.uid == _EVICTIONS.by_job_uid, ~is_there)
 
 
 def _phase(row: Any) -> accounting.PhaseChange:
@@ -158,6 +180,7 @@ def _eviction(row: Any, namespace: str) -> accounting.Eviction:
     is_shown = namespace in ("", row.namespace)
     by_namespace, _, by_pod_group = row.by_pod_group.partition("/")
     is_by_shown = namespace in ("", by_namespace)
+    is_owner_shown = is_by_shown and row.by_job_namespace in (None, by_namespace)  # not forged
     return accounting.Eviction(
         decision=row.decision,
         namespace=row.namespace,
@@ -167,9 +190,10 @@ def _eviction(row: Any, namespace: str) -> accounting.Eviction:
         uid=(row.job_uid or "") if is_shown else "",
         by_namespace=by_namespace,
         by_pod_group=by_pod_group if is_by_shown else "",
-        by_job=(row.by_job or "") if is_by_shown else "",
-        by_uid=row.by_job_uid if is_by_shown else "",
+        by_job=(row.by_job or "") if is_owner_shown else "",
+        by_uid=row.by_job_uid if is_owner_shown else "",
         reason=row.reason,
         refused=row.refused,
         at=optional_instant(row.at),
+        node=(row.node or "") if is_shown else "",
     )

@@ -13,6 +13,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "jobs": tables.JOBS.c.deleted_at,
     "phases": tables.PHASES.c.at,
     "evictions": tables.EVICTIONS.c.at,
+    "cluster_changes": tables.CLUSTER_CHANGES.c.at,
     "notices": tables.NOTICES.c.at,
     "daily_usage": tables.DAILY_USAGE.c.day,
 }

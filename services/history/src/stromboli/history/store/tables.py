@@ -97,6 +97,7 @@ ATTEMPTS = sa.Table(
     sa.Index("attempts_by_name", "namespace", "job", "submitted_at"),
     sa.Index("attempts_by_node", "node", "submitted_at"),
     sa.Index("attempts_by_association", "association", "state", "submitted_at"),
+    sa.Index("attempts_by_state", "state", "submitted_at"),
     sa.Index("attempts_by_span", "span", "submitted_at"),
     sa.Index("attempts_by_end", "ended_at"),
     sa.Index(
@@ -179,6 +180,32 @@ EVICTIONS = sa.Table(
     sa.Index("evictions_by_job", "by_job_uid"),
     sa.Index("evictions_by_time", "at"),
 )
+CLUSTER_OBJECTS = sa.Table(
+    "cluster_objects",
+    METADATA,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    _text("uid"),
+    _number("version"),
+    _number("created_at"),
+    _number("is_deleted"),
+    _json("facts"),
+)
+"""The last known facts of each object, with which a later record is compared."""
+CLUSTER_CHANGES = sa.Table(
+    "cluster_changes",
+    METADATA,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("uid", sa.Text, primary_key=True),
+    sa.Column("version", NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("action", sa.Text, primary_key=True),
+    _number("at"),
+    sa.Column("fields", sa.Text, nullable=False, server_default="[]"),
+    sa.Index("cluster_changes_by_time", "at"),
+    sa.Index("cluster_changes_by_object", "kind", "name", "at"),
+)
+"""What changed on nodes, queues, priority classes and in the configuration."""
 NOTICES = sa.Table(
     "notices",
     METADATA,

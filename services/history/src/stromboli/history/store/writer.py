@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from stromboli.history.core import folding
-from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows
+from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, ObjectRow, PhaseRow, Rows
 from stromboli.history.store import associations, daily_usage, database, tables
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
 
-R = TypeVar("R", JobRow, AttemptRow, EvictionRow)
+R = TypeVar("R", JobRow, AttemptRow, EvictionRow, ObjectRow)
 KEYS_PER_QUERY = 1000
 """Keys of one SELECT: both databases limit the parameters of a statement."""
 LONGEST_REASON = 1000
@@ -132,6 +132,10 @@ class Writer:
         if notices := [it for event in events for it in self._notices(event.message)]:
             statement = self._database.insert(tables.NOTICES).on_conflict_do_nothing()
             await connection.execute(statement, [msgspec.structs.asdict(it) for it in notices])
+        await self._put(connection, tables.CLUSTER_OBJECTS, _changed(before.objects, rows.objects))
+        if rows.changes:
+            statement = self._database.insert(tables.CLUSTER_CHANGES).on_conflict_do_nothing()
+            await connection.execute(statement, [msgspec.structs.asdict(it) for it in rows.changes])
         if rows.phases:
             statement = self._database.insert(tables.PHASES).on_conflict_do_nothing()
             values = [msgspec.structs.asdict(each) for each in rows.phases.values()]
@@ -216,6 +220,9 @@ async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
     decisions = {decision for decision, _ in needed.evictions}
     for row in await _select(connection, evictions, evictions.c.decision, decisions):
         rows.evictions[row["decision"], row["pod_uid"]] = EvictionRow(**row)
+    objects, names = tables.CLUSTER_OBJECTS, {name for _, name in needed.objects}
+    for row in await _select(connection, objects, objects.c.name, names):
+        rows.objects[row["kind"], row["name"]] = ObjectRow(**row)
     return rows
 
 
@@ -245,6 +252,7 @@ def _copies(rows: Rows) -> Rows:
         {key: msgspec.structs.replace(row) for key, row in rows.attempts.items()},
         dict[tuple[str, int, str, int], PhaseRow](),
         {key: msgspec.structs.replace(row) for key, row in rows.evictions.items()},
+        dict(rows.objects),
     )
 
 

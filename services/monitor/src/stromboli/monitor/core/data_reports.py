@@ -1,8 +1,9 @@
-"""Reports of nodes' data caches, what is published of them on ``cluster.data``, and the answers.
+"""Decides which reports of nodes' data caches are published on ``cluster.data``.
 
 Pure: reports in, drafts out; time is an argument. A change that matters for placement is published
-immediately: another state, size or digest of a copy, or a copy less. The progress of fetches, rates
-and sizes of the cache change with every report and are published at most every ``PROGRESS``.
+immediately: another state, size or digest of a copy, or a removed copy. The progress of fetches,
+rates and sizes of the cache change with every report and are published at most every
+``PROGRESS``.
 """
 
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.messages import base, data
 
 PROGRESS = timedelta(seconds=10)
-"""Least time between two records of a node that differ only in progress: a thousand nodes that
+"""Minimum time between two records of a node that differ only in progress: a thousand nodes that
 fetch are a hundred records a second."""
 MOST_COPIES = 4096
 """Copies in a report: its record takes about a megabyte."""

@@ -102,7 +102,9 @@ def safe_path(path: str) -> Sequence[str]:
     RefusedOriginError for a path that may lead outside, or that the manifest cannot contain."""
     segments = path.split("/")
     if any(segment in ("", ".", "..") for segment in segments):
-        raise RefusedOriginError(f"the origin lists {path[:200]!r}, which leads outside")
+        raise RefusedOriginError(
+            f"the origin lists {path[:200]!r}, which is not below the data set"
+        )
     if any(ord(char) < 32 or ord(char) == 127 for char in path):
         raise RefusedOriginError(f"the origin lists {path[:200]!r}, which has control characters")
     return segments

@@ -17,6 +17,11 @@ MOST_PHASES = 1000
 """Maximum number of phases of one job in a result; of a job with more phases, the newest are
 kept."""
 MOST_EVICTIONS = 10_000
+MOST_CHANGES = 1000
+"""Changes of the cluster per page."""
+CHANGED_KINDS = ("Node", "Queue", "PriorityClass", "Configuration")
+"""Kinds of objects whose changes are recorded; the last one is the configuration of a service."""
+ACTIONS = ("created", "changed", "deleted")
 STATES = (
     "Pending",
     "Bound",
@@ -160,12 +165,16 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class EvictionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects evictions of the pods of a namespace or a job, and evictions that made room for them.
-    ``job`` is the job's name, ``uid`` its uid. ``since`` and ``until``: evictions that were decided
-    in this interval. An empty field selects all."""
+    ``job`` is the job's name, ``uid`` its uid. ``node``: where the pods were; in another namespace
+    than the query's no pod is found by it. ``reason``: a part of the reason, such as ``preempt``.
+    ``since`` and ``until``: evictions that were decided in this interval. An empty field selects
+    all."""
 
     namespace: str = ""
     job: str = ""
     uid: str = ""
+    node: str = ""
+    reason: str = ""
     since: Instant | None = None
     until: Instant | None = None
     limit: int = ATTEMPTS_PER_PAGE
@@ -193,12 +202,53 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str
     refused: str = ""
     at: Instant | None = None
+    node: str = ""
 
 
 class EvictionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Evictions, the last one first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+    """A page of evictions, the newest one first. ``continue`` and ``complete``: see
+    ``AttemptPage``."""
 
     evictions: tuple[Eviction, ...]
+    continue_: str = msgspec.field(name="continue", default="")
+    complete: bool = True
+
+
+class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects changes of the cluster by the kind (of ``CHANGED_KINDS``) and name of the object, and
+    by time. An empty field selects all."""
+
+    kind: str = ""
+    name: str = ""
+    since: Instant | None = None
+    until: Instant | None = None
+    limit: int = ATTEMPTS_PER_PAGE
+    after: str = ""
+
+
+class FieldChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A field with its value before and after a change; empty if it had or has none."""
+
+    field: str
+    before: str
+    after: str
+
+
+class ClusterChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An object that was created, changed or deleted (``action``, of ``ACTIONS``). ``fields``: what
+    differs, for a change. ``at``: of a change, when it was observed."""
+
+    at: Instant
+    kind: str
+    name: str
+    action: str
+    fields: tuple[FieldChange, ...] = ()
+
+
+class ChangePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Changes, the last one first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+
+    changes: tuple[ClusterChange, ...]
     continue_: str = msgspec.field(name="continue", default="")
     complete: bool = True
 
@@ -253,6 +303,9 @@ class History(Protocol):
 
     async def evictions(self, query: EvictionQuery) -> EvictionPage:
         """A page of evictions. Raises InvalidError for a malformed ``after``, UnavailableError."""
+
+    async def changes(self, query: ChangeQuery) -> ChangePage:
+        """A page of changes. Raises InvalidError for a malformed ``after``, UnavailableError."""
 
     async def usage(self, query: UsageQuery) -> UsageReport:
         """A report. Raises InvalidError for an unknown group, UnavailableError."""

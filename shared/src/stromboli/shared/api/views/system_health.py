@@ -42,15 +42,27 @@ class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     at: Instant
 
 
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How long the newest sessions of the scheduler took at ``at``: of so many ``sessions``, the
+    50th and 99th percentile in seconds."""
+
+    at: Instant
+    sessions: int
+    p50_s: float
+    p99_s: float
+
+
 class SystemHealth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of the system at a time. ``problems`` and ``warnings``: facts about the server that
     answers. ``leaders``: of services with a lease, which those of a single replica may not have.
-    ``dead_letters``: how many were reported since the topic was created."""
+    ``sessions``: None before the first ones. ``dead_letters``: how many were reported since the
+    topic was created."""
 
     at: Instant
     problems: dict[str, str] = {}
     warnings: dict[str, str] = {}
     topics: tuple[TopicStatus, ...] = ()
     leaders: tuple[LeaderStatus, ...] = ()
+    sessions: SessionStatus | None = None
     dead_letters: int = 0
     last_dead_letter: DeadLetterStatus | None = None

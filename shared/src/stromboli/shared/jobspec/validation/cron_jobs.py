@@ -67,7 +67,7 @@ def zone_problem(text: str) -> str | None:
     if text.lower() == "local":
         return "Local differs between machines"
     if any(part in (".", "..") or not _ZONE_PART.fullmatch(part) for part in text.split("/")):
-        return f"{text!r} is not a time zone's name"
+        return f"{text!r} is not a known time zone"
     try:
         zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

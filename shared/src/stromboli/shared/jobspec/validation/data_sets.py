@@ -42,7 +42,7 @@ def _of_name(data_set: batch.DataSet, path: str, named: set[str]) -> Iterator[Vi
     if not naming.is_label(data_set.name):
         yield Violation(
             path=f"{path}.name",
-            reason=f"{data_set.name[:100]!r} is not a data set's name",
+            reason=f"{data_set.name[:100]!r} is not a valid data set name",
             expected=naming.LABEL_EXPECTED,
         )
     elif data_set.name in named:
@@ -96,7 +96,7 @@ def _of_claim(data_set: batch.DataSet, path: str) -> Iterator[Violation]:
     if not naming.is_subdomain(name):
         yield Violation(
             path=f"{path}.persistentVolumeClaim",
-            reason=f"{name[:100]!r} is not a claim's name",
+            reason=f"{name[:100]!r} is not a valid claim name",
             expected=naming.SUBDOMAIN_EXPECTED,
         )
     for field in ("digest", "sharing"):
@@ -112,7 +112,7 @@ def _of_uri(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Viol
     if not data_set.read_only:
         yield Violation(
             path=f"{path}.readOnly",
-            reason="copies of a uri are read-only",
+            reason="a data set with a uri is read-only",
             expected="true; write results to a persistentVolumeClaim",
         )
     parts = _split(data_set.uri)

@@ -60,7 +60,7 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
     if not naming.is_label(job.metadata.name):
         yield Violation(
             path="metadata.name",
-            reason=f"{job.metadata.name!r} is not a job's name",
+            reason=f"{job.metadata.name!r} is not a valid job name",
             expected=naming.LABEL_EXPECTED,
         )
     yield from _of_order(job)
@@ -100,7 +100,7 @@ def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
         yield Violation(
             path="spec.tasks",
             reason=f"{pods} pods in total",
-            expected=f"at most {batch.MOST_PODS} in one job",
+            expected=f"at most {batch.MOST_PODS} pods in a job",
         )
 
 
@@ -168,7 +168,7 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
     if task.name and not naming.is_label(task.name):
         yield Violation(
             path=f"{path}.name",
-            reason=f"{task.name!r} is not a task's name",
+            reason=f"{task.name!r} is not a valid task name",
             expected=naming.LABEL_EXPECTED,
         )
     if naming.is_label(job.metadata.name) and naming.is_label(
@@ -293,7 +293,7 @@ def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
         if volume.volume_claim_name and not naming.is_subdomain(volume.volume_claim_name):
             yield Violation(
                 path=f"{path}.volumeClaimName",
-                reason=f"{volume.volume_claim_name!r} is not a claim's name",
+                reason=f"{volume.volume_claim_name!r} is not a valid claim name",
                 expected=naming.SUBDOMAIN_EXPECTED,
             )
 

@@ -133,7 +133,7 @@ def of_metadata(metadata: ObjectMeta, path: str) -> Iterator[Violation]:
         if not naming.is_qualified(key.lower()):
             yield Violation(
                 path=f"{path}.annotations[{key}]",
-                reason=f"{key!r} is not an annotation's name",
+                reason=f"{key!r} is not a valid annotation key",
                 expected=naming.KEY_EXPECTED,
             )
 
@@ -143,7 +143,7 @@ def _bad_labels(labels: Mapping[str, str], path: str) -> Iterator[Violation]:
         if not naming.is_qualified(key):
             yield Violation(
                 path=f"{path}[{key}]",
-                reason=f"{key!r} is not a label's name",
+                reason=f"{key!r} is not a valid label key",
                 expected=naming.KEY_EXPECTED,
             )
         if not naming.is_label_value(value):
@@ -233,7 +233,7 @@ def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
         if not name or "=" in name or not (name.isascii() and name.isprintable()):
             yield Violation(
                 path=f"{path}[{index}].name",
-                reason=f"{name!r} is not a variable's name",
+                reason=f"{name!r} is not a valid environment variable name",
                 expected="printable ASCII characters without '='",
             )
         if variable.value and variable.value_from is not None:

@@ -14,7 +14,6 @@ import yaml
 from litestar import Litestar
 
 from stromboli.admission.auth import authentication
-from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
@@ -25,6 +24,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.cluster import accounts
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
+from stromboli.testkit.doubles import shared_rest
 
 USERS = ("ann", "ben", "eve", "op")
 
@@ -132,7 +132,10 @@ async def open_admission(
     hooks = [
         _hook(admissions, kind, action, operations) for kind, action, operations in webhooks.RULES
     ]
-    async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
+    async with (
+        EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster,
+        contextlib.AsyncExitStack() as stack,
+    ):
         settings = AdmissionSettings(service_accounts=service_accounts)
         server = AuthorizedAdmission(None, cluster, None)  # type: ignore[arg-type]  # both follow
         authenticator = authentication.Authenticator(
@@ -143,8 +146,8 @@ async def open_admission(
         health = runtime.Health("admission")
         server.authenticator = authenticator
         server.admission, server.scene, server.accounts = admission, scene, wavering
-        server.app = application.rest_application(
-            admission, cluster, settings, [health], authenticator
+        server.app = stack.enter_context(
+            shared_rest.rest_of(admission, cluster, health, authenticator, settings)
         )
         for namespace in (scene.blue, scene.red):
             await cluster.create(kinds.NAMESPACES, "", _document(kinds.NAMESPACES, namespace))

@@ -26,6 +26,11 @@ class EmptyHistory:
         self.asked.append(query)
         return accounting.EvictionPage(evictions=())
 
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        """Return an empty page."""
+        self.asked.append(query)
+        return accounting.ChangePage(changes=())
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """Return an empty report."""
         self.asked.append(query)

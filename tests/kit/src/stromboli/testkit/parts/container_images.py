@@ -21,8 +21,11 @@ MPI = "localhost/stromboli/mpi:1"
 """Image that `make kubelet-tools` builds: OpenMPI, sshd and mpi4py on Debian."""
 TORCH = "localhost/stromboli/torch:1"
 """The same image with PyTorch for CPUs."""
-JUPYTER = "localhost/stromboli/jupyter:1"
-"""The same image with JupyterLab."""
+DEBUG_TOOLS = "localhost/stromboli/debug-tools:1"
+"""The same image with JupyterLab and TensorBoard."""
+SPARK = "localhost/stromboli/spark:1"
+"""The same image with Spark and Java."""
+ENTRY_POINTS = {SPARK: ["/opt/entrypoint.sh"]}
 APPLETS = (
     "sh",
     "sleep",
@@ -61,7 +64,10 @@ def write_archive(
             tars = [roots] if isinstance(roots, Path) else roots
             layers = [_add_layer(target, tar) for tar in tars]
             environment = ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
-            manifests.append(_image(target, layers, name, {"Env": environment}))
+            config: dict[str, Any] = {"Env": environment}
+            if name in ENTRY_POINTS:
+                config["Entrypoint"] = ENTRY_POINTS[name]
+            manifests.append(_image(target, layers, name, config))
         _add(target, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         index = {"schemaVersion": 2, "manifests": manifests}
         _add(target, "index.json", json.dumps(index).encode())

@@ -57,8 +57,10 @@ class KubeletTools:
     """Tar of a root file system with OpenMPI and sshd."""
     torch_image: str
     """Tar of the same root file system with PyTorch."""
-    jupyter_image: str
-    """Tar of the same root file system with JupyterLab."""
+    debug_tools_image: str
+    """Tar of the same root file system with JupyterLab and TensorBoard."""
+    spark_image: str
+    """Tar of the same root file system with Spark and Java."""
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,7 @@ class JobPods:
         self._succeeded, self._restarts, self._policy_events, self._pending = {}, {}, {}, {}
         self._rejected = set()
         self._doomed = LeastFirst()
-        uid = job.metadata.uid
-        pods = cache.pods_of(uid)
+        pods = cache.pods_of(job)
         self._retained = arrays.kept(job, [it for it in pods if not cache.is_going(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
         there = {pod.metadata.name for pod in pods}
@@ -239,10 +238,9 @@ class JobPods:
             self._take(key, before)
             self._unsettled[before.pod.metadata.uid] = key
         pod = self._cache.pod(key)
-        owner = None if pod is None else pod.metadata.controller
         name = key.rpartition("/")[2]
         member = self._members.of(name)
-        is_mine = owner is not None and owner.uid == self._job.metadata.uid
+        is_mine = pod is not None and self._job.metadata.controls(pod.metadata)
         if pod is None or not is_mine or pod.metadata.label(keys.TOOL) is not None:
             if member is not None:
                 self._missing[member.task.name].add((member.index,))
@@ -305,11 +303,11 @@ class JobPods:
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
     """The pods of the job, updated to the cache. O(changes since the last call)."""
-    uid = job.metadata.uid
-    known: Any = cache.derived.get(uid)
-    changed = cache.take_changed(uid)
+    owner = job.metadata.owner_key
+    known: Any = cache.derived.get(owner)
+    changed = cache.take_changed(job)
     if known is None:
-        known = cache.derived[uid] = JobPods(cache, job)
+        known = cache.derived[owner] = JobPods(cache, job)
     else:
         known.follow(job, sorted(changed))
     found: JobPods = known

@@ -40,8 +40,8 @@ EVENTS = termination_causes.CAUSES | {
 }
 """Events that trigger actions. Other events that a policy may name at most trigger a reconcile."""
 MOST_DELAYED = 100
-"""Most delayed actions that a job's status records at a time; further ones are recorded once others
-are removed."""
+"""Maximum number of delayed actions that a job's status records at a time; further ones are
+recorded once others are removed."""
 FIRST_BACKOFF = timedelta(seconds=10)
 """The default back-off: the second attempt is created immediately, the third this long after the
 second. It doubles with each further attempt, as for a Kubernetes Job."""

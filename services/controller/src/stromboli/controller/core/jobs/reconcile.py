@@ -151,7 +151,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in phase_changes.RULED:
         times += [policy_events.deadline(job), job.status.retry_at]
-        pods = cache.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
+        pods = cache.pods_of(job) if policies.watches_pending(job) else ()
         times += [policies.due(job, pods), debug_tool_pods.due(cache, job)]
     return min((at for at in times if at is not None), default=None)
 

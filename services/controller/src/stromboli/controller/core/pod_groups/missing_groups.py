@@ -17,7 +17,7 @@ WARNED_AFTER = timedelta(seconds=30)
 """How long a pod waits for its PodGroup before its Warning: the time that an operator needs to
 restart."""
 MAX_WARNED = 100
-"""Most pods of one PodGroup that get a Warning."""
+"""Maximum number of pods of one PodGroup that get a Warning."""
 
 
 def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:

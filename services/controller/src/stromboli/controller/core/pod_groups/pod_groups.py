@@ -44,7 +44,7 @@ def desired_spec(cache: controller_cache.ControllerCache, job: Job) -> schedulin
 
 
 def _released(cache: controller_cache.ControllerCache, job: Job) -> frozenset[str]:
-    pods_of_job = cache.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
+    pods_of_job = cache.pods_of(job) if dependencies.has_any(job) else []
     current = [pod for pod in pods_of_job if not tasks.is_of_earlier_try(job, pod)]
     return dependencies.released(cache, job, current)
 

@@ -20,8 +20,8 @@ from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import base, plans
 
 MOST_PODS = 1_000
-"""Most pods of a job that gets a plan. A session places all of them, and one decision lists
-them."""
+"""Maximum number of pods of a job that gets a plan. A session places all of them, and one decision
+lists them."""
 
 
 def group_key(job: Job) -> str:
@@ -37,7 +37,7 @@ def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
     uid, version = job.metadata.uid, job.status.version
     if not cache.plans.is_on or version > 0 or cache.plans.is_excluded(uid, version):
         return False
-    return _is_plain(job) and not _has_quota(cache, job) and not cache.pods_of(uid)
+    return _is_plain(job) and not _has_quota(cache, job) and not cache.pods_of(job)
 
 
 def exclusion_of(

@@ -77,7 +77,7 @@ class ControllerCache:
         self._objects = snapshot.Snapshot()
         self._specs = complete_specs.CompleteSpecs()
         self._explanations = explanations.Explanations()
-        self._pods_of: dict[str, set[str]] = {}
+        self._pods_of: dict[tuple[str, str], set[str]] = {}
         self.group_members = pod_group_members.GroupMembers()
         self._user_commands: dict[ReconcileKey, set[str]] = {}
         self._job_relations = job_relations.JobRelations()
@@ -89,8 +89,9 @@ class ControllerCache:
         self.discovery: Mapping[str, topology_sources.Source] = {}
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
-        self.derived: dict[str, Any] = {}  # uid of a job -> its ``job_pods.JobPods``
-        self._changed: dict[str, set[str]] = {}
+        self.derived: dict[tuple[str, str], Any] = {}
+        """Namespace and uid of a job -> its ``job_pods.JobPods``."""
+        self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
         self._recorded = recorded_events.RecordedEvents()
@@ -131,9 +132,9 @@ class ControllerCache:
         """Whether the object has the values that the topics leave out."""
         return self._specs.has(found) or not redaction.is_redacted(found)
 
-    def children(self, owner_uid: str) -> list[batch.Job]:
+    def children(self, owner: meta.Object) -> list[batch.Job]:
         """Jobs that a flow or cron manages, by name."""
-        return self._jobs(self._job_relations.of("maker", owner_uid))
+        return self._jobs(self._job_relations.of("maker", "/".join(owner.metadata.owner_key)))
 
     def made_from(self, template: str) -> list[batch.Job]:
         """Jobs that flows created from a template, by name."""
@@ -164,17 +165,17 @@ class ControllerCache:
         """Keys of pods that cannot be read."""
         return self.unreadable(kinds.PODS)
 
-    def pods_of(self, job_uid: str) -> list[core.Pod]:
+    def pods_of(self, job: batch.Job) -> list[core.Pod]:
         """Pods that a job manages, by name."""
-        return self._pods(self._pods_of.get(job_uid, ()))
+        return self._pods(self._pods_of.get(job.metadata.owner_key, ()))
 
     def members(self, pod_group: str) -> list[core.Pod]:
         """Members of the PodGroup: pods that name it, by name."""
         return self._pods(self.group_members.of(pod_group))
 
-    def take_changed(self, job_uid: str) -> set[str]:
+    def take_changed(self, job: batch.Job) -> set[str]:
         """Keys of a job's pods that changed since the previous call, for a job in ``derived``."""
-        return self._changed.pop(job_uid, set())
+        return self._changed.pop(job.metadata.owner_key, set())
 
     def user_commands_for(self, item: ReconcileKey) -> list[batch.Command]:
         """Pending user commands for a job or queue, oldest first."""
@@ -358,8 +359,8 @@ class ControllerCache:
                 self._enqueuing.discard(before.metadata.uid)
                 self.plans.forget(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
-                self.derived.pop(before.metadata.uid, None)
-                self._changed.pop(before.metadata.uid, None)
+                self.derived.pop(before.metadata.owner_key, None)
+                self._changed.pop(before.metadata.owner_key, None)
                 self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):
                 self._unindex(change.key, before)
@@ -445,7 +446,7 @@ class ControllerCache:
         """Finished jobs that may be deleted once the status of their flow or cron records their
         end."""
         if isinstance(maker, meta.Object):
-            for job in self.children(maker.metadata.uid):
+            for job in self.children(maker):
                 if job.spec.ttl_seconds_after_finished is not None:
                     yield ReconcileKey("job", job.metadata.key)
 
@@ -454,25 +455,25 @@ class ControllerCache:
         return [job for job in found if job is not None]
 
     def _index(self, key: str, pod: core.Pod) -> None:
-        owner = pod.metadata.controller
+        owner = pod.metadata.controller_key
         if owner is not None and pod.metadata.label(keys.TOOL) is None:
-            self._pods_of.setdefault(owner.uid, set()).add(key)
-            self._note_changed(owner.uid, key)
+            self._pods_of.setdefault(owner, set()).add(key)
+            self._note_changed(owner, key)
         group = group_of(pod)
         if group is not None:
             member_state = pod_group_members.member_state_of(pod, is_going=self.is_going(pod))
             self.group_members.put(key, group, member_state)
 
     def _unindex(self, key: str, pod: core.Pod) -> None:
-        owner = pod.metadata.controller
+        owner = pod.metadata.controller_key
         if owner is not None:
-            _discard(self._pods_of, owner.uid, key)
-            self._note_changed(owner.uid, key)
+            _discard(self._pods_of, owner, key)
+            self._note_changed(owner, key)
         self.group_members.remove(key)
 
-    def _note_changed(self, job_uid: str, key: str) -> None:
-        if job_uid in self.derived:
-            self._changed.setdefault(job_uid, set()).add(key)
+    def _note_changed(self, owner: tuple[str, str], key: str) -> None:
+        if owner in self.derived:
+            self._changed.setdefault(owner, set()).add(key)
 
     def _index_user_commands(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
         was = target_of(before) if isinstance(before, batch.Command) else None

@@ -222,8 +222,8 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
-    """The event for a deleted job. ``uid``: the uid of the job that has the key now, empty if none
-    has."""
+    """The event that reports a deleted job, unless it was published. ``uid``: of the job that has
+    the key now; empty if there is none."""
     history = published.jobs.get(key)
     if history is None or history.uid == uid:
         return ()

@@ -77,14 +77,15 @@ Relation = Literal["maker", "template", "before"]
 
 
 class JobRelations:
-    """Keys of jobs by the uid of their owner, by the key of their template, and by the key of a job
-    that they depend on. A change costs O(1)."""
+    """Keys of jobs by the namespace and uid of their owner, by the key of their template, and by
+    the key of a job that they depend on. A change costs O(1)."""
 
     def __init__(self) -> None:
         self._jobs: dict[tuple[Relation, str], set[str]] = {}
 
     def of(self, relation: Relation, to: str) -> Iterable[str]:
-        """Keys of the jobs with this relation to ``to``: a uid or a key."""
+        """Keys of the jobs with this relation to ``to``, a key, or ``namespace/uid`` of an
+        owner."""
         return self._jobs.get((relation, to), ())
 
     def follow(self, key: str, old: snapshot.State, new: snapshot.State) -> None:
@@ -101,8 +102,8 @@ class JobRelations:
 def _relations(state: snapshot.State) -> Iterator[tuple[Relation, str]]:
     if not isinstance(state, batch.Job):
         return
-    if state.metadata.controller is not None:
-        yield "maker", state.metadata.controller.uid
+    if owner := state.metadata.controller_key:
+        yield "maker", "/".join(owner)
     if template := template_of(state):
         yield "template", template
     for key in before(state):

@@ -53,8 +53,8 @@ def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
 
 
 class UnmanagedPodIndex:
-    """The pods of each PodGroup, by key, and the fields and resourceVersion of each owner, by
-    uid."""
+    """The pods of each PodGroup, by key, and the fields and resourceVersion of the owner of
+    each of them."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
         self._scheduler_names = frozenset(scheduler_names)
@@ -72,9 +72,9 @@ class UnmanagedPodIndex:
         """Keys of PodGroups that exist or have to be created."""
         return {*self._pods, *self._made}
 
-    def owner(self, uid: str) -> Owner | None:
-        """The fields of an owner; None if it was not read yet."""
-        return self._owners.get(uid, (0, None))[1]
+    def owner(self, group: str) -> Owner | None:
+        """The fields of the owner of a PodGroup's pods; None if it was not read yet."""
+        return self._owners.get(group, (0, None))[1]
 
     def has_owners(self, kind: kinds.Kind[Any]) -> bool:
         """Whether there are pods with owners of this kind."""
@@ -85,10 +85,10 @@ class UnmanagedPodIndex:
         without unmanaged pods, and older versions, are ignored."""
         group = f"{namespace}/{PREFIX}{uid}"
         version, owner = (0, GONE) if read is None else (read.version, read_owner(read))
-        before, known = self._owners.get(uid, (-1, None))
+        before, known = self._owners.get(group, (-1, None))
         if group not in self._pods or version < before:
             return
-        self._owners[uid] = (version, owner)
+        self._owners[group] = (version, owner)
         if owner != known:
             yield group
 
@@ -135,7 +135,7 @@ class UnmanagedPodIndex:
 
     def _forget(self, group: str) -> None:
         del self._pods[group]
-        self._owners.pop(group.partition(f"/{PREFIX}")[2], None)
+        self._owners.pop(group, None)
         for groups in self._of_kind.values():
             groups.discard(group)
 

@@ -90,7 +90,8 @@ def _owner(
     not built in have no fields."""
     if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
         return unmanaged_pod_index.Owner()
-    return cache.unmanaged_pods.owner(pod.metadata.controller.uid)
+    group = f"{pod.metadata.namespace}/{unmanaged_pod_index.group_name(pod)}"
+    return cache.unmanaged_pods.owner(group)
 
 
 def _look(pod: core.Pod) -> commands.ReadOwner:

@@ -67,7 +67,7 @@ def displaced(
     if cron is None or cron.metadata.uid != owner.uid or not child_jobs.is_cron_ours(cache, cron):
         return
     phases = next(it for it in CLASSES if phase in it)
-    jobs = in_order(cron, cache.children(owner.uid))
+    jobs = in_order(cron, cache.children(cron))
     for found in surplus(cache, cron, jobs, phases, coming=1):
         if not child_jobs.is_awaited(cache, found):
             yield from removed(cron, found, now)

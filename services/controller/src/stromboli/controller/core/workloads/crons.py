@@ -91,7 +91,7 @@ def _look(cache: controller_cache.ControllerCache, key: str) -> CronState | None
     if cron is None or cache.is_going(cron) or not child_jobs.is_cron_ours(cache, cron):
         return None
     created = _created(cron)
-    jobs = cron_history.in_order(cron, cache.children(cron.metadata.uid))
+    jobs = cron_history.in_order(cron, cache.children(cron))
     active = [
         job
         for job in jobs

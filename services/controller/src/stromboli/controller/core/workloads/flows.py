@@ -125,7 +125,7 @@ def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
 
 def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Member]:
     """The flow's entries with their jobs. If entries have the same name, the last one counts."""
-    jobs = {job.metadata.name: job for job in cache.children(found.metadata.uid)}
+    jobs = {job.metadata.name: job for job in cache.children(found)}
     recorded = {it.name: it for it in found.status.job_status_list}
     entries = {entry.name: entry for entry in found.spec.flows}
     names = {entry: child_jobs.flow_job_name(found, entry) for entry in entries}

@@ -48,6 +48,11 @@ class Use(NamedTuple):
     name: str = ""
     waits: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the job uses a reservation whose period has begun and is not over."""
+        return bool(self.name) and not self.waits
+
 
 class ReservationRule:
     """The rule in one session. ``now``: its time. ``run_time``: the time limit of a task."""

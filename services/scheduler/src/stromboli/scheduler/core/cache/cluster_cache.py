@@ -235,7 +235,7 @@ class ClusterCache:
                 statement = self.assumed.answer(message, record.offset)
                 if statement is not None:
                     self.refresh_statement(statement)
-                if self._is_throttled:
+                if self._is_throttled or self.assumed.has_refused_start(message.pod_group):
                     self._request_session()
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)

@@ -7,7 +7,7 @@ rules limit the time:
 
 1. A gang is *partial* from the first session after an outcome that refuses a bind of the decision
    that started the gang (``StatementDecided.starts_gang``), until the snapshots show at least
-   ``minAvailable`` members on nodes, or no member is on a node.
+   ``minAvailable`` members on nodes, or no member is on a node. Such an outcome starts a session.
 2. A gang that has been partial for ``RELEASE_AFTER`` and that lacks members in this session is
    released: the session evicts its started members with the reason ``partial-gang``, in a statement
    of its own. The decision is executed, republished and answered like any other eviction. The

@@ -36,7 +36,7 @@ class RowCounts:
 
     @property
     def bytes_used(self) -> int:
-        """Memory of the counts, about."""
+        """Approximate memory of the counts in bytes."""
         return 100 * len(self._few) if self._array is None else self._array.nbytes
 
     def copy(self) -> "RowCounts":
@@ -143,7 +143,7 @@ class CountsBy(Generic[K]):
 
     @property
     def bytes_used(self) -> int:
-        """Memory of the counts, about."""
+        """Approximate memory of the counts in bytes."""
         return sum(counts.bytes_used for counts in self._counts.values())
 
     def _added(self, key: K) -> None:

@@ -112,8 +112,8 @@ def changed_case(cluster: cluster_objects.Cluster, asked: messages.WhatIfAsked) 
         placed = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
         if placed and (asked.is_new or asked.sizes_change):
             raise CannotTellError(
-                f"{len(placed)} of its {len(pods)} pods are on nodes already, which this change "
-                "would delete"
+                f"this change would delete {len(placed)} of its {len(pods)} pods, which have "
+                "nodes already"
             )
         group = _changed_group(group, gang, cluster, is_new=asked.is_new)
         members = () if asked.is_new else _resized(cluster, group, pods, gang)
@@ -259,10 +259,12 @@ def _with_nodes(
     several the most frequent one; and a note that describes it. Raises CannotTellError."""
     if _is_bound_to_domains(group):
         raise CannotTellError(
-            "its pods must share a topology domain, and in which one new nodes would be is unknown"
+            "its pods must share a topology domain, and the domain of new nodes is unknown"
         )
     if cluster.node_shards:
-        raise CannotTellError("nodes belong to shards, and to which one new nodes would is unknown")
+        raise CannotTellError(
+            "the nodes are divided into shards, and the shard of new nodes is unknown"
+        )
     if any(pod.spec.resource_claims for pod in pods):
         raise CannotTellError("its pods claim devices of a node's ResourceSlices")
     like, alike = _template(cluster, pods or (gang_pods.member(group, 0, "what-if", ""),))

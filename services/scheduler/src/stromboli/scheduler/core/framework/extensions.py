@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import interfaces
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
@@ -14,6 +15,16 @@ from stromboli.scheduler.core.placement import extension_points
 
 class Extensions(interfaces.Registry):
     """The combined answers of all plugins, by point."""
+
+    def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
+        super().__init__(tiers)
+        self._room_votes: set[extension_points.JobVote] = set()
+
+    def add_room_vote(self, vote: extension_points.JobVote, *, by_request: bool) -> None:
+        """Whether the job may become Inqueue (``add_job_enqueueable``), by a vote that counts room
+        for which other admitted jobs wait. It is not asked about a job with nodes of its own."""
+        self._room_votes.add(vote)
+        self.add_job_enqueueable(vote, by_request=by_request)
 
     def victim_tasks(self, tasks: Sequence[entities.Task]) -> list[entities.Task]:
         """Tasks to move elsewhere: the union of the first tier that chooses any."""
@@ -171,9 +182,13 @@ class Extensions(interfaces.Registry):
             total += score(tasks, asked)
         return total
 
-    def job_enqueueable(self, job: entities.Job) -> bool:
-        """Whether the plugins vote that the job becomes Inqueue."""
-        return _voted(self.functions(interfaces.JOB_ENQUEUEABLE), job)
+    def job_enqueueable(self, job: entities.Job, *, has_own_nodes: bool = False) -> bool:
+        """Whether the plugins vote that the job becomes Inqueue. ``has_own_nodes``: nodes are kept
+        for the job, so that votes on room are not asked."""
+        votes = self.functions(interfaces.JOB_ENQUEUEABLE)
+        if has_own_nodes:
+            votes = [[vote for vote in tier if vote not in self._room_votes] for tier in votes]
+        return _voted(votes, job)
 
     def job_enqueued(self, job: entities.Job) -> None:
         """Notify all plugins that the job became Inqueue."""

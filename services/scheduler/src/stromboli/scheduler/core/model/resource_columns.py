@@ -24,7 +24,7 @@ import numpy.typing as npt
 PERMANENT = ("cpu", "memory", "pods")
 """Names of the first columns, which every cluster has."""
 MAX_NAMES = 128
-"""Names that are requested and not offered, at most."""
+"""Maximum number of names that are requested and not offered."""
 MAX_INTERNED = 4096
 """Limit of name sets shared between objects. When it is reached, the shared sets are dropped."""
 MAX_RETRIED = 1000
@@ -37,7 +37,8 @@ Sources: TypeAlias = npt.NDArray[np.intp]
 
 
 class TooManyNamesError(ValueError):
-    """The object requests names that no node and no queue has, beyond ``MAX_NAMES`` of them."""
+    """An object requests resources that no node or queue has, and there are ``MAX_NAMES`` such
+    names already."""
 
 
 class Resources:

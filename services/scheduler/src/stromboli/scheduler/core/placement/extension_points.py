@@ -71,7 +71,7 @@ PLUGIN_FAILED = "PluginFailed"
 
 
 class JobInvalid(NamedTuple):
-    """Why a job is not tried at all."""
+    """The reason for which a session skips a job."""
 
     reason: str
     message: str

@@ -31,7 +31,7 @@ class Plugin:
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         self._used = ssn.nodes.used_total
-        ssn.add_job_enqueueable(self._vote, by_request=True)
+        ssn.add_room_vote(self._vote, by_request=True)
         ssn.add_job_enqueued(self._note)
 
     def close(self, ssn: session.Session) -> None:

@@ -51,7 +51,7 @@ class Plugin:
         ssn.add_reclaim_limit(
             lambda tasks: quotas.beyond_guarantees(ssn, self._all_filled(), self._demands, tasks)
         )
-        ssn.add_job_enqueueable(self._vote_enqueueable, by_request=True)
+        ssn.add_room_vote(self._vote_enqueueable, by_request=True)
         ssn.add_job_enqueued(self._note_enqueued)
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 

@@ -28,7 +28,7 @@ def validate_create(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Vi
     if not naming.is_subdomain(queue.metadata.name):
         yield Violation(
             path="metadata.name",
-            reason=f"{queue.metadata.name!r} is not a queue's name",
+            reason=f"{queue.metadata.name!r} is not a valid queue name",
             expected=naming.SUBDOMAIN_EXPECTED,
         )
     tree = QueueTree((*queues.values(), queue))

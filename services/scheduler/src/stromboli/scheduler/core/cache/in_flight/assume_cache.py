@@ -75,7 +75,7 @@ class AssumeCache:
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, dict[str, Refusal]] = {}  # PodGroup -> decision -> refusal
         self._recorded_outcomes = 0
         self._newest_pod = 0
         self._created: list[tuple[int, int, Assumption]] = []
@@ -103,6 +103,7 @@ class AssumeCache:
             known = self._decisions.get(statement.decision)
             if known is not None and known.offset >= offset:
                 return ()
+            self._withdraw_refusal(statement.pod_group, statement.decision)
             if known is not None:
                 self._republish(known)
                 replaced = (known.statement,)
@@ -247,17 +248,20 @@ class AssumeCache:
     @property
     def refusals(self) -> Mapping[str, Refusal]:
         """PodGroup -> its last refusal, according to outcomes that no recorded session has read."""
-        return self._refusals
+        return {key: _last_refusal(noted.values()) for key, noted in self._refusals.items()}
+
+    def has_refused_start(self, pod_group: str) -> bool:
+        """Whether one of ``refusals`` may have left the PodGroup started only in part."""
+        return any(each.is_start for each in self._refusals.get(pod_group, {}).values())
 
     def record_session(self, outcomes: int) -> None:
         """Drop ``refusals`` of outcomes below this offset: a recorded session has read them.
         The record may be read before the outcomes, which are then ignored."""
         self._recorded_outcomes = max(self._recorded_outcomes, outcomes)
-        self._refusals = {
-            key: noted
-            for key, noted in self._refusals.items()
-            if noted.offset >= self._recorded_outcomes
-        }
+        for group, noted in list(self._refusals.items()):
+            for decision, refusal in list(noted.items()):
+                if refusal.offset < self._recorded_outcomes:
+                    self._withdraw_refusal(group, decision)
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart reads everything that is open.
@@ -320,27 +324,27 @@ class AssumeCache:
             if is_executed and each.created_version > self._newest_pod:
                 heapq.heappush(self._created, (each.created_version, next(self._numbers), each))
         if refused and offset >= self._recorded_outcomes:
-            self._note_refusal(decision.statement, refused, answer, offset)
+            self._note_refusal(decision, refused, answer, offset)
         self._observe_all(list(decision.open.values()))
         self._close_if_over(decision)
         self._unanswered.pop(decision.id, None)
 
     def _note_refusal(
         self,
-        statement: scheduling.StatementDecided,
+        decision: Decision,
         refused: Sequence[Assumption],
         answer: scheduling.DecisionAnswered,
         offset: int,
     ) -> None:
-        before = self._refusals.get(statement.pod_group)
-        uid = statement.pod_group_uid
-        is_start = statement.starts_gang and any(it.effect is Effect.BIND for it in refused)
-        noted = Refusal(offset, uid, _refusal_text(refused, answer), is_start)
-        if before is not None:  # early outcomes are applied in the order of their decisions
-            first, last = sorted((before, noted), key=lambda each: each.offset)
-            is_start = last.is_start or (first.is_start and first.uid == last.uid)
-            noted = msgspec.structs.replace(last, is_start=is_start)
-        self._refusals[statement.pod_group] = noted
+        of = decision.statement
+        is_start = of.starts_gang and any(it.effect is Effect.BIND for it in refused)
+        noted = Refusal(offset, of.pod_group_uid, _refusal_text(refused, answer), is_start)
+        self._refusals.setdefault(of.pod_group, {})[decision.id] = noted
+
+    def _withdraw_refusal(self, pod_group: str, decision: str) -> None:
+        noted = self._refusals.get(pod_group, {})
+        if noted.pop(decision, None) is not None and not noted:
+            del self._refusals[pod_group]
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
@@ -428,6 +432,15 @@ class AssumeCache:
                 return offset
             heapq.heappop(self._offsets)
         return math.inf
+
+
+def _last_refusal(noted: Iterable[Refusal]) -> Refusal:
+    """The last one; it is of a start if an earlier one of the same PodGroup is."""
+    first, *later = sorted(noted, key=lambda each: each.offset)
+    for each in later:
+        is_start = each.is_start or (first.is_start and first.uid == each.uid)
+        first = msgspec.structs.replace(each, is_start=is_start)
+    return first
 
 
 def _refusal_text(refused: Sequence[Assumption], answer: scheduling.DecisionAnswered) -> str:

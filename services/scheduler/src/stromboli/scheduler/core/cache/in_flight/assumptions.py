@@ -78,9 +78,11 @@ class Assumption(msgspec.Struct, eq=False):
         return self.bind is not None and self.bind.is_planned
 
     def is_of(self, pod: core.Pod) -> bool:
-        """Whether this is about this pod, and not about another one of the same name."""
-        if self.is_planned:
-            return pod.metadata.annotation(keys.DECISION) == self.decision.id
+        """Whether this is about this pod, and not about another one of the same name. A planned pod
+        is created with its node, so one without is another pod, such as a copy."""
+        if self.bind is not None and self.bind.is_planned:
+            is_marked = pod.metadata.annotation(keys.DECISION) == self.decision.id
+            return is_marked and pod.spec.node_name == self.bind.node
         return self.uid == pod.metadata.uid
 
     def apply(self, event: states.Event) -> None:

@@ -28,7 +28,7 @@ class Observation(enum.IntEnum):
 
 
 def observe(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
-    """Observe the effect of an assumption. O(claims of the pod)."""
+    """Whether a snapshot shows the effect of an assumed decision yet. O(claims of the pod)."""
     match assumption.effect:
         case Effect.BIND:
             return _of_pod(of, assumption, is_bound)

@@ -72,7 +72,7 @@ class Plugin:
             )
             ssn.add_event_handler(self._devices.on_allocate, self._devices.on_deallocate)
         # Device claims belong to pods and are not part of the minimum request.
-        ssn.add_job_enqueueable(self._vote_enqueueable, by_request=self._devices is None)
+        ssn.add_room_vote(self._vote_enqueueable, by_request=self._devices is None)
 
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""

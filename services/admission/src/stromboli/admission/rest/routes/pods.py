@@ -16,7 +16,7 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.cluster import port as cluster_port
 
 
-class Items(msgspec.Struct, frozen=True):
+class AllItems(msgspec.Struct, frozen=True):
     """The response of a list: all objects as JSON."""
 
     items: list[msgspec.Raw]
@@ -60,29 +60,29 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
         opt=needs(authorization.many_by_query("list", kinds.PODS)),
         summary="Pods of all namespaces, or of one",
     )
-    async def pods(namespace: FromQuery[str] = "") -> Items:
+    async def pods(namespace: FromQuery[str] = "") -> AllItems:
         listing = await cluster.list(kinds.PODS, namespace)
-        return Items([msgspec.Raw(item) for item in listing.items])
+        return AllItems([msgspec.Raw(item) for item in listing.items])
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/events",
         opt=needs(one("get", kinds.JOBS), many("list", kinds.EVENTS)),
         summary="Kubernetes' Events about a job, its PodGroup and its pods",
     )
-    async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
+    async def events(namespace: FromPath[str], name: FromPath[str]) -> AllItems:
         job = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
         listing: Any = await cluster.list(kinds.EVENTS, namespace)
-        return Items([msgspec.Raw(item) for item in listing.items if is_about(item, job)])
+        return AllItems([msgspec.Raw(item) for item in listing.items if is_about(item, job)])
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tools",
         opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
         summary="The pods of a job's debug tools",
     )
-    async def tools(namespace: FromPath[str], name: FromPath[str]) -> Items:
+    async def tools(namespace: FromPath[str], name: FromPath[str]) -> AllItems:
         await cluster.get(kinds.JOBS, namespace, name)
         listing = await cluster.list(kinds.PODS, namespace, {keys.TOOL_OF: name})
-        return Items([msgspec.Raw(item) for item in listing.items])
+        return AllItems([msgspec.Raw(item) for item in listing.items])
 
     @get(
         "/v1/namespaces/{namespace:str}/pods/{name:str}",
@@ -97,7 +97,7 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
         opt=needs(one("get", kinds.PODS), many("list", kinds.EVENTS)),
         summary="Kubernetes' Events about a pod",
     )
-    async def pod_events(namespace: FromPath[str], name: FromPath[str]) -> Items:
+    async def pod_events(namespace: FromPath[str], name: FromPath[str]) -> AllItems:
         uid = kinds.metadata_of(await cluster.get(kinds.PODS, namespace, name)).uid
         listing: Any = await cluster.list(kinds.EVENTS, namespace)
         about = [
@@ -105,6 +105,6 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
             for item in listing.items
             if decoding.decode(_EVENT, item).involved_object.uid == uid
         ]
-        return Items([msgspec.Raw(item) for item in about])
+        return AllItems([msgspec.Raw(item) for item in about])
 
     return [pods, pod, pod_events, events, tools]

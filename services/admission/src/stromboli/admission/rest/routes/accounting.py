@@ -1,7 +1,7 @@
-"""REST routes of the history: jobs, attempts, evictions and usage.
+"""REST routes of the history: jobs, attempts, evictions, usage and changes of the cluster.
 
 The rights are those of the objects: a client that may list a kind in a namespace (or in all) may
-also read its history there.
+also read its history there. Objects that changes are about have no namespace.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,15 @@ from litestar.params import FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import problems
-from stromboli.admission.rest.authorization import many_by_query, needs
+from stromboli.admission.rest.authorization import many, many_by_query, needs
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.api.views import accounting
 
 RIGHTS = needs(many_by_query("list", kinds.JOBS), many_by_query("list", kinds.PODS))
+CLUSTER_RIGHTS = needs(
+    many("list", kinds.NODES), many("list", kinds.QUEUES), many("list", kinds.PRIORITY_CLASSES)
+)
 Since = Annotated[
     str, QueryParameter(name="since", description="Start of the interval, an RFC 3339 time.")
 ]
@@ -53,6 +56,13 @@ EvictionLimit = Annotated[
     QueryParameter(
         name="limit", ge=1, le=accounting.MOST_EVICTIONS, description="Maximum per page."
     ),
+]
+ChangeLimit = Annotated[
+    int,
+    QueryParameter(name="limit", ge=1, le=accounting.MOST_CHANGES, description="Maximum per page."),
+]
+ChangedKind = Annotated[
+    str, QueryParameter(name="kind", description=f"One of {', '.join(accounting.CHANGED_KINDS)}.")
 ]
 After = Annotated[
     str,
@@ -143,6 +153,8 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
         namespace: FromQuery[str] = "",
         job: FromQuery[str] = "",
         uid: FromQuery[str] = "",
+        node: FromQuery[str] = "",
+        reason: FromQuery[str] = "",
         since: Since = "",
         until: Until = "",
         limit: EvictionLimit = accounting.ATTEMPTS_PER_PAGE,
@@ -153,6 +165,32 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
                 namespace=namespace,
                 job=job,
                 uid=uid,
+                node=node,
+                reason=reason,
+                since=_time("since", since) if since else None,
+                until=_time("until", until) if until else None,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    @get(
+        "/v1/history/changes",
+        opt=CLUSTER_RIGHTS,
+        summary="Changes of nodes, queues, priority classes and configuration, the last one first",
+    )
+    async def changes(
+        kind: ChangedKind = "",
+        name: FromQuery[str] = "",
+        since: Since = "",
+        until: Until = "",
+        limit: ChangeLimit = accounting.ATTEMPTS_PER_PAGE,
+        after: After = "",
+    ) -> accounting.ChangePage:
+        return await opened().changes(
+            accounting.ChangeQuery(
+                kind=kind,
+                name=name,
                 since=_time("since", since) if since else None,
                 until=_time("until", until) if until else None,
                 limit=limit,
@@ -186,7 +224,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
             )
         )
 
-    return [attempts, jobs, evictions, usage]
+    return [attempts, jobs, evictions, changes, usage]
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class NodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unschedulable: bool
 
 
-class Eviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PodEviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """``uid``: only the pod of this uid. ``grace_period_seconds``: by default the pod's own."""
 
     uid: str
@@ -194,7 +194,7 @@ def routes(
         summary="Evict a pod; 429 while its PodDisruptionBudget does not allow that",
     )
     async def evict(
-        request: Asked, namespace: FromPath[str], name: FromPath[str], data: JSONBody[Eviction]
+        request: Asked, namespace: FromPath[str], name: FromPath[str], data: JSONBody[PodEviction]
     ) -> None:
         await admission.writes_as(request.user).evict(
             namespace, name, uid=data.uid, grace_seconds=data.grace_period_seconds

@@ -20,7 +20,7 @@ from stromboli.admission.auth import authentication
 from stromboli.admission.rest import explanations
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked
-from stromboli.admission.rest.routes import workload_routes
+from stromboli.admission.rest.routes import workloads
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.watch_cache import ObjectSelector, WatchEvent
 from stromboli.shared import errors, keys
@@ -36,7 +36,7 @@ LISTED: tuple[cluster_port.AnyKind, ...] = (
     kinds.JOBS,
     kinds.PODS,
     kinds.POD_GROUPS,
-    *workload_routes.KINDS,
+    *workloads.KINDS,
 )
 """Namespaced kinds whose lists can be watched."""
 LastSeen = Annotated[

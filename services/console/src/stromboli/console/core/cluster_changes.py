@@ -1,0 +1,82 @@
+"""Changes of nodes, queues, priority classes and the configuration: filters and rows. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import ClassVar
+
+import msgspec
+
+from stromboli.console.core import url_filters
+from stromboli.console.core.past_attempts import MOST_TOKEN_CHARACTERS
+from stromboli.console.core.url_filters import UrlFilters, word
+from stromboli.shared.api.views import accounting
+
+PAGE_ROWS = 100
+SHOWN_FIELDS = 12
+"""Fields of a change that the page shows; it gives the number of the others."""
+PATHS = {"Node": "/nodes/", "Queue": "/queues/"}
+"""Kind -> the path before the names of its pages."""
+
+
+class ChangeFilters(UrlFilters, frozen=True, kw_only=True):
+    """The filters of the list. ``since`` and ``until`` are days (UTC), both included. ``after``:
+    the token of the page."""
+
+    place: ClassVar[str] = "after"
+    kind: str = ""
+    name: str = ""
+    since: str = ""
+    until: str = ""
+    after: str = ""
+
+    def query(self) -> accounting.ChangeQuery:
+        """The same as a query to REST."""
+        return accounting.ChangeQuery(
+            kind=self.kind,
+            name=self.name,
+            since=url_filters.begin(self.since) if self.since else None,
+            until=url_filters.end(self.until) if self.until else None,
+            limit=PAGE_ROWS,
+            after=self.after,
+        )
+
+
+class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A change. ``path``: before the name in the path of its object's page, empty without one.
+    ``more``: the number of fields that are not shown."""
+
+    at: datetime
+    kind: str
+    name: str
+    action: str
+    path: str
+    fields: tuple[accounting.FieldChange, ...]
+    more: int
+
+
+def read_filters(query: Mapping[str, str]) -> ChangeFilters:
+    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
+    kind = word(query, "kind")
+    return ChangeFilters(
+        kind=kind if kind in accounting.CHANGED_KINDS else "",
+        name=word(query, "name"),
+        since=url_filters.day(query, "since"),
+        until=url_filters.day(query, "until"),
+        after=query.get("after", "")[:MOST_TOKEN_CHARACTERS],
+    )
+
+
+def rows(found: Iterable[accounting.ClusterChange]) -> list[ChangeRow]:
+    """The changes as rows, in their order."""
+    return [
+        ChangeRow(
+            at=it.at,
+            kind=it.kind,
+            name=it.name,
+            action=it.action,
+            path=PATHS.get(it.kind, ""),
+            fields=it.fields[:SHOWN_FIELDS],
+            more=max(0, len(it.fields) - SHOWN_FIELDS),
+        )
+        for it in found
+    ]

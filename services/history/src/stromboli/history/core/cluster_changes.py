@@ -1,0 +1,202 @@
+"""Changes of the cluster: a record of a snapshot topic against the last known facts of its object.
+
+Pure. The facts are the fields whose changes explain decisions: of a node its labels, taints,
+resources and conditions; of a queue its spec and state; of a priority class its value; of the
+configuration of the scheduler its digest. All else, such as heartbeats of nodes, is no change.
+
+A snapshot topic keeps the last record of each object, so changes that happened while the history
+did not run, for longer than the log keeps the records between, are one change.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.history.core.rows import ChangeRow, ObjectRow, Rows, micros
+from stromboli.shared import decoding, envelope, topics
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.api.views import accounting
+from stromboli.shared.messages import base, cluster, scheduling
+
+KINDS: Mapping[topics.Topic, kinds.Kind[Any]] = {
+    topics.NODES: kinds.NODES,
+    topics.QUEUES: kinds.QUEUES,
+    topics.PRIORITY_CLASSES: kinds.PRIORITY_CLASSES,
+}
+"""The snapshot topics whose changes are recorded."""
+CONFIGURATION = "Configuration"
+"""The kind of the configuration of a service."""
+SCHEDULER = "scheduler"
+SESSIONS = base.type_name(scheduling.SessionRecorded)
+CREATED, CHANGED, DELETED = accounting.ACTIONS
+MOST_FIELDS = 100
+"""Fields of one change."""
+MOST_CHARACTERS = 300
+"""Of a value of a field."""
+MOST = 2**63 - 1
+
+
+class ObjectSeen(msgspec.Struct, frozen=True):
+    """The state of an object in a record; ``facts`` is None if it was deleted. ``created_at``: None
+    if it is not known."""
+
+    kind: str
+    name: str
+    at: datetime
+    uid: str = ""
+    version: int = 0
+    created_at: datetime | None = None
+    facts: dict[str, str] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of its row."""
+        return self.kind, text(self.name)
+
+
+class _Observed(msgspec.Struct, frozen=True):
+    metadata: meta.ObjectMeta
+
+
+class _Configured(msgspec.Struct, frozen=True):
+    """The part of the record of a session that the history reads: these records are large."""
+
+    configuration: str = ""
+
+
+_OBSERVED = decoding.decoder_of(_Observed)
+_DOCUMENT = decoding.decoder_of(dict[str, Any])
+_CONFIGURED = decoding.decoder_of(_Configured)
+_FACTS = decoding.decoder_of(dict[str, str])
+
+
+def decode(record: envelope.Record) -> ObjectSeen | None:
+    """The state in a record of ``KINDS``, or of a session; None for an object that the monitor
+    could not read. Raises UndecodableError."""
+    kind = KINDS.get(record.topic)
+    try:
+        if kind is None:
+            found = decoding.decode(_CONFIGURED, record.value or b"{}")
+            facts = {"digest": found.configuration}
+            at = record.time
+            return ObjectSeen(CONFIGURATION, SCHEDULER, at, "", micros(at), None, facts)
+        if record.value is None:
+            return ObjectSeen(kind.kind, record.key, record.time)
+        if record.type == cluster.UNREADABLE:
+            return None
+        metadata = decoding.decode(_OBSERVED, record.value).metadata
+        document = decoding.decode(_DOCUMENT, record.value)
+    except msgspec.DecodeError as error:
+        raise record.undecodable(str(error)) from None
+    return ObjectSeen(
+        kind.kind,
+        metadata.name,
+        record.time,
+        text(metadata.uid),
+        min(metadata.version, MOST),
+        metadata.creation_timestamp,
+        facts_of(kind.kind, document),
+    )
+
+
+def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:
+    """The facts of an object by field, such as ``spec.weight``."""
+    metadata, spec, status = (
+        found if isinstance(found := document.get(part), dict) else {}
+        for part in ("metadata", "spec", "status")
+    )
+    chosen: dict[str, Any]
+    if kind == kinds.NODES.kind:
+        chosen = {
+            "labels": metadata.get("labels"),
+            "unschedulable": spec.get("unschedulable") or None,
+            "taints": {_taint(it): it.get("value", "") for it in _objects(spec.get("taints"))},
+            "allocatable": status.get("allocatable"),
+            "conditions": {
+                str(it.get("type")): it.get("status") for it in _objects(status.get("conditions"))
+            },
+        }
+    elif kind == kinds.QUEUES.kind:
+        chosen = {"spec": spec, "state": status.get("state")}
+    else:
+        names = ("value", "globalDefault", "preemptionPolicy")
+        chosen = {name: document.get(name) for name in names}
+    return dict(sorted(_leaves("", chosen)))
+
+
+def apply(rows: Rows, seen: ObjectSeen) -> None:
+    """Compare a state with the last known one, which is in the rows if it exists."""
+    before = rows.objects.get(seen.key)
+    if seen.facts is None:
+        if before is not None and not before.is_deleted:
+            rows.objects[seen.key] = msgspec.structs.replace(before, is_deleted=1)
+            rows.changes.append(
+                ChangeRow(*seen.key, before.uid, before.version, DELETED, micros(seen.at))
+            )
+        return
+    created_at = micros(seen.created_at or seen.at)
+    if before is not None and not _is_newer(seen, created_at, before):
+        return
+    is_new = before is None or before.uid != seen.uid
+    known = {} if before is None or is_new else _FACTS.decode(before.facts)
+    fields = [] if is_new else changed_fields(known, seen.facts)
+    if not is_new and not fields:
+        return
+    facts = text(msgspec.json.encode(seen.facts, order="deterministic").decode())
+    rows.objects[seen.key] = ObjectRow(*seen.key, seen.uid, seen.version, created_at, 0, facts)
+    rows.changes.append(
+        ChangeRow(
+            *seen.key,
+            seen.uid,
+            seen.version,
+            CREATED if is_new else CHANGED,
+            created_at if is_new else micros(seen.at),
+            text(msgspec.json.encode(fields).decode()),
+        )
+    )
+
+
+def changed_fields(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """The fields that differ, in the order of their names; an absent value is empty."""
+    names = sorted(before.keys() | after.keys())
+    pairs = ((name, before.get(name, ""), after.get(name, "")) for name in names)
+    return [it for it in pairs if it[1] != it[2]][:MOST_FIELDS]
+
+
+def text(value: str) -> str:
+    """Text that every database stores, see ``folding.text``."""
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _is_newer(seen: ObjectSeen, created_at: int, before: ObjectRow) -> bool:
+    """Whether a state is newer than the known one, which an old record is not. An object that was
+    deleted does not return: one of the same name has another uid."""
+    if seen.uid == before.uid:
+        return seen.version > before.version and not before.is_deleted
+    return created_at >= before.created_at
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
+    """The values of a document by path; those without a value are left out."""
+    if isinstance(value, dict):
+        return [leaf for key, it in value.items() for leaf in _leaves(_below(path, key), it)]
+    if value is None:
+        return []
+    found = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return [(text(path), text(found)[:MOST_CHARACTERS])]
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [it for it in value if isinstance(it, dict)] if isinstance(value, list) else []
+
+
+def _taint(taint: Mapping[str, Any]) -> str:
+    return f"{taint.get('key')}:{taint.get('effect')}"
