@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from stromboli.embedded.simulation.core import job_runs, kernel, workload
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.shared.api import reservation
 
 SECOND = workload.SECOND_US
 
@@ -58,11 +59,16 @@ class Simulated:
         jobs: Sequence[workload.Job],
         options: workload.Options | None = None,
         failures: Sequence[workload.NodeFailure] = (),
+        reservations: Sequence[reservation.AdvanceReservation] = (),
     ) -> None:
         self.finished: dict[str, job_runs.JobRun] = {}
         ordered = sorted(jobs, key=lambda each: each.submit_us)
         scenario = workload.Scenario(
-            cluster, ordered, (), tuple(failures), options or workload.Options()
+            cluster,
+            ordered,
+            failures=tuple(failures),
+            options=options or workload.Options(),
+            reservations=tuple(reservations),
         )
         self.kernel = kernel.Simulation(scenario, self._add)
         self.kernel.run()

@@ -12,7 +12,7 @@ from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.shared.api import meta, scheduling
+from stromboli.shared.api import meta, reservation, scheduling
 
 PREEMPTING = simulations.configured(
     "enqueue, allocate, preempt", ("priority", "gang", "predicates"), enablePreemptable=False
@@ -240,3 +240,64 @@ def test_pods_have_the_times_at_which_they_start_and_end() -> None:
         ("Ready", workload.datetime_at(12 * simulations.SECOND))
     ]
     assert runs.start_time == workload.datetime_at(12 * simulations.SECOND)
+
+
+def test_times_in_objects_are_whole_seconds() -> None:
+    """As an API server stores them: plugins see no fraction in a simulation either."""
+    jobs = [
+        msgspec.structs.replace(job("a", duration_s=4, tasks=2), submit_us=2_700_000),
+        msgspec.structs.replace(job("b", tasks=2), submit_us=2_900_000),
+    ]
+    until = options(until_us=7 * simulations.SECOND)
+    ran = Simulated(nodes(2), jobs, until)
+    assert ran.starts_s == {"a": 2.7}
+    world = ran.kernel.scheduler.cache.world
+    (group,) = (each.pod_group for each in world.jobs.values())
+    pod = world.tasks["default/b-task-0"].pod
+    assert group.metadata.creation_timestamp == workload.datetime_at(2 * simulations.SECOND)
+    assert pod.metadata.creation_timestamp == workload.datetime_at(6 * simulations.SECOND)
+    assert pod.status.start_time == workload.datetime_at(6 * simulations.SECOND)
+
+
+def test_jobs_of_the_same_second_start_in_the_order_of_their_submission() -> None:
+    jobs = [
+        msgspec.structs.replace(job(name), submit_us=1_000_000 + 100_000 * at)
+        for at, name in enumerate(("c", "a", "b"))
+    ]
+    assert Simulated(nodes(1), jobs).starts_s == {"a": 11, "b": 21, "c": 1}
+
+
+def with_reservation(*jobs: workload.Job, at_start: str = "") -> Simulated:
+    """On two nodes, one of which is reserved for the queue ``course`` from 50 s to 150 s."""
+    spec = reservation.AdvanceReservationSpec(
+        start_time=workload.datetime_at(50 * simulations.SECOND),
+        duration="100s",
+        node_names=("n-0",),
+        queues=("course",),
+        at_start=at_start,
+    )
+    made = reservation.AdvanceReservation(metadata=meta.ObjectMeta(name="r"), spec=spec)
+    return Simulated(nodes(2), jobs, reservations=(made,))
+
+
+def test_a_job_starts_when_the_period_of_its_reservation_begins() -> None:
+    """Also if nothing else happens at this time."""
+    own = msgspec.structs.replace(job("own", 1, queue="course"), reservation="r")
+    assert with_reservation(own).starts_s == {"own": 50}
+
+
+def test_a_job_that_would_not_end_before_a_reservation_starts_elsewhere_or_after_it() -> None:
+    jobs = [
+        msgspec.structs.replace(job(name, 0, 10, tasks=2), estimate_us=estimate_s * 10**6)
+        for name, estimate_s in (("short", 50), ("long", 60))
+    ]
+    assert with_reservation(*jobs).starts_s == {"long": 150, "short": 0}
+
+
+def test_a_job_that_runs_longer_than_it_states_delays_a_reserved_one_unless_it_is_evicted() -> None:
+    late = msgspec.structs.replace(job("late", 0, 70, tasks=2), estimate_us=30 * 10**6)
+    own = msgspec.structs.replace(job("own", 1, queue="course"), reservation="r")
+    assert with_reservation(late, own).starts_s == {"late": 0, "own": 70}
+    evicting = with_reservation(late, own, at_start="Evict")
+    assert evicting.starts_s["own"] == 50
+    assert evicting.kernel.measured.evictions == 1

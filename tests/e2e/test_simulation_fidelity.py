@@ -5,9 +5,13 @@ scheduler, monitor and kubelets, in an event loop whose clock advances only whil
 left to do. So hours of the pipeline take minutes, the load of the machine changes nothing, and what
 remains of its latencies are the pauses that services make on purpose. ``make fidelity`` runs it
 with 2,000 jobs.
+
+Of gangs that were created in the same second the uid decides. Here uids increase with creation, as
+in the simulation; those of an API server are random, and so is its order within a second.
 """
 
 import asyncio
+import itertools
 import os
 import random
 import sys
@@ -88,7 +92,8 @@ async def piped(state: Path, jobs: Sequence[workload.Job]) -> dict[str, float]:
     def clock() -> datetime:
         return started + timedelta(seconds=loop.time())
 
-    async with system.run_system(options, clock) as running:
+    numbers = itertools.count(1)
+    async with system.run_system(options, clock, lambda: f"{next(numbers):012}") as running:
         await running.ready()
         begin_s = loop.time()
         observed = asyncio.ensure_future(_observed(running, jobs))

@@ -12,12 +12,14 @@ import msgspec
 from stromboli.cli.errors import CommandError
 from stromboli.embedded import state_folder
 from stromboli.embedded.bus import EmbeddedBus
+from stromboli.scheduler.core.cache import subscriptions
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
-WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
-"""All topics that sessions read."""
+_SNAPSHOTS = frozenset(topics.SNAPSHOTS.values())
+WANTED = (topics.CHANGES, *(each for each in subscriptions.TOPICS if each not in _SNAPSHOTS))
+"""All topics that sessions read; the history of changes has the snapshots."""
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
 from stromboli.embedded import history_service, session_server, state_folder, volume_controller
 from stromboli.embedded.bus import EmbeddedBus
-from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Kubelet, Webhook
+from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Kubelet, Webhook, new_uid
 from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
@@ -106,9 +106,13 @@ class System(msgspec.Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def run_system(
-    options: Options, clock: runtime.Clock = runtime.utc_now
+    options: Options,
+    clock: runtime.Clock = runtime.utc_now,
+    ids: Callable[[], str] = new_uid,
 ) -> AsyncIterator[System]:
     """Run the system while inside. Leaving stops everything; nothing acknowledged is lost.
+
+    ``ids`` generates the uids of objects.
 
     If a service fails, the whole system ends with its error.
     """
@@ -123,6 +127,7 @@ async def run_system(
             EmbeddedCluster(
                 options.state / "cluster.db",
                 clock=clock,
+                ids=ids,
                 hooks=_webhooks(admissions),
                 kubelets=kubelets,
             )

@@ -49,7 +49,8 @@ _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM = random.Random()  # noqa: S311 - uids are unique, not secret
 
 
-def _new_id() -> str:
+def new_uid() -> str:
+    """A random uid, as those of an API server."""
     # Not uuid4: each call reads random bytes from the system and releases the interpreter's lock.
     return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
 
@@ -66,7 +67,7 @@ class EmbeddedCluster:
         self,
         path: Path,
         clock: Callable[[], datetime] = runtime.utc_now,
-        ids: Callable[[], str] = _new_id,
+        ids: Callable[[], str] = new_uid,
         hooks: Sequence[Webhook] = (),
         *,
         kubelets: Mapping[str, Kubelet] | None = None,

@@ -22,8 +22,8 @@ Rules of the life cycle, which are those of the controller's core (``controller.
 6. A task whose data sets are not on its node holds the node, and makes no progress until they are.
 
 Sessions run only when the scheduler's triggers request one, or at a time that a plugin requests.
-Where all decisions depend on nodes alone, as in the default configuration, such times only refresh
-the numbers in explanations and are skipped.
+Where all decisions depend on nodes alone, as in the default configuration without
+AdvanceReservations, such times only refresh the numbers in explanations and are skipped.
 
 Invariants: used resources of a node never exceed its capacity (``test_simulation_properties``), and
 events are processed in the order of time, kind and creation, so the same input gives the same
@@ -32,6 +32,7 @@ result. Cost: one session per distinct time of a relevant event, and O(1) per ev
 
 import heapq
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 from stromboli.embedded.simulation.core import (
@@ -96,7 +97,9 @@ class Simulation:
         self._fruitless = 0
         self._idle_wakes = 0
         configured = scenario.options.configured
-        self._skips_wakes = unschedulable.depends_on_nodes_only(configured)
+        self._skips_wakes = (
+            unschedulable.depends_on_nodes_only(configured) and not scenario.reservations
+        )
         self._build(scenario)
         self._next_job = next(self._jobs, None)
 
@@ -204,6 +207,8 @@ class Simulation:
             self._tasks_on[name] = {}
         for name in self.caches.nodes:
             self._report_data(name)
+        for reservation in scenario.reservations:
+            self.scheduler.put(reservation, at)
         for failure in scenario.failures:
             self._push(failure.down_us, _NODE_FAILS, failure.node)
             if failure.up_us < workload.NEVER_US:
@@ -291,7 +296,8 @@ class Simulation:
         run.attempts += 1
         at = workload.datetime_at(self.now_us)
         phase = "Pending" if self.scheduler.enqueues else "Inqueue"
-        run.group = objects.pod_group(run.job, self._uid(), at, run.min_member, phase)
+        created = self._timestamp()
+        run.group = objects.pod_group(run.job, self._uid(), created, run.min_member, phase)
         self.scheduler.put(run.group, at)
         if not self.scheduler.enqueues:
             self._create_pods(run)
@@ -300,8 +306,12 @@ class Simulation:
         at = workload.datetime_at(self.now_us)
         for task in run.tasks:
             if task.state == "pending" and task.pod is None:
-                task.pod = objects.pod(run.job, task.index, self._uid(), at)
+                task.pod = objects.pod(run.job, task.index, self._uid(), self._timestamp())
                 self.scheduler.put(task.pod, at)
+
+    def _timestamp(self) -> datetime:
+        """The present time as in API objects: whole seconds."""
+        return workload.datetime_at(self.now_us // workload.SECOND_US * workload.SECOND_US)
 
     def _uid(self) -> str:
         self._made += 1
@@ -331,7 +341,7 @@ class Simulation:
         at = workload.datetime_at(self.now_us)
         for task in ended:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
-            task.pod = gang_pods.succeeded(task.pod, at)
+            task.pod = gang_pods.succeeded(task.pod, self._timestamp())
             self.scheduler.put(task.pod, at)
 
     def _finish(self, run: job_runs.JobRun) -> None:
@@ -372,7 +382,7 @@ class Simulation:
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
-            task.pod = gang_pods.running(task.pod, bind.node, at)
+            task.pod = gang_pods.running(task.pod, bind.node, self._timestamp())
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
             self._tasks_on[bind.node][task] = run
             task.lacks_data = not self._has_data(run, task)

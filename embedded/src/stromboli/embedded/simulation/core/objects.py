@@ -1,8 +1,9 @@
 """Kubernetes objects of a simulation, as the API server would store them for this workload.
 
 The PodGroup and the pods of a job equal those that the controller's core creates for a Job with one
-task; tests compare them. Uids increase with creation, so that objects of the same time keep the
-order in which they were created.
+task; tests compare them. Times in objects are whole seconds. Uids increase with creation, so that
+objects of the same second keep the order in which they were created; those of an API server are
+random.
 """
 
 import functools
@@ -82,7 +83,12 @@ def pod_group(
             namespace=NAMESPACE,
             uid=uid,
             creation_timestamp=created,
-            annotations=_preemptable(job.preemptable) | _estimate(job.estimate_us) or None,
+            annotations={
+                **_preemptable(job.preemptable),
+                **_estimate(job.estimate_us),
+                **_reservation(job.reservation),
+            }
+            or None,
         ),
         spec=scheduling.PodGroupSpec(
             min_member=min_member,
@@ -176,3 +182,7 @@ def _preemptable(value: bool | None) -> dict[str, str]:
 
 def _estimate(run_time_us: int) -> dict[str, str]:
     return {keys.RUNNING_ESTIMATE: f"{run_time_us}us"} if run_time_us else {}
+
+
+def _reservation(name: str) -> dict[str, str]:
+    return {keys.RESERVATION: name} if name else {}

@@ -10,7 +10,7 @@ import msgspec
 
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.config import configuration
-from stromboli.shared.api import scheduling
+from stromboli.shared.api import reservation, scheduling
 from stromboli.shared.jobspec.data_sets import DataSetRequest
 
 SECOND_US = 1_000_000
@@ -67,6 +67,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
     with parameter servers or all-reduce. ``estimate_us``: the run time that the job states; 0:
     none. ``data_sets``: which its tasks read; they make no progress before they are on the node.
+    ``reservation``: the AdvanceReservation that it names.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     is_synchronous: bool = False
     estimate_us: int = 0
     data_sets: tuple[DataSetRequest, ...] = ()
+    reservation: str = ""
 
 
 class NodeFailure(msgspec.Struct, frozen=True):
@@ -118,3 +120,4 @@ class Scenario(msgspec.Struct, frozen=True):
     queues: tuple[scheduling.Queue, ...] = ()
     failures: tuple[NodeFailure, ...] = ()
     options: Options = Options()
+    reservations: tuple[reservation.AdvanceReservation, ...] = ()

@@ -4,6 +4,10 @@
 works for the loop. So programs whose waits are timers of the loop run as fast as the machine can,
 computing takes no virtual time, and the load of the machine changes nothing. Threads count that the
 loop started with ``run_in_executor``, and those of ``embedded.store``.
+
+Each pass of the loop begins when the threads have finished all that earlier passes gave them. So
+what is given to a thread together is also answered together, however the system runs the threads:
+writes of one pass share a commit, and readers observe them at once.
 """
 
 import asyncio
@@ -11,13 +15,14 @@ import concurrent.futures
 import selectors
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVarTuple
 
 from stromboli.embedded import store
 
-LOOK_S = 0.005
+LOOK_S = 0.0002
 """Real time between two looks at threads that work."""
 Ts = TypeVarTuple("Ts")
 
@@ -27,8 +32,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now_s = 0.0
-        self._executing = 0
+        self._executing: set[concurrent.futures.Future[Any]] = set()
+        self._threads = concurrent.futures.ThreadPoolExecutor()
         super().__init__(_Selector(self))
+        self.set_default_executor(self._threads)
 
     def time(self) -> float:
         """Virtual seconds since the loop was created."""
@@ -45,13 +52,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
     ) -> asyncio.Future[Any]:
         """Run in a thread, during which time does not advance."""
-        future = super().run_in_executor(executor, func, *args)
-        self._executing += 1
-        future.add_done_callback(self._executed)
+        call = (executor or self._threads).submit(func, *args)
+        self._executing.add(call)
+        future = asyncio.wrap_future(call, loop=self)
+        # Called after the loop was notified of the result, as callbacks are called in order.
+        call.add_done_callback(self._executing.discard)
         return future
-
-    def _executed(self, _: asyncio.Future[Any]) -> None:
-        self._executing -= 1
 
     @property
     def is_waiting_for_threads(self) -> bool:
@@ -80,13 +86,16 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready; else nothing, ``timeout`` virtual seconds later."""
-        found = super().select(0)
-        while not found and (timeout is None or timeout > 0):
-            if timeout is None or self._virtual.is_waiting_for_threads:
-                found = super().select(LOOK_S)
-                continue
-            found = super().select(0)  # a thread may have answered between both looks
-            if not found:
-                self._virtual.advance(timeout)
-                break
-        return found
+        while True:
+            while self._virtual.is_waiting_for_threads:
+                super().select(LOOK_S)
+                time.sleep(0)  # lets the thread continue
+            found = super().select(0)
+            if found or timeout == 0:
+                return found
+            if timeout is not None:
+                found = super().select(LOOK_S)  # the answer of a thread may be on its way
+                if not found:
+                    self._virtual.advance(timeout)
+                return found
+            super().select(LOOK_S)
