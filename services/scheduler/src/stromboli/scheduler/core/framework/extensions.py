@@ -22,7 +22,7 @@ class Extensions(interfaces.Registry):
 
     def add_room_vote(self, vote: extension_points.JobVote, *, by_request: bool) -> None:
         """Whether the job may become Inqueue (``add_job_enqueueable``), by a vote that counts room
-        for which other admitted jobs wait. It is not asked about a job with nodes of its own."""
+        for which other admitted jobs wait. It is not called for a job with nodes of its own."""
         self._room_votes.add(vote)
         self.add_job_enqueueable(vote, by_request=by_request)
 
