@@ -53,14 +53,17 @@ async def checked(
         return await client.post("/v1/check", json={"objects": objects})
 
 
-async def pending_reviews(admission: AdmissionService, document: dict[str, Any]) -> dict[str, Any]:
+async def pending_reviews(
+    admission: AdmissionService, document: dict[str, Any], before: dict[str, Any] | None = None
+) -> dict[str, Any]:
     kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
     request = {
         "uid": "u",
         "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
-        "operation": "CREATE",
+        "operation": "CREATE" if before is None else "UPDATE",
         "namespace": "default",
         "object": document,
+        "oldObject": before,
         "userInfo": {"username": "ada"},
     }
     body = msgspec.json.encode({"request": request})
@@ -89,6 +92,29 @@ async def test_an_absent_priority_class_is_rejected_like_an_absent_queue(
         await cluster.create(kinds.PRIORITY_CLASSES, "", msgspec.json.encode(CLASS))
         assert (await checked(admission, cluster, document)).status_code == 200
         assert (await pending_reviews(admission, document))["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (manifests.job(), OF_JOB),
+        (manifests.job(), OF_POD),
+        (cron(manifests.job()), cron(OF_JOB)),
+    ],
+    ids=["job", "pods", "cron"],
+)
+async def test_a_change_to_an_absent_priority_class_is_rejected_and_others_are_not(
+    before: dict[str, Any], after: dict[str, Any], tmp_path: Path
+) -> None:
+    """Pods that are created later would be refused. A class that was deleted since keeps nothing
+    from changing."""
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("default")))
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        answer = await pending_reviews(admission, after, before)
+        assert "priority class 'urgent' does not exist" in answer["status"]["message"]
+        labelled = {**after, "metadata": {**after["metadata"], "labels": {"a": "b"}}}
+        assert (await pending_reviews(admission, labelled, after))["allowed"]
 
 
 async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) -> None:

@@ -112,7 +112,10 @@ async def test_a_queue_needs_the_permission_to_submit_to_it(server: AuthorizedAd
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"nodes": -1}, {"nodes": 1001}, {"gpu": 1}, {"replicas": {"x": 1}}, {"replicas": 3}],
+    [
+        *({}, {"nodes": -1}, {"nodes": 1001}, {"gpu": 1}, {"replicas": {"x": 1}}, {"replicas": 3}),
+        {"priorityClassName": "none"},
+    ],
 )
 async def test_a_wrong_change_is_refused(server: AuthorizedAdmission, body: Any) -> None:
     path = await submit(server)

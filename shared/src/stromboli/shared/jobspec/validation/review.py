@@ -376,23 +376,30 @@ def _not_permitted(
 def _without_priority_class(
     read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
-    """Violations for priority classes of a new job or CronJob that do not exist, since its pods
-    could never be created. PodGroups are not checked: the controller may write the PodGroup of a
-    job that was admitted earlier.
+    """Violations for priority classes that a job or CronJob names and that do not exist, since its
+    pods could never be created. A class that the stored object already names may be deleted.
+    PodGroups are not checked: the controller may write the PodGroup of a job that was admitted
+    earlier.
     """
-    if old is not None or not isinstance(read, batch.Job | flow.CronJob):
+    if not isinstance(read, batch.Job | flow.CronJob):
         return
     is_cron = isinstance(read, flow.CronJob)
-    used = permissions.restricted_references(
-        _job_of(read) if isinstance(read, flow.CronJob) else read
-    )
-    for path, name in used.priority_classes.items():
+    used, before = _references(read), permissions.RestrictedReferences()
+    if isinstance(old, batch.Job | flow.CronJob):
+        before = _references(old)
+    for path, name in used.beyond(before).priority_classes.items():
         if name in known.absent_priority_classes:
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
                 expected=f"create it first: kubectl create priorityclass {name} --value 1000",
             )
+
+
+def _references(read: batch.Job | flow.CronJob) -> permissions.RestrictedReferences:
+    return permissions.restricted_references(
+        _job_of(read) if isinstance(read, flow.CronJob) else read
+    )
 
 
 def _job_of(made: flow.CronJob) -> meta.Object:
