@@ -101,6 +101,12 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     differing = [line for line in others if not line["same"]]
     assert differing, "packing differs from spreading"
     assert all("recordedBinds" in line for line in differing)
+    counted = f"{len(lines)} sessions: {len(lines) - len(differing)} decided the same, "
+    assert shown.stderr.splitlines() == [f"{counted}{len(differing)} differently"]
+
+    shown, _ = await replayed(tmp_path, "--config", str(tmp_path / "if.yaml"))
+    assert shown.exit_code == 0, shown.output
+    assert "if.yaml: no session was decided by it; to decide by it, use --instead" in shown.stderr
 
 
 async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """``strom simulate replay``: repeats past sessions from the log."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -57,27 +58,51 @@ def replay(
 
     Each session starts from the recorded state, and its decisions must equal the recorded ones byte
     for byte; with --instead, it shows the decisions of another configuration. Exit code 1:
-    decisions differ where they must be equal, or a session could not be run.
+    decisions differ where they must be equal, or a session could not be run. The last line, on
+    stderr, counts them.
     """
     found = log_reading.records(log_reading.Place(state, kafka, cluster_name))
     registry = discovery.discover_plugins()
-    known = [scheduler_file.read(str(path)).configuration for path in config or []]
+    given = {path: scheduler_file.read(str(path)).configuration for path in config or []}
     other = None if instead is None else scheduler_file.read(str(instead)).configuration
     past = snapshot_history.read_history(each for each in found if each.topic == topics.CHANGES)
     runs = session_replay.replay_sessions(
         [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
-        [*known, configuration_file.load_default(registry).configuration],
+        [*given.values(), configuration_file.load_default(registry).configuration],
         policy.Policy(),
         registry.find,
         past.complete_from,
         other,
     )
-    has_failed = False
+    counts: Counter[str] = Counter()
+    in_force: set[str] = set()
     for each in runs:
-        has_failed |= bool(each.problem) or (instead is None and not each.is_same)
+        counts[_outcome(each)] += 1
+        in_force.add(each.record.configuration)
         typer.echo(msgspec.json.encode(_line(each)).decode())
-    if has_failed:
+    typer.echo(_summary(counts), err=True)
+    for path, configuration in given.items():
+        if instead is None and configuration.digest not in in_force:
+            next_step = f"to decide by it, use --instead {path}"
+            typer.echo(f"{path}: no session was decided by it; {next_step}", err=True)
+    if counts["failed"] or (instead is None and counts["differs"]):
         raise typer.Exit(1)
+
+
+def _outcome(found: session_replay.ReplayedSession) -> str:
+    if found.problem:
+        return "failed"
+    return "same" if found.is_same else "differs"
+
+
+def _summary(counts: Counter[str]) -> str:
+    if not counts:
+        return "the log has no sessions"
+    line = (
+        f"{counts.total()} sessions: {counts['same']} decided the same, "
+        f"{counts['differs']} differently"
+    )
+    return f"{line}, {counts['failed']} could not be run" if counts["failed"] else line
 
 
 def _line(found: session_replay.ReplayedSession) -> ReplayResult:
