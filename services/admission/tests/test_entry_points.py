@@ -28,6 +28,13 @@ from stromboli.testkit.doubles import shared_rest
 SETTINGS = AdmissionSettings()
 CASES = rules.CASES
 JSON = {"content-type": "application/json"}
+HIGH = {
+    "apiVersion": kinds.PRIORITY_CLASSES.api_version,
+    "kind": kinds.PRIORITY_CLASSES.kind,
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
+"""The class to which cases of updates change."""
 ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
 
 
@@ -42,7 +49,7 @@ class EntryPoints:
         self.rest = rest
         self.webhooks = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=webhooks.app(admission)),  # type: ignore[arg-type]
-            base_url="http://door",
+            base_url="http://webhooks",
         )
 
 
@@ -57,6 +64,7 @@ async def opened(folder: Path) -> AsyncIterator[EntryPoints]:
                 kinds.QUEUES, "", name, status, patch_type="merge", subresource="status"
             )
         await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(other_kinds.RACK))
+        await cluster.create(kinds.PRIORITY_CLASSES, "", msgspec.json.encode(HIGH))
         admission = AdmissionService(SETTINGS, cluster, runtime.utc_now)
         async with shared_rest.client_of(admission, cluster) as rest:
             yield EntryPoints(cluster, admission, rest)
