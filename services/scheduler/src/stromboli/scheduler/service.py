@@ -43,9 +43,9 @@ MAX_BUFFERED_BATCHES = 8
 """Limit of batches read while the core thread is busy: the core thread need not wait for the log,
 and a start with a large log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
+"""Limit of explanations in one append; a larger append would delay decisions."""
 DURATIONS_EVERY_S = 30.0
 """How often the durations of sessions are published, for system health."""
-"""Limit of explanations in one append; a larger append would delay decisions."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
 """Makes the engine run a step."""
 

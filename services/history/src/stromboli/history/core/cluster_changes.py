@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.history.core.rows import ChangeRow, ObjectRow, Rows, micros
+from stromboli.history.core.rows import ChangeRow, ObjectRow, Rows, micros, text, whole
 from stromboli.shared import decoding, envelope, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.views import accounting
@@ -35,7 +35,6 @@ MOST_FIELDS = 100
 """Fields of one change."""
 MOST_CHARACTERS = 300
 """Of a value of a field."""
-MOST = 2**63 - 1
 
 
 class ObjectSeen(msgspec.Struct, frozen=True):
@@ -95,7 +94,7 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
         metadata.name,
         record.time,
         text(metadata.uid),
-        min(metadata.version, MOST),
+        whole(metadata.version),
         metadata.creation_timestamp,
         facts_of(kind.kind, document),
     )
@@ -165,11 +164,6 @@ def changed_fields(
     names = sorted(before.keys() | after.keys())
     pairs = ((name, before.get(name, ""), after.get(name, "")) for name in names)
     return [it for it in pairs if it[1] != it[2]][:MOST_FIELDS]
-
-
-def text(value: str) -> str:
-    """Text that every database stores, see ``folding.text``."""
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _is_newer(seen: ObjectSeen, created_at: int, before: ObjectRow) -> bool:

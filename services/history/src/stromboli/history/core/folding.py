@@ -27,6 +27,8 @@ from stromboli.history.core.rows import (
     Rows,
     micros,
     span,
+    text,
+    whole,
 )
 from stromboli.shared import decoding, envelope, keys, topics
 from stromboli.shared.api import kinds, meta
@@ -51,7 +53,6 @@ GPU_SUFFIXES = ("/gpu", "/gpu-number", "/vgpu-number")
 """Suffixes of resource names that count whole or virtual GPUs; those of MIG instances have the
 prefix below."""
 MIG_PREFIX = "nvidia.com/mig-"
-MOST = 2**63 - 1
 _TIMES = {
     "Bound": "bound_at",
     "Running": "started_at",
@@ -165,18 +166,6 @@ def fold(rows: Rows, event: Event) -> None:
             _refuse(rows, message)
         case _:
             pass
-
-
-def text(value: str) -> str:
-    """Text that every database stores: PostgreSQL has no NUL, and no encoder lone surrogates."""
-    if value.isascii() and "\0" not in value:
-        return value
-    return value.replace("\0", "�").encode("utf-8", "replace").decode()
-
-
-def whole(value: int) -> int:
-    """An integer that fits 64 bits."""
-    return max(-MOST, min(MOST, value))
 
 
 def is_gpu(resource: str) -> bool:

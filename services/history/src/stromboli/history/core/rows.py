@@ -17,6 +17,22 @@ OPEN_SPAN = 64
 """``AttemptRow.span`` of an attempt that has not ended."""
 
 
+MOST = 2**63 - 1
+"""The largest integer of a database."""
+
+
+def text(value: str) -> str:
+    """Text that every database stores: PostgreSQL has no NUL, and no encoder lone surrogates."""
+    if value.isascii() and "\0" not in value:
+        return value
+    return value.replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def whole(value: int) -> int:
+    """An integer that fits 64 bits."""
+    return max(-MOST, min(MOST, value))
+
+
 def micros(at: datetime) -> int:
     """A time as microseconds since 1970."""
     return (at - _START) // _MICROSECOND

@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.history.core.folding import text
-from stromboli.history.core.rows import micros
+from stromboli.history.core.rows import micros, text
 from stromboli.history.notifications.targets import Configuration
 from stromboli.shared.jobspec import notifications as requests
 from stromboli.shared.messages import batch

@@ -9,7 +9,15 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from stromboli.history.core import folding
-from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, ObjectRow, PhaseRow, Rows
+from stromboli.history.core.rows import (
+    AttemptRow,
+    EvictionRow,
+    JobRow,
+    ObjectRow,
+    PhaseRow,
+    Rows,
+    text,
+)
 from stromboli.history.store import associations, daily_usage, database, tables
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
@@ -179,9 +187,9 @@ class Writer:
                 "topic": each.record.topic.name,
                 "topic_id": position.topic_ids.get(each.record.topic.name, ""),
                 "log_offset": each.record.offset,
-                "key": folding.text(each.record.key),
-                "event_id": folding.text(each.record.id),
-                "reason": folding.text(each.reason)[:LONGEST_REASON],
+                "key": text(each.record.key),
+                "event_id": text(each.record.id),
+                "reason": text(each.reason)[:LONGEST_REASON],
                 "at": None,
             }
             for each in found
