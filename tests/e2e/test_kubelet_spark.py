@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit.parts.container_images import SPARK
@@ -65,10 +63,7 @@ def system(
     real_tools: Tools, kubelet_tools: KubeletTools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KubeletSystem]:
     state = tmp_path_factory.mktemp("kubelets")
-    configuration = state / "scheduler.yaml"
-    preempting = {**config_reader.DEFAULT, "actions": "enqueue, allocate, preempt, backfill"}
-    configuration.write_text(yaml.safe_dump(preempting))
-    environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
+    environment = kubelet_system.preempting(state)
     options = KubeletOptions(images={SPARK: Path(kubelet_tools.spark_image)})
     with kubelet_system.running(state, real_tools, environment, options) as opened:
         rights = state / "rights.yaml"

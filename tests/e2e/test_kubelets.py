@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit.parts.tools import KubeletTools, Tools
@@ -30,10 +28,7 @@ def system(
     real_tools: Tools, kubelet_tools: KubeletTools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KubeletSystem]:
     state = tmp_path_factory.mktemp("kubelets")
-    configuration = state / "scheduler.yaml"
-    preempting = {**config_reader.DEFAULT, "actions": "enqueue, allocate, preempt, backfill"}
-    configuration.write_text(yaml.safe_dump(preempting))
-    environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
+    environment = kubelet_system.preempting(state)
     with kubelet_system.running(state, real_tools, environment) as opened:
         yield opened
 

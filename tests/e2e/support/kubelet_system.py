@@ -9,7 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from stromboli.client import blocking, calls
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.testkit.parts.container_images import BUSYBOX
@@ -195,6 +198,14 @@ def running(
         finally:
             opened.user.close()
             runner.run(system.stop())
+
+
+def preempting(state: Path) -> dict[str, str]:
+    """Settings of a scheduler that preempts, whose configuration is written to the folder."""
+    configuration = state / "scheduler.yaml"
+    actions = {"actions": "enqueue, allocate, preempt, backfill"}
+    configuration.write_text(yaml.safe_dump({**config_reader.DEFAULT, **actions}))
+    return {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
 
 
 def job(name: str, command: list[str], *, pods: int = 1, **rest: Any) -> Document:
