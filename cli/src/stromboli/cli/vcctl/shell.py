@@ -103,7 +103,8 @@ def _exit_with_error(command: Any, words: Sequence[str], reason: str) -> int:
 
 
 def reason(error: CommandError) -> str:
-    """The error in one line; for a missing object in the form that scripts search for."""
+    """The error in one line; a missing object has the API server's text, which scripts search
+    for."""
     if isinstance(error, NotFoundError):
         kind, _, name = error.what.partition(" ")
         return f'{_RESOURCES.get(kind, kind)} "{name.rpartition("/")[2]}" not found'

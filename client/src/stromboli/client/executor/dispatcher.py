@@ -23,7 +23,7 @@ _WEIGHT = 0.3
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A chunk for a worker: ``calls`` are ids."""
+    """A chunk of calls, by their ids, for one worker."""
 
     worker: str
     chunk: int

@@ -87,7 +87,7 @@ def history(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="TIME", help="Only attempts that had their node and devices then."
+            "--at", metavar="TIME", help="Only attempts that held a node and devices at this time."
         ),
     ] = "",
     selector: time_options.Labels = "",
