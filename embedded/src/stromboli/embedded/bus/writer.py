@@ -29,7 +29,7 @@ class EmbeddedWriter:
         self._clock = clock
         self.epoch = epoch
         self.opened_at = opened_at
-        self._sequence = 0  # of ``opened``
+        self._sequence = 0  # of the last record of this writer
         main = topics.MAIN[service]
         self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
         self._own = {it.name: it for it in topics.of(service) if it.is_announced}

@@ -33,7 +33,7 @@ class ResourceSelector(Part, frozen=True, kw_only=True):
 
 
 class ValueFrom(Part, frozen=True, kw_only=True):
-    """Where a variable's value comes from."""
+    """The source of a variable's value."""
 
     field_ref: FieldSelector | None = None
     resource_field_ref: ResourceSelector | None = None
