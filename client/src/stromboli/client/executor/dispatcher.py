@@ -61,7 +61,7 @@ class Dispatcher:
         return frozenset(self._sent)
 
     def add(self, call: int) -> None:
-        """Add a new call."""
+        """Queue a call for the next worker with room. ``call``: a new id."""
         self._open.add(call)
         self._queue.append(call)
 

@@ -40,7 +40,8 @@ class EmbeddedWriter:
         await self._append(self._announcements())
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """Append records in order, atomically."""
+        """Append records in order, atomically; return once they are durable. Raises ValueError for
+        a topic of another service, TooLargeError, LogLostError."""
         for draft in drafts:
             if draft.topic.writer not in (None, self._service):
                 raise ValueError(f"{draft.topic.name} is written only by {draft.topic.writer}")

@@ -124,7 +124,7 @@ class EmbeddedCluster:
     # --- reading ---------------------------------------------------------------------------
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """Return one object."""
+        """Return the durable version of an object. Raises NotFoundError."""
         what = _what("get", kind, namespace, name)
         self._check_open(what)
         stored = self._state.get(key_of(_served_kind(kind, what), namespace, name))
@@ -135,7 +135,7 @@ class EmbeddedCluster:
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """Return all objects, sorted by name."""
+        """Return the durable objects of a kind, sorted by namespace and name."""
         chosen = sorted(self._chosen(kind, namespace, labels))
         return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
 

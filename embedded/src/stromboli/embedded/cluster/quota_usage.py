@@ -91,7 +91,7 @@ class QuotaUsage:
         return [] if before == after else self._book(key.namespace, before, after)
 
     def open(self, namespace: str, name: str, raw: bytes) -> None:
-        """Add an existing quota."""
+        """Add or replace a quota with its usage; an unreadable quota is recorded instead."""
         try:
             spec = decoding.from_json(raw, _Quota).spec
             hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}

@@ -97,11 +97,11 @@ class JobWatch:
         self._thread = threading.Thread(target=self._run, name="stromboli-jobs", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the watch in its thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the watch; waits at most ``STOPS_WITHIN_S`` seconds for its thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
             self._thread.join(STOPS_WITHIN_S)

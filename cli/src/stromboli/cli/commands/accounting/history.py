@@ -44,7 +44,7 @@ DEFAULT = (
     "submitted_at",
     "elapsed",
 )
-"""Columns of the table."""
+"""Default columns of the table."""
 COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
     "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),

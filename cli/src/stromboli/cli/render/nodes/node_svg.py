@@ -408,7 +408,7 @@ def _legend(layout: node_layout.NodeLayout, y: float, left: float) -> tuple[list
 
 
 def colour(letter: str) -> str:
-    """A pod's colour."""
+    """The fill colour of the pod with this letter."""
     return COLOURS[node_layout.LETTERS.find(letter) % len(COLOURS)]
 
 
