@@ -84,7 +84,7 @@ def test_the_namespace_is_for_objects_that_name_none(api_server: Any, strom: Any
     assert refused.exit_code == 1
     assert refused.stderr == (
         "strom: stdin:4: Job train is in namespace mine, not in other\n"
-        "next: remove one of the two, or use: -n mine\n"
+        "next: remove metadata.namespace or -n, or use: -n mine\n"
     )
 
 

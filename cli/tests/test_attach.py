@@ -102,10 +102,10 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("exec", "a", "--tool", "jupyter", "--", "true"), "it has no such debug tool now"),
+        (("exec", "a", "--tool", "jupyter", "--", "true"), "debug tool jupyter is not attached"),
         (("exec", "a", "--tool", "jupyter", "--index", "0", "--", "true"), "a debug tool has one"),
         (("port-forward", "a"), "no port to forward is named"),
-        (("port-forward", "a", "--tool", "jupyter"), "it has no such debug tool now"),
+        (("port-forward", "a", "--tool", "jupyter"), "debug tool jupyter is not attached"),
     ],
 )
 def test_a_session_with_an_absent_tool_is_refused(

@@ -102,7 +102,7 @@ def test_a_dry_run_of_a_drain_names_the_pods_and_changes_nothing(node: Any, stro
     assert (done.exit_code, done.stdout) == (
         0,
         f"node/{NODE} cordoned (dry run)\npod/default/task evicted (dry run)\n"
-        f"pod/default/daemon stays: it is of a DaemonSet\nnode/{NODE} drained (dry run)\n",
+        f"pod/default/daemon stays: it belongs to a DaemonSet\nnode/{NODE} drained (dry run)\n",
     ), done.stderr
     assert len(node.all(kinds.PODS)) == 2
     assert "SchedulingDisabled" not in strom("node", "list").stdout

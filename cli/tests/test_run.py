@@ -275,7 +275,9 @@ def test_check_uses_the_given_configuration(strom: Any) -> None:
     Path("ours.conf").write_text("actions: nothing\n")
     broken = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
     assert broken.exit_code == 1
-    assert broken.stderr.startswith("strom: ours.conf: it cannot be used\n  ours.conf:1: ")
+    assert broken.stderr.startswith(
+        "strom: ours.conf: it is not a valid scheduler configuration\n  ours.conf:1: "
+    )
 
 
 def test_check_without_rights_on_the_cluster_reports_admission_only() -> None:

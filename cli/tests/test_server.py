@@ -67,7 +67,7 @@ def test_an_invalid_url_is_rejected_with_its_origin(url: str, tmp_path: Path) ->
 def test_a_configuration_with_anything_else_in_it_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "stromboli").mkdir()
     (tmp_path / "stromboli" / "config.yaml").write_text(text)
-    with pytest.raises(CommandError, match="it may hold one key, server"):
+    with pytest.raises(CommandError, match="the file may have one key only, server"):
         server.address(None, {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path)
 
 

@@ -11,7 +11,7 @@ from stromboli.shared.api import topology as api
 from stromboli.testkit import builders
 
 GPUS = {usage.GPU: "8"}
-OUTSIDE = "in no HyperNode, so jobs with a topology constraint are not placed there"
+OUTSIDE = "jobs with a topology constraint are not placed on nodes in no HyperNode"
 
 
 def member(type_: str, name: str) -> api.Member:

@@ -215,7 +215,7 @@ def test_pods_are_chosen_by_job_and_queue(api_server: Any, program: Program) -> 
     assert row.split()[:4] == ["a-w-0", "0/1", "Pending", "0"]
     assert header.index("Ready") == len("a-w-0") + 8
     code, said = program("vcctl", "pod", "list", "-j", "a", "-q", "other")
-    assert (code, said) == (255, "Failed to pod list: pod a-w-0: it is not of queue other\n")
+    assert (code, said) == (255, "Failed to pod list: pod a-w-0: it is not in queue other\n")
     assert program("vcctl", "pod", "list", "-q", "other") == (0, "No resources found\n")
 
 

@@ -45,7 +45,7 @@ def test_the_first_running_pod_by_task_and_index_is_chosen(job: batch.Job) -> No
             {},
             r"none of its 2 matching pods is Running \(1 Failed, 1 Pending\)",
         ),
-        ([], {}, "it has no such pod now"),
+        ([], {}, "it has no matching pod now"),
         ([pod("w", 0, "Running")], {"task": "no"}, "task 'no' not found; its tasks are w, ps"),
         ([pod("w", 0, "Running")], {"container": "x"}, "container 'x' not found in j-w-0"),
         ([pod("w", 0, "Running", "a", "b")], {}, "several containers: a, b; name one"),

@@ -98,7 +98,7 @@ async def test_a_log_belongs_to_one_process(tmp_path: Path) -> None:
             subprocess.run, command, capture_output=True, text=True, check=False
         )
         assert "PermanentError" in second.stderr
-        assert "uses it: stop it, or use another folder" in second.stderr
+        assert "has it open: stop that process, or use another folder" in second.stderr
 
 
 async def test_services_share_one_instance(tmp_path: Path) -> None:

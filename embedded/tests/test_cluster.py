@@ -139,7 +139,7 @@ async def test_a_version_of_another_cluster_is_expired(cluster: EmbeddedCluster)
 
 
 async def test_a_cluster_belongs_to_one_instance(tmp_path: Path, cluster: EmbeddedCluster) -> None:
-    with pytest.raises(errors.PermanentError, match="uses it"):
+    with pytest.raises(errors.PermanentError, match="has it open"):
         await EmbeddedCluster(tmp_path / "cluster").__aenter__()
     assert await cluster.is_reachable()
 
@@ -407,7 +407,7 @@ async def test_a_quota_of_unsupported_resources_is_rejected(
 ) -> None:
     """An API server counts services, and nothing at all under a device's name alone."""
     quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {name: "1"}})
-    with pytest.raises(errors.InvalidError, match=rf"spec.hard\[{name}\]: is not counted here"):
+    with pytest.raises(errors.InvalidError, match=rf"spec.hard\[{name}\]: is not counted by"):
         await cluster.create(kinds.RESOURCE_QUOTAS, "default", quota)
 
 

@@ -157,7 +157,7 @@ def test_a_job_of_higher_priority_lists_its_victims(tmp_path: Path) -> None:
 def test_an_invalid_configuration_is_reported_with_its_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "scheduler.conf"
     file.write_text(text)
-    with pytest.raises(CommandError, match="it cannot be used") as raised:
+    with pytest.raises(CommandError, match="it is not a valid scheduler configuration") as raised:
         job_dry_run.dry_run_job(cluster(), job(1), str(file), builders.NOON)
     assert raised.value.details[0].startswith(f"{file}:")
     with pytest.raises(CommandError, match="No such file"):

@@ -134,7 +134,7 @@ def test_an_invalid_configuration_is_reported_with_its_line(tmp_path: Path) -> N
     seen = call("--objects", str(dump), "--config", str(config))
     assert (seen.exit_code, seen.stdout) == (1, "")
     first, detail, *_, last = seen.stderr.splitlines()
-    assert first == f"strom: {config}: it cannot be used"
+    assert first == f"strom: {config}: it is not a valid scheduler configuration"
     assert detail.startswith(f"  {config}:4: tiers[0].plugins[0].name: 'gangs' is not")
     assert last == "next: correct it"
 

@@ -98,7 +98,7 @@ async def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
     future = store.write(lambda database: insert(1, database))
     await store.close()
     assert await future == 1
-    with pytest.raises(errors.UnavailableError, match="is not open"):
+    with pytest.raises(errors.UnavailableError, match="the file is not open"):
         store.write(lambda database: insert(2, database))
 
 

@@ -109,9 +109,9 @@ def test_with_it_the_command_runs_on_a_terminal(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("exec", "big"), b"job default/big: it has no such pod now"),
+        (("exec", "big"), b"job default/big: it has no matching pod now"),
         (("exec", "a", "--task", "no"), b"job default/a: task 'no' not found; its tasks are "),
-        (("exec", "a[7]"), b"job default/a: it has no such pod now"),
+        (("exec", "a[7]"), b"job default/a: it has no matching pod now"),
         (("exec", "a", "-c", "no"), b"container 'no' not found"),
         (("exec", "none"), b"not found"),
         (("exec", "a", "--", "no-such-command"), b"no-such-command"),
@@ -146,7 +146,7 @@ def test_the_python_client_runs_commands(url: str) -> None:
     with Client(url) as client:
         found = client.exec("a", ["sh", "-c", "cat; exit 3"], stdin=b"in")
         assert (found.exit_code, found.stdout, found.stderr) == (3, b"in", b"")
-        with pytest.raises(errors.NoContainerError, match="no such pod"):
+        with pytest.raises(errors.NoContainerError, match="no matching pod"):
             client.exec("big", ["true"])
         with pytest.raises(errors.SessionError, match="no-such-command"):
             client.exec("a", ["no-such-command"])

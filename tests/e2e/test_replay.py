@@ -106,7 +106,9 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
 
     shown, _ = await replayed(tmp_path, "--config", str(tmp_path / "if.yaml"))
     assert shown.exit_code == 0, shown.output
-    assert "if.yaml: no session was decided by it; to decide by it, use --instead" in shown.stderr
+    assert (
+        "if.yaml: no session was decided with it; to decide with it, use --instead" in shown.stderr
+    )
 
 
 async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """An invalid option in a file of options."""
+    """An invalid command line, or an invalid file of options."""
 
     exit_code = MISUSED
 

@@ -33,8 +33,8 @@ class Entry(NamedTuple):
 
 
 class LazyCommand(TyperCommand):
-    """A command as listed by ``--help`` of its group. ``load`` imports and returns the command
-    itself."""
+    """A placeholder with the name and the line of help of a command; ``load`` imports the
+    command."""
 
     def load(self, style: Any) -> Any:
         """Import the command's module and return the command."""
@@ -84,7 +84,7 @@ class Group(TyperGroup):
     """A group of commands that shows its help when no command is named.
 
     ``entries`` holds the commands by name, in the order of the help. ``aliases`` maps further
-    names, which the help does not list, to those of ``entries``.
+    names, which the help does not list, to the names in ``entries``.
     """
 
     entries: ClassVar[dict[str, Entry]] = {}

@@ -215,8 +215,8 @@ def default_namespace() -> str:
 
 
 def submitter(client: "Client", *, is_me: bool, user: str | None = None) -> str | None:
-    """The submitter that a list is limited to; None for all, also on a server without accounts.
-    Raises BadParameter for two."""
+    """The user whose objects are listed; None for all users, also on a server without accounts.
+    Raises BadParameter for ``--me`` together with ``--user``."""
     if is_me and user is not None:
         raise typer.BadParameter("set either --me or --user", param_hint="--me")
     return (client.user_name() or None) if is_me else user

@@ -19,7 +19,7 @@ CHANGES = {
     "minAvailable": "pods that must start together: minAvailable=4",
     "replicas": "pods: replicas=8, or of a task: replicas=worker:8",
 }
-"""What --if changes, with an example."""
+"""Field of ``--if`` -> its meaning and an example."""
 _FIELDS = {"priority": "priorityClassName"}
 
 SHORT_PHASES = {
@@ -94,7 +94,7 @@ def instant(text: str) -> datetime:
 
 
 def changes(texts: Sequence[str]) -> JobIf:
-    """``["queue=b", "nodes=+2"]`` as what would be different. Raises ValueError."""
+    """``["queue=b", "nodes=+2"]`` as a hypothetical change. Raises ValueError."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

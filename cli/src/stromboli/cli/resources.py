@@ -12,8 +12,8 @@ from stromboli.shared.api.kinds import Kind
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A kind: the word for it, and its requests by namespace (empty for all) and name. ``delete``
-    is None for kinds that are deleted with their owners."""
+    """A kind: its name in commands, and its requests by namespace (empty for all) and name.
+    ``delete`` is None for kinds that are deleted with their owners."""
 
     word: str
     kind: Kind[Any]

@@ -1,7 +1,7 @@
 """Determines the server that ``strom`` connects to, and the source of that setting.
 
-The first of: the flag, ``STROM_SERVER``, the selected context, the configuration file, the address
-that ``strom up`` recorded in this directory or a parent, the default.
+The first of these that is set: the flag, ``STROM_SERVER``, the selected context, the configuration
+file, the address that ``strom up`` recorded in this directory or a parent, the default.
 """
 
 from collections.abc import Mapping
@@ -95,7 +95,9 @@ def _configured(file: Path) -> str | None:
     url = documents[0].get("server")
     if len(documents) > 1 or set(documents[0]) - {"server"} or not isinstance(url, str):
         raise CommandError(
-            str(file), "it may hold one key, server, with a URL", f"write: server: {DEFAULT_URL}"
+            str(file),
+            "the file may have one key only, server, whose value is a URL",
+            f"write: server: {DEFAULT_URL}",
         )
     return url
 

@@ -25,7 +25,7 @@ def jobs(query: accounting.JobQuery) -> Call[accounting.JobPage]:
 
 
 def evictions(query: accounting.EvictionQuery) -> Call[accounting.EvictionPage]:
-    """A page of evictions of a job's pods, and for a job."""
+    """A page of the evictions of a job's pods, and of those that made room for the job."""
     return _call("evictions", query, accounting.EvictionPage)
 
 

@@ -365,7 +365,7 @@ def scheduling_input() -> Call[SchedulingInput]:
 
 
 def readiness() -> Call[dict[str, dict[str, str]]]:
-    """Service -> fact -> its problem (with status 503) or warning."""
+    """Read the readiness: service -> fact -> its problem (with status 503) or warning."""
     return Call(
         method="GET",
         path="/readyz",
@@ -374,7 +374,7 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
     )
 
 
-# --- watching: each answer is a stream of events, each of them read by ``read`` --------------
+# --- watching: the response is a stream of events; ``read`` decodes the object of each -------
 
 
 def watch_jobs(namespace: str = "") -> Call[batch.Job]:

@@ -70,7 +70,7 @@ class Connection:
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
-        """The response in chunks. A broken connection ends it.
+        """The response in chunks. A broken connection ends them without an error.
 
         Entering raises ClientError.
         """
@@ -143,7 +143,7 @@ class AsyncConnection:
 
     @contextlib.asynccontextmanager
     async def stream(self, call: calls.Call[Any]) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The response in chunks. A broken connection ends it.
+        """The response in chunks. A broken connection ends them without an error.
 
         Entering raises ClientError.
         """

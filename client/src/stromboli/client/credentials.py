@@ -1,8 +1,8 @@
 """Credentials: a bearer token, which is read again for each request if it is in a file.
 
-The first of: the program's arguments, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, the token file that a
-server on loopback writes for its user (``stromboli.shared.loopback_token``), the file of a
-projected volume in a pod. A token is sent only over HTTPS or to this machine.
+The first of these that is set: the program's arguments, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, the
+token file that a server on loopback writes for its user (``stromboli.shared.loopback_token``), the
+file of a projected volume in a pod. A token is sent only over HTTPS or to this machine.
 """
 
 import os
@@ -90,7 +90,7 @@ def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=chosen)
     except OSError as error:  # includes ssl.SSLError
         raise errors.UnreadableFileError(
-            f"authority {chosen}", error.strerror or str(error)
+            f"CA certificate {chosen}", error.strerror or str(error)
         ) from None
 
 

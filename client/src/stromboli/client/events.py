@@ -12,14 +12,14 @@ ChangeType = Literal["added", "modified", "deleted", "reset", "synced"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event as received."""
+    """A server-sent event; ``data`` is its data lines, joined by newlines."""
 
     type: str
     data: str
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """A change of an object. ``reset`` and ``synced`` have none.
+    """A change of an object. ``reset`` and ``synced`` have no object.
 
     A watch begins with all existing objects as ``added``, followed by ``synced``. ``reset``: too
     many changes were missed; drop all objects, because the watch sends them again up to the next

@@ -1,5 +1,4 @@
-"""Further ``Call`` values, beside those of ``calls``: changes and expected starts of jobs. Sends
-nothing."""
+"""Requests about changes and expected starts of jobs, as ``Call`` values. Sends nothing."""
 
 from collections.abc import Mapping
 
@@ -12,7 +11,7 @@ from stromboli.shared.api.views.expected_start import ExpectedStarts
 from stromboli.shared.api.views.what_if import JobIf, WhatIf
 
 WHAT_IF_WORK_S = 60.0
-"""How long a server simulates for an answer, at most."""
+"""Maximum seconds for which a server simulates for one answer."""
 
 
 def change(
@@ -24,7 +23,8 @@ def change(
     time_limit_s: int | None = None,
 ) -> calls.Call[Applied]:
     """Set replicas of tasks by name, minAvailable, the PriorityClass and the time limit of a job
-    in one patch; None leaves a field unchanged. The scheduler plans with the time limit, too."""
+    in one patch; None leaves a field unchanged. The scheduler plans with the time limit as the
+    job's expected run time."""
     body: dict[str, object] = {"replicas": dict(replicas)} if replicas else {}
     body |= {} if min_available is None else {"minAvailable": min_available}
     body |= {} if priority_class is None else {"priorityClassName": priority_class}

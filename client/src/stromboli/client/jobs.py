@@ -12,7 +12,7 @@ from stromboli.shared.api import batch, meta
 from stromboli.shared.formats import indexes
 
 GPU = "nvidia.com/gpu"
-"""What ``gpus`` counts."""
+"""The resource that ``gpus`` counts."""
 
 
 def job(

@@ -1,4 +1,4 @@
-"""Further ``Call`` values, beside those of ``calls``: logs of pods. Sends nothing."""
+"""Requests about logs of pods, as ``Call`` values. Sends nothing."""
 
 from datetime import datetime
 

@@ -1,5 +1,5 @@
-"""Further ``Call`` values, beside those of ``calls``: changes of nodes, evictions, and data sets in
-the caches of nodes. Sends nothing."""
+"""Requests about changes of nodes, evictions, and data sets in the caches of nodes, as ``Call``
+values. Sends nothing."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from stromboli.shared.messages.node_usage import UsageObserved
 
 
 def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
-    """Bind no new pods to a node, or bind pods again; the response is the node."""
+    """Cordon a node, or uncordon it if ``is_schedulable``; the response is the node."""
     return calls.Call(
         method="PATCH",
         path=calls.node(node).path,

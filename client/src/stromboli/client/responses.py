@@ -64,7 +64,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why a job is pending. ``explained`` is the scheduler's explanation, None once nothing blocks
     the job; ``in_front`` are the PodGroups before it in its queue, the next one first; None if its
     position is not known. ``held``: the error that prevents the creation of its pods, as
-    ``FailedCreate: ...``. ``expected``: when it is expected to start; None if no forecast has it.
+    ``FailedCreate: ...``. ``expected``: when it is expected to start; None without a forecast.
     """
 
     job: str
@@ -99,7 +99,7 @@ class SchedulingInput(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """The fields of RFC 9457 in use."""
+    """An error response (RFC 9457), reduced to the fields that the client reads."""
 
     title: str = ""
     detail: str = ""

@@ -84,7 +84,7 @@ def request(call: calls.Call[Any]) -> dict[str, Any]:
 
 def timeout_s(call: calls.Call[Any], response_timeout_s: float) -> float:
     """The time limit of a call in seconds; it grows with the number of written objects, and with
-    what the server computes."""
+    the computing time ``work_s``."""
     return response_timeout_s + call.work_s + OBJECT_WITHIN_S * max(call.objects - 1, 0)
 
 

@@ -1,5 +1,5 @@
-"""Further ``Call`` values, beside those of ``calls``: flows, templates, crons, device claims and
-reservations. Sends nothing."""
+"""Requests about flows, templates, crons, device claims and reservations, as ``Call`` values. Sends
+nothing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -19,8 +19,8 @@ WORKLOADS: Mapping[Kind[Any], str] = {
     kinds.RESOURCE_CLAIMS: "claim",
     kinds.RESOURCE_CLAIM_TEMPLATES: "claimtemplate",
 }
-"""Kinds of objects with the same requests, with the word for one: those that create jobs, and
-device claims. They are created with ``apply``."""
+"""Kinds with the same requests -> the name of one object in errors: kinds that create jobs, and
+device claims. ``apply`` creates their objects."""
 
 
 def workloads(
@@ -37,17 +37,17 @@ def workload(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
 
 
 def workload_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
-    """Kubernetes' Events about one such object."""
+    """List Kubernetes' Events about an object of a kind in ``WORKLOADS``."""
     return _of_workload("GET", kind, namespace, name, "/events", calls.PAGE)
 
 
 def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
-    """Delete one such object with the objects that it owns."""
+    """Delete an object of a kind in ``WORKLOADS`` with the objects that it owns."""
     return _of_workload("DELETE", kind, namespace, name, "", calls.no_content)
 
 
 def watch_workloads(kind: Kind[Any], namespace: str = "") -> Call[Any]:
-    """Changes of one of ``WORKLOADS`` in a namespace, or everywhere."""
+    """Watch the objects of a kind in ``WORKLOADS``, in a namespace or in all."""
     return calls.watch_call(calls.watch_path(kind, namespace), f"{WORKLOADS[kind]}s", kind.decode)
 
 

@@ -1,4 +1,4 @@
-"""``strom up`` and ``strom demo``."""
+"""``strom up`` and ``strom demo``: the commands that start an embedded system."""
 
 import asyncio
 import contextlib

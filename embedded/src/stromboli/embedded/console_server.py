@@ -1,9 +1,9 @@
-"""The web console beside the embedded system: on a port of its own, with a link that logs in.
+"""The web console beside the embedded system: on its own port, with a link that logs in.
 
 The link has the token of this start behind ``#``, a part that browsers send to no server. With
-accounts it has none: users log in with tokens of theirs.
+accounts it has none: users log in with their own tokens.
 
-The system works without its console: one that cannot start is reported and left out.
+The system works without its console: a console that cannot start is reported and left out.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ class Options(msgspec.Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def serving(running: system.System, options: Options) -> AsyncIterator[str]:
-    """The console while inside; yields the address to open, or why it is not served."""
+    """Serve the console inside the context; yields the address to open, or the reason why the
+    console is not served."""
     async with contextlib.AsyncExitStack() as stack:
         try:
             shown = await stack.enter_async_context(_pages(running, options))
@@ -42,8 +43,8 @@ async def serving(running: system.System, options: Options) -> AsyncIterator[str
 
 @contextlib.asynccontextmanager
 async def _pages(running: system.System, options: Options) -> AsyncIterator[str]:
-    """Serves the pages while inside; yields the address. They are imported only now, in a thread:
-    no service waits for their templates."""
+    """Serve the pages inside the context; yields the address. The pages are imported only now, in
+    a thread, so that no service waits for their templates."""
     service: Any = await asyncio.to_thread(importlib.import_module, SERVICE)
     settings = service.ConsoleSettings(server=running.url)
     bound = http.listen_near(system.LOOPBACK, options.port, may_move=options.port_may_move)

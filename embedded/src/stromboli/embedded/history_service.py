@@ -59,8 +59,8 @@ class EmbeddedHistory:
         health: runtime.Health,
         others: Sequence[runtime.Health],
     ) -> None:
-        """Keep the store up to date until cancelled. It starts after the other services.
-        ``notifications``: the file with their targets; empty if there is none."""
+        """Keep the store up to date until cancelled. The history starts after the other services.
+        ``notifications``: the file with the targets of notifications; empty without one."""
         for other in others:
             await other.ready()
         with contextlib.suppress(TimeoutError):

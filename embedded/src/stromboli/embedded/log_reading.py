@@ -1,4 +1,4 @@
-"""Reads a log: that of a broker, or a copy of that of ``strom up``, which may run."""
+"""Reads the log of a broker, or a copy of the log of ``strom up``, which may be running."""
 
 import asyncio
 import contextlib
@@ -19,12 +19,11 @@ from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
 _SNAPSHOTS = frozenset(topics.SNAPSHOTS.values())
 WANTED = (topics.CHANGES, *(each for each in subscriptions.TOPICS if each not in _SNAPSHOTS))
-"""All topics that sessions read; the history of changes has the snapshots."""
+"""All topics that sessions read; the topic of changes replaces those of snapshots."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a log is: at the address of a broker if there is one, else in the folder of ``strom
-    up``."""
+    """The location of a log: the broker ``kafka`` if it is set, else the folder of ``strom up``."""
 
     state: Path
     kafka: str = ""
@@ -46,7 +45,7 @@ def records(place: Place) -> list[envelope.Record]:
 
 @contextlib.contextmanager
 def _opened(place: Place) -> Iterator[port.Bus]:
-    """The log. Only one process can open that of ``strom up``, so it is copied."""
+    """Open the log. Only one process can open the log of ``strom up``, so a copy is opened."""
     if place.kafka:
         settings = KafkaSettings(bootstrap=(place.kafka,), cluster_name=place.cluster_name)
         yield KafkaBus(settings)

@@ -69,9 +69,11 @@ class EmbeddedPodSessions:
         if not pod.spec.node_name or pod.status.phase != "Running":
             raise errors.InvalidError(what, f"the pod is {pod.status.phase or 'Pending'}")
         if (agent := self._agents.get(pod.spec.node_name)) is None:
-            reason = f"node {pod.spec.node_name} is simulated, so no command runs there; nodes that"
+            reason = (
+                f"node {pod.spec.node_name} is simulated, so no command runs there; start nodes"
+            )
             raise errors.UnsupportedError(
-                what, f"{reason} run commands need strom up --process-nodes 2"
+                what, f"{reason} that run commands: strom up --process-nodes 2"
             )
         return pod, agent
 

@@ -83,8 +83,8 @@ def replay(
     typer.echo(_summary(counts), err=True)
     for path, configuration in given.items():
         if instead is None and configuration.digest not in in_force:
-            next_step = f"to decide by it, use --instead {path}"
-            typer.echo(f"{path}: no session was decided by it; {next_step}", err=True)
+            next_step = f"to decide with it, use --instead {path}"
+            typer.echo(f"{path}: no session was decided with it; {next_step}", err=True)
     if counts["failed"] or (instead is None and counts["differs"]):
         raise typer.Exit(1)
 

@@ -16,5 +16,8 @@ def read(file: str | None) -> configuration_file.LoadedConfiguration:
         return configuration_file.parse(files.text(file), file, registry)
     except configuration_file.ConfigurationFileError as error:
         raise CommandError(
-            file, "it cannot be used", "correct it", details=tuple(error.lines)
+            file,
+            "it is not a valid scheduler configuration",
+            "correct it",
+            details=tuple(error.lines),
         ) from None

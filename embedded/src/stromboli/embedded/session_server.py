@@ -55,7 +55,7 @@ class SessionServer:
             tty=query.get("tty") == "true",
         )
         if not asked.command:
-            raise _refusal(errors.InvalidError("run a command", "it is empty"))
+            raise _refusal(errors.InvalidError("run a command", "the command is empty"))
         async with contextlib.AsyncExitStack() as stack:
             try:
                 session = await stack.enter_async_context(
@@ -111,7 +111,7 @@ class SessionServer:
             return socket
 
     async def _checked(self, request: web.Request, subresource: str) -> tuple[str, str]:
-        """Namespace and pod, if the client may open the session."""
+        """Authorize the request; returns its namespace and pod. Raises HTTPException."""
         namespace, pod = request.match_info["namespace"], request.match_info["pod"]
         try:
             cross_site.check_host(request.headers, self._hosts)
@@ -175,8 +175,8 @@ async def _feed_connection(
 
 @contextlib.asynccontextmanager
 async def _background(feeding: Awaitable[None]) -> AsyncIterator[None]:
-    """Run ``feeding`` while inside. When it ends, because the client has disconnected, the body is
-    cancelled."""
+    """Run ``feeding`` inside the context. When it ends, because the client has disconnected, the
+    body is cancelled."""
     inside = asyncio.current_task()
     is_left = False
 
@@ -217,7 +217,7 @@ def _response(code: int, message: str) -> web.HTTPException:
 
 @contextlib.asynccontextmanager
 async def serving(server: SessionServer) -> AsyncIterator[str]:
-    """Serve on a free port of loopback while inside; yields the URL."""
+    """Serve on a free port of loopback inside the context; yields the URL."""
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     bound = http.listen(LOOPBACK, 0)

@@ -84,7 +84,7 @@ def session(
     if bool(cases) == bool(objects):
         raise typer.BadParameter("name case files, or --objects and --config")
     if cases and (config is not None or now is not None):
-        raise typer.BadParameter("--config and --now are for --objects: a case has its own")
+        raise typer.BadParameter("--config and --now require --objects: a case file contains both")
     if objects:
         _show(decide_on(objects, config, now))
         return

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 STATE = Path(".strom")
-"""The default folder."""
+"""The default state folder."""
 LOG = "log.db"
 
 

@@ -108,7 +108,7 @@ class Store:
         self, work: Change[T], then: Callable[[T], None] | None, *, is_write: bool
     ) -> asyncio.Future[T]:
         if self._loop is None or self._thread is None:
-            raise errors.UnavailableError(str(self._path), "is not open")
+            raise errors.UnavailableError(str(self._path), "the file is not open")
         future: asyncio.Future[T] = self._loop.create_future()
         # A caller that does not wait needs no error: a failure stops the store for all callers.
         future.add_done_callback(_retrieve)
@@ -229,4 +229,4 @@ def _locked(path: Path) -> Iterator[None]:
 def _holder(lock: IO[str]) -> str:
     lock.seek(0)
     process = lock.read().strip()
-    return f"process {process or 'unknown'} uses it: stop it, or use another folder"
+    return f"process {process or 'unknown'} has it open: stop that process, or use another folder"

@@ -60,10 +60,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     a free one; a port in use is replaced by the next free one if ``port_may_move``. ``fault_seed``:
     the seed of fault injection into log and cluster, for tests. ``accounts``: users and rights, see
     ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
-    start has all rights. ``notifications``: the file with their targets; empty for none.
-    ``data_origins``: which URIs of data sets process nodes may read. ``data_capacity_bytes``: of
-    each node's cache; 0 for a share of half of the free disk. ``visible``: further paths that
-    isolated containers on process nodes see; None if containers are not isolated.
+    start has all rights. ``notifications``: the file with the targets of notifications; empty for
+    none. ``data_origins``: which URIs of data sets process nodes may read. ``data_capacity_bytes``:
+    the size of each node's cache; 0 for a share of half of the free disk. ``visible``: further
+    paths that isolated containers on process nodes see; None if containers are not isolated.
     """
 
     state: Path
@@ -110,7 +110,7 @@ async def run_system(
     clock: runtime.Clock = runtime.utc_now,
     ids: Callable[[], str] = new_uid,
 ) -> AsyncIterator[System]:
-    """Run the system while inside. Leaving stops everything; nothing acknowledged is lost.
+    """Run the system inside the context. Leaving stops it; no acknowledged write is lost.
 
     ``ids`` generates the uids of objects.
 

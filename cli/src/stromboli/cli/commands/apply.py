@@ -84,7 +84,7 @@ def in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
         raise CommandError(
             manifest.place("metadata.namespace"),
             f"{manifest.title} is in namespace {own}, not in {namespace}",
-            f"remove one of the two, or use: -n {own}",
+            f"remove metadata.namespace or -n, or use: -n {own}",
         )
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 

@@ -171,7 +171,9 @@ def _changed(
 ) -> contexts.Context:
     """The context with the given values. Raises BadParameter for an invalid name or no server."""
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name[0] == ".":
-        raise typer.BadParameter(f"{name!r} is not a name", param_hint="NAME")
+        raise typer.BadParameter(
+            f"{name!r} is not a valid name; use letters, digits, - _ and .", param_hint="NAME"
+        )
     before = contexts.load(os.environ).contexts.get(name)
     if before is None and server is None:
         raise typer.BadParameter("a new context needs a server", param_hint="--server")

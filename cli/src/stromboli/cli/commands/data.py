@@ -40,8 +40,8 @@ def list_data_sets(
 ) -> None:
     """List data sets: size, copies by state, why copies failed or wait.
 
-    Lists those that jobs of the namespace name. With --all-namespaces, lists all that caches have,
-    which requires the right to list nodes.
+    Lists the data sets that jobs of the namespace name. With --all-namespaces, lists the data sets
+    of all caches, which requires the right to list nodes.
     """
     inside = None if all_namespaces else namespace
     with options.client(server) as client:
@@ -56,7 +56,9 @@ def list_data_sets(
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(metavar="DATASET", help="Its URI or content key.")],
+    name: Annotated[
+        str, typer.Argument(metavar="DATASET", help="URI or content key of the data set.")
+    ],
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     all_namespaces: options.AllNamespaces = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,

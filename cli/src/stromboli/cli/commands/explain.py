@@ -34,7 +34,7 @@ def explain(
         typer.Option(
             "--if",
             metavar="CHANGE",
-            help="When would it start if it were different? Repeat it to combine changes: "
+            help="Show the expected start with this change; may be repeated to combine changes: "
             "priority=NAME, queue=NAME, gpus=[TASK:]N, nodes=+N, minAvailable=N, "
             "replicas=[TASK:]N.",
         ),
@@ -44,7 +44,7 @@ def explain(
         typer.Option(
             parser=parsing.instant,
             metavar="TIME",
-            help="Why was it pending at this time (RFC 3339)? Read from --log.",
+            help="Explain why the job was pending at this time (RFC 3339), from --log.",
         ),
     ] = None,
     log: Annotated[
@@ -78,12 +78,12 @@ def explain(
     the explanation is that of the scheduler then.
     """
     if changes and at is not None:
-        raise UsageError("--if", "the past cannot be different", "leave out --if or --at")
+        raise UsageError("--if", "it cannot be combined with --at", "leave out --if or --at")
     if at is not None:
         explain_at.show(namespace, name, at, log, configs or (), output_format)
         return
     if log or configs:
-        raise UsageError("--log, --config", "they are for --at", "add --at TIME")
+        raise UsageError("--log, --config", "they require --at", "add --at TIME")
     if changes:
         _what_if(name, namespace, changes, output_format, server)
         return
@@ -128,7 +128,7 @@ def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Po
 def waiting_pods(
     client: "Client", pods: Sequence[pod_status.Pod], now: datetime
 ) -> explanation_view.WaitingPods:
-    """Which pods wait for their nodes or for data, with the leases of these nodes. Nodes whose
+    """The pods that wait for their nodes or for data, with the leases of these nodes. Nodes whose
     lease the user may not read are left out. ``pods``: of one namespace."""
     leases: dict[str, coordination.Lease | None] = {}
     for node in node_health.nodes_of(pods)[:NODES_READ]:
@@ -152,8 +152,8 @@ def waiting_pods(
 def _awaited_data(
     client: "Client", pods: Sequence[pod_status.Pod], now: datetime
 ) -> tuple[str, ...]:
-    """What the nodes of pods that have not started fetch. Without an answer of the server, only
-    the estimates."""
+    """What nodes fetch for pods that have not started: only the scheduler's estimates if the server
+    does not respond."""
     waiting = data_view.waiting_for_data(pods)
     if not waiting:
         return ()

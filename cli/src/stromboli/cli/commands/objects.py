@@ -200,6 +200,7 @@ def _resource_of(document: dict[str, Any]) -> resources.Resource:
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
     found = None if kind is None else resources.BY_KIND.get(kind)
     if found is None:
-        why = f"kinds are {', '.join(it.kind.kind for it in resources.RESOURCES)}"
+        known = ", ".join(it.kind.kind for it in resources.RESOURCES)
+        why = f"unsupported kind; supported are {known}"
         raise CommandError(title(document), why, "use kubectl for other kinds")
     return found

@@ -166,7 +166,7 @@ def is_gang_or_queue_pod(pod: pod_status.Pod) -> bool:
 
 
 def queue_names_of(pod: pod_status.Pod) -> tuple[str, ...]:
-    """The queue that a pod names, by its label or annotation."""
+    """The queues that a pod names: that of its label, then that of its annotation."""
     names = (pod.metadata.label(keys.QUEUE_NAME), pod.metadata.annotation(keys.NAMESPACE_QUEUE))
     return tuple(name for name in names if name)
 

@@ -20,12 +20,16 @@ HEADERS = ("NAME", "STATE", "START", "END", "NODES", "FOR")
 app = typer.Typer(
     cls=lazy.GetGroup, help="Reserve nodes for a period: for users, queues or maintenance."
 )
-Name = Annotated[str, typer.Argument(metavar="RESERVATION", help="Its name.")]
-Names = Annotated[list[str], typer.Argument(metavar="RESERVATION...", help="Their names.")]
+Name = Annotated[str, typer.Argument(metavar="RESERVATION", help="The reservation's name.")]
+Names = Annotated[
+    list[str], typer.Argument(metavar="RESERVATION...", help="Names of reservations.")
+]
 
 
 def _several(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"{what} whose jobs may use the nodes. May repeat.")
+    return typer.Option(
+        metavar="NAME", help=f"{what} whose jobs may use the nodes. May be repeated."
+    )
 
 
 @app.command("create")
@@ -52,7 +56,7 @@ def create(
         typer.Option(
             "--node-count",
             min=1,
-            help="That many nodes, chosen now, of those with the labels or of all.",
+            help="Number of nodes, chosen now among all or those of --selector.",
         ),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all-nodes", help="All nodes.")] = False,
@@ -67,7 +71,7 @@ def create(
         str,
         typer.Option(
             metavar="Leave|Evict",
-            help="Pods of other jobs that still run at the start. [default: Leave; Evict for "
+            help="Leave or evict other pods that run at the start. [default: Leave; Evict for "
             "maintenance]",
         ),
     ] = "",
@@ -75,7 +79,7 @@ def create(
         str,
         typer.Option(
             metavar="Leave|Evict",
-            help="Pods of the reservation that still run at its end. [default: Leave]",
+            help="Leave or evict the reservation's pods that run at its end. [default: Leave]",
         ),
     ] = "",
     lead_time: Annotated[
@@ -183,7 +187,7 @@ def row(found: reservation.AdvanceReservation, now: datetime) -> tuple[str, ...]
 
 
 def nodes_text(spec: reservation.AdvanceReservationSpec) -> str:
-    """The reserved nodes in a table."""
+    """The reserved nodes, as a cell of the table."""
     if spec.all_nodes:
         return "all"
     if spec.node_selector:
@@ -192,7 +196,7 @@ def nodes_text(spec: reservation.AdvanceReservationSpec) -> str:
 
 
 def principals_text(spec: reservation.AdvanceReservationSpec) -> str:
-    """Who may use the nodes, in a table."""
+    """The users, groups, namespaces and queues that may use the nodes, as a cell of the table."""
     if spec.maintenance:
         return "maintenance"
     named = {
@@ -209,7 +213,9 @@ def _choose_nodes(client: "Client", document: dict[str, Any], count: int) -> Non
     spec = document["spec"]
     wanted = spec.pop("nodeSelector", {})
     if spec.get("nodeNames") or spec.get("allNodes"):
-        raise typer.BadParameter("it excludes --node and --all-nodes", param_hint="--node-count")
+        raise typer.BadParameter(
+            "it cannot be combined with --node or --all-nodes", param_hint="--node-count"
+        )
     there = [client.decode(kinds.NODES, raw) for raw in client.nodes()]
     decode = kinds.ADVANCE_RESERVATIONS
     raws = client.send(workload_calls.reservations()).items
@@ -234,7 +240,8 @@ def free_nodes(
     nodes: Iterable[core.Node],
     others: Sequence[reservation.AdvanceReservation],
 ) -> list[str]:
-    """The schedulable nodes with these labels that no reservation has in the period, by name."""
+    """The schedulable nodes with these labels that no other reservation has in the period, by
+    name."""
     taken = [each.spec for each in others if _overlaps(each.spec, period)]
     return sorted(
         each.metadata.name

@@ -73,7 +73,7 @@ def screen(
     width: int,
     height: int,
 ) -> list[str]:
-    """The lines that fit on a terminal of this size; the last one counts the rows that do not."""
+    """The lines that fit on a terminal of this size; the last line counts the other rows."""
     above = [*headline(facts, width), ""]
     kept = list(rows)
     while True:

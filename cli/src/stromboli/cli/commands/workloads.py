@@ -17,7 +17,7 @@ from stromboli.shared.api import kinds
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
-    """A kind of object that creates jobs, with its names and columns."""
+    """A kind in ``workload_calls.WORKLOADS``, with its columns."""
 
     kind: kinds.Kind[Any]
     headers: tuple[str, ...]
@@ -55,7 +55,7 @@ HAVE_SUBMITTER = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
 
 
 def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
-    """The commands that all these kinds have."""
+    """The commands of a kind in ``workload_calls.WORKLOADS``: list, get and delete."""
     word = workload_calls.WORKLOADS[workload.kind]
     app = typer.Typer(cls=lazy.GetGroup, help=text)
     complete = options.workload_names(workload.kind)

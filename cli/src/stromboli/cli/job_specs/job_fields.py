@@ -40,8 +40,8 @@ class FieldError(ValueError):
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
-    """The given fields; None and absent ones are not given. ``replicas``: task -> pods, with the
-    empty name for the only task."""
+    """The fields that the user set; None is not set. ``replicas``: task -> pods, with the empty
+    name for the only task."""
 
     queue: str | None = None
     priority: str | None = None

@@ -17,7 +17,7 @@ DEFAULT_REQUESTS = {"cpu": "1", "memory": "100Mi"}
 """The default requests, those of Volcano's command line, so that the same command creates the same
 job."""
 GPU = "nvidia.com/gpu"
-"""What ``--gpus`` counts."""
+"""The resource that ``--gpus`` counts."""
 LEAST_MEMORY_BYTES = 1024 * 1024
 """Minimum memory in bytes; no container runs with less, and a user who writes ``--memory 16`` means
 16Gi."""
@@ -31,10 +31,10 @@ and has less than 63 characters."""
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line. ``minimum`` None: all replicas start together or none does.
 
-    ``time``: its deadline and the expected run time. ``array``: indexes, of which ``replicas`` run
-    concurrently and independently. ``after``: dependencies on other jobs.
-    ``submit_directory``: where a script was submitted. ``reservation``: an AdvanceReservation.
-    ``data``: entries of ``spec.dataSets``.
+    ``time``: the job's deadline and expected run time. ``array``: indexes, of which ``replicas``
+    run concurrently and independently. ``after``: dependencies on other jobs. ``submit_directory``:
+    where a script was submitted. ``reservation``: an AdvanceReservation. ``data``: entries of
+    ``spec.dataSets``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Data sets in the caches of nodes as rows, and what pods wait for. Pure."""
+"""Data sets in the caches of nodes as rows, and the data sets that pods wait for. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,9 +107,9 @@ def _keys(pod: pod_status.Pod) -> list[str]:
 def waiting_lines(
     pods: Sequence[pod_status.Pod], known: Mapping[str, DataSetCopies], now: datetime
 ) -> tuple[str, ...]:
-    """What these pods' nodes have to fetch: the estimate of the scheduler at the bind, and the
-    state of each copy that is not complete. ``known``: by content key; a data set that is not in
-    it is unknown.
+    """Lines about data that these pods' nodes have to fetch: the estimate of the scheduler at the
+    bind, and the state of each copy that is not complete. ``known``: content key -> data set,
+    without data sets that could not be read.
     """
     lines = list(dict.fromkeys(line for pod in pods for line in _pod_lines(pod, known, now)))
     more = len(lines) - LINES_SHOWN

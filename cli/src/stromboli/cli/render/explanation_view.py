@@ -43,7 +43,7 @@ _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 class WaitingPods(msgspec.Struct, frozen=True):
     """Pods that are bound and do not run.
 
-    ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
+    ``failing``: pods that cannot start on their nodes. ``nodes``: a line per node whose kubelet
     has not acknowledged its pods or does not respond. ``untaken``: how many pods no kubelet has
     acknowledged. ``bound``: how many of all pods have a node. ``data``: lines about data sets that
     nodes fetch for them.
@@ -135,8 +135,8 @@ def _unscheduled(held: str) -> list[str]:
 
 
 def _kubelet_messages(waiting: WaitingPods) -> list[str]:
-    """The errors of the kubelets about pods that cannot start, each error once, and what is known
-    of kubelets that have not taken their pods."""
+    """Lines with the kubelets' errors about pods that cannot start, each error once, and with the
+    kubelets that have not acknowledged their pods."""
     counts: dict[str, int] = {}
     for pod in waiting.failing:
         found = pod_status.start_error(pod)

@@ -23,7 +23,8 @@ NO_SCHEDULER = (
     "none is set, so Stromboli does not schedule it; to schedule it here, delete it and submit it "
     "again"
 )
-"""The text for a job that was stored without admission, or that another system handles."""
+"""The text for a job without a scheduler: it was stored without admission, or another system
+handles it."""
 EVICTIONS = ("Preempted", "Reclaimed")
 """Reasons of Events about evicted pods of a job."""
 MOST_INDEXES = 60

@@ -36,7 +36,7 @@ def by_name(found: Any) -> Any:
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects are listed, and how.
+    """A list of objects: their kind, filter and columns.
 
     ``what`` names them in the plural. ``namespace`` is None for all namespaces, which adds a
     column; ``has_namespace`` is False for cluster-scoped objects. ``state`` is the column of

@@ -81,7 +81,7 @@ def facts(*found: tuple[str, str]) -> list[str]:
 
 
 def show_note(line: str) -> None:
-    """A line for users on stderr, so that programs can parse stdout."""
+    """Print a line for users on stderr, so that programs can parse stdout."""
     typer.echo(line, err=True)
 
 
@@ -230,7 +230,7 @@ def _styled(cell: str, *, bold: bool = False) -> str:
 def _without_empty_columns(
     headers: Sequence[str], cells: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], list[list[str]]]:
-    """Without empty columns, except the first."""
+    """The table without its empty columns; the first column is always kept."""
     kept = [
         number
         for number in range(len(headers))
@@ -266,7 +266,7 @@ def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 def show_objects(
     wanted: Format, kind: "Kind[Any]", raws: "Sequence[bytes | msgspec.Raw]", *, many: bool = False
 ) -> None:
-    """Objects for programs: their names, or themselves as JSON or YAML (``many``: as a List)."""
+    """Print objects for programs: their names, or JSON or YAML (``many``: a List)."""
     from stromboli.shared.api import kinds
 
     if wanted is Format.NAME:
@@ -282,7 +282,7 @@ def title(kind: "Kind[Any]", name: str) -> str:
 
 
 def show_stream_document(wanted: Format, document: Any) -> None:
-    """One of several documents over time: a line of JSON, or YAML between ``---``."""
+    """Print one document of a stream: a line of JSON, or YAML after ``---``."""
     if wanted is Format.YAML:
         show_lines(["---"])
         show_document(wanted, document)
@@ -299,7 +299,7 @@ def with_type_meta(kind: "Kind[Any]", raw: "bytes | msgspec.Raw") -> dict[str, A
 
 
 def show_document(wanted: Format | DocumentFormat, document: Any) -> None:
-    """A JSON document, indented, or as YAML."""
+    """Print a document as indented JSON or as YAML."""
     if wanted == "yaml":
         import yaml  # 20 ms that tables need not pay
 

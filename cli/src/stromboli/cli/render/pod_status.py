@@ -123,7 +123,7 @@ def ready(pod: Pod) -> str:
 
 
 def restarts(pod: Pod, now: datetime) -> str:
-    """``n``, or ``n (age ago)`` of the last one."""
+    """The number of restarts, with the age of the last one: ``3 (5m ago)``."""
     counted = _restart_statuses(pod)
     count = sum(one.restart_count for one in counted)
     ends = [
@@ -201,7 +201,7 @@ def _initializing(pod: Pod) -> str:
 
 
 def _restart_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    """Containers whose restarts count: while it initializes, its init containers."""
+    """The containers whose restarts count: while the pod initializes, its init containers."""
     if _initializing(pod):
         return pod.status.init_container_statuses
     sidecars = _sidecars(pod)

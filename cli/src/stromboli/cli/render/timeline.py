@@ -144,7 +144,7 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
 
 
 def _entries_of_job(job: batch.Job, other_reasons: frozenset[str]) -> Iterator[Entry]:
-    """Phases without an Event; an Event has more details."""
+    """The submission of the job, and its phases without an Event, which would have more details."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:

@@ -32,7 +32,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
 
 
 class PodUsage(msgspec.Struct):
-    """Bound pods, pending pods, and the requests of the bound ones."""
+    """The numbers of bound and of pending pods, and the requests of the bound pods."""
 
     running: int = 0
     waiting: int = 0
@@ -199,7 +199,7 @@ def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]
 
 
 def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
-    """A queue and its ancestors up to the root, each once: a cycle of parents ends the list."""
+    """A queue and its ancestors up to the root. A cycle of parents ends the list."""
     found: list[str] = []
     while queue and queue not in found:
         found.append(queue)

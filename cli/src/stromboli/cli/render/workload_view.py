@@ -18,7 +18,7 @@ CRON_HEADERS = ("NAME", "SCHEDULE", "ZONE", "SUSPENDED", "ACTIVE", "LAST", "NEXT
 FLOW_JOB_HEADERS = ("JOB", "PHASE", "AFTER", "STARTED", "ENDED", "RETRIES")
 EVENT_HEADERS = ("TYPE", "REASON", "AGE", "MESSAGE")
 MOST_EVENTS = 5
-"""The last Events, which usually explain why there is no progress."""
+"""Maximum Events that are shown: the last ones usually explain why there is no progress."""
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):

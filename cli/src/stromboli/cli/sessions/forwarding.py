@@ -32,7 +32,8 @@ def parse(text: str) -> tuple[int, int]:
 async def forwarding(
     place: opening.Place, target: targets.Target, local: int, remote: int
 ) -> AsyncIterator[int]:
-    """Forward connections while inside; yields the local port. Raises OSError if it is in use."""
+    """Forward connections inside the context; yields the local port. Raises OSError if the port is
+    in use."""
     sessions = await opening.sessions_at(place)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

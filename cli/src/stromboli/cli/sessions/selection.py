@@ -1,4 +1,4 @@
-"""The container in which a session is opened, and the errors of sessions for users."""
+"""Selects the container in which a session is opened, and translates errors of sessions."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ def select(
     any_container: bool = False,
     tool: str = "",
 ) -> SessionPlace:
-    """The first running pod of ``JOB`` or ``JOB[7]``, or that of its debug tool. Raises
-    CommandError. ``any_container``: the containers of a pod share its ports, so it does not matter
-    which one."""
+    """A container of the first running pod of ``JOB`` or ``JOB[7]``, or of its debug tool's pod.
+    ``any_container``: select any container of the pod, because its containers share its ports.
+    Raises CommandError."""
     name, indexes = job_reference.split(reference, index)
     if tool and (task or indexes):
         raise UsageError("--tool", "a debug tool has one pod", "leave out the task and the index")
@@ -44,7 +44,7 @@ def select(
             if not pods:
                 raise CommandError(
                     f"job {namespace}/{name}",
-                    "it has no such debug tool now",
+                    f"debug tool {tool} is not attached",
                     f"start it: strom job attach {name} -n {namespace} --tool {tool}",
                 )
         found = targets.choose(
@@ -61,7 +61,7 @@ def select(
 
 @contextlib.contextmanager
 def translated(namespace: str, job: str) -> Iterator[None]:
-    """Raise errors of sessions inside as CommandErrors."""
+    """Translate errors of sessions inside the context to CommandErrors."""
     try:
         yield
     except errors.NoContainerError as error:

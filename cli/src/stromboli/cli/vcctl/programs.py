@@ -45,7 +45,7 @@ def list_pods(
         if job and queue and one.metadata.label(keys.QUEUE_NAME) != queue:
             raise CommandError(
                 f"pod {one.metadata.name}",
-                f"it is not of queue {queue}",
+                f"it is not in queue {queue}",
                 "name the queue of the job, or leave it out",
             )
     if not found:

@@ -59,7 +59,7 @@ class Group(TyperGroup):
     """A group of commands that shows its help when none is named."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """No arguments mean ``--help``."""
+        """Show the help if there are no arguments."""
         return super().parse_args(ctx, args or ["--help"])
 
 
@@ -77,14 +77,14 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def client(master: str | None, kubeconfig: str | None) -> Any:
-    """A connection to the server."""
+    """A client of the server ``master``. A note on stderr tells that ``kubeconfig`` is ignored."""
     if kubeconfig:
         output.show_note("note: --kubeconfig is ignored; requests use Stromboli's REST API")
     return options.client(master)
 
 
 def required(name: str, what: str = "name") -> str:
-    """A required name. Raises CommandError."""
+    """The name. Raises CommandError if it is empty."""
     if not name:
         raise CommandError(what, "it is mandatory, and it is empty", f"name one with --{what}")
     return name
@@ -103,7 +103,8 @@ def _exit_with_error(command: Any, words: Sequence[str], reason: str) -> int:
 
 
 def reason(error: CommandError) -> str:
-    """The error in one line; for a missing object in the form that scripts search for."""
+    """The error in one line; a missing object has the API server's text, which scripts search
+    for."""
     if isinstance(error, NotFoundError):
         kind, _, name = error.what.partition(" ")
         return f'{_RESOURCES.get(kind, kind)} "{name.rpartition("/")[2]}" not found'

@@ -35,7 +35,8 @@ POD_HEADERS = ("Name", "Ready", "Status", "Restart", "Age")
 def jobs(
     found: Sequence[batch.Job], shown: Sequence[batch.Job], *, all_namespaces: bool
 ) -> list[str]:
-    """Rows of ``shown``; the widths of names are those of all that were ``found``."""
+    """The table of jobs: a row for each of ``shown``; the columns fit the names of all
+    ``found``."""
     widths = {
         "Namespace": max(len(it) for it in ("Namespace", *(j.metadata.namespace for j in found))),
         "Name": max(len(it) for it in ("Name", *(j.metadata.name for j in found))),

@@ -165,7 +165,7 @@ def _of_file(kind: Kind, filename: str) -> list[dict[str, Any]]:
         metadata = {"namespace": NAMESPACE, **(manifest.document.get("metadata") or {})}
         if manifest.document.get("kind") != kind.kind or not metadata.get("name"):
             raise CommandError(
-                filename, f"not each of its documents is a {kind.kind}", "correct it"
+                filename, f"a document is not a {kind.kind} with a name", "remove or correct it"
             )
         found.append({**manifest.document, "metadata": metadata})
     return found

@@ -55,13 +55,16 @@ class AsyncJobExecutor:
 
     @property
     def blocking(self) -> JobExecutor:
-        """The executor of this context, such as for ``loop.run_in_executor``."""
+        """The executor of this context, such as for ``loop.run_in_executor``. Raises RuntimeError
+        outside of the context."""
         if self._executor is None:
-            raise RuntimeError("use it within `async with`")
+            raise RuntimeError(
+                "AsyncJobExecutor: it has no job yet; enter it with `async with` first"
+            )
         return self._executor
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        """The call's result; cancelling it cancels a call that was not sent yet."""
+        """An awaitable of the call's result; its cancellation cancels a call that was not sent."""
         return asyncio.wrap_future(self.blocking.submit(fn, *args, **kwargs))
 
     async def map(self, fn: Callable[..., T], /, *iterables: Iterable[Any]) -> AsyncIterator[T]:

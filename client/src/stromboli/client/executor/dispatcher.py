@@ -23,7 +23,7 @@ _WEIGHT = 0.3
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A chunk for a worker: ``calls`` are ids."""
+    """A chunk of calls, by their ids, for one worker."""
 
     worker: str
     chunk: int
@@ -61,7 +61,7 @@ class Dispatcher:
         return frozenset(self._sent)
 
     def add(self, call: int) -> None:
-        """Add a new call."""
+        """Queue a call for the next worker with room. ``call``: a new id."""
         self._open.add(call)
         self._queue.append(call)
 

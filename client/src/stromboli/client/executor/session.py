@@ -80,7 +80,7 @@ class Session:
         self._store.write("client", b"0")
 
     def add(self, number: int, call: wire.PickledCall) -> None:
-        """Add a new call."""
+        """Queue a call; the next ``step`` sends it. ``number``: its new id."""
         self._calls[number] = call
         self._dispatcher.add(number)
 

@@ -29,7 +29,8 @@ class ExecResult(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The server of sessions and the authorization header; an empty URL is the kubeconfig's."""
+    """The server at which sessions are opened, and its authorization header. An empty URL: the
+    kubeconfig names the server."""
 
     url: str
     authorization: str = ""
@@ -50,7 +51,7 @@ def place_call() -> calls.Call[_Answer]:
 
 
 def place(url: str, server_url: str, auth: httpx.Auth | None) -> Place:
-    """The server of sessions, with the credentials for it."""
+    """The server at which sessions are opened, with the credentials of ``auth``."""
     if not url or auth is None:
         return Place(url)
     request = httpx.Request("GET", server_url)
@@ -66,7 +67,7 @@ async def sessions_at(found: Place) -> "PodSessions":
     try:
         from stromboli.shared.cluster.kubernetes import pod_sessions as kubernetes
     except ImportError as error:
-        what = f"it needs {error.name}; install stromboli-client[exec]"
+        what = f"the module {error.name} is missing; install stromboli-client[exec]"
         raise errors.NoContainerError("sessions in pods", what) from None
     if found.url:
         headers = {"Authorization": found.authorization} if found.authorization else {}
@@ -109,7 +110,7 @@ async def run(
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Raise errors of the session inside as errors of this client."""
+    """Translate errors of sessions inside the context to SessionError."""
     try:
         yield
     except* external.ExternalError as group:

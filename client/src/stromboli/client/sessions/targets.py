@@ -45,7 +45,7 @@ def choose(
         key=lambda pod: (_task(pod), _index(pod), pod.metadata.name),
     )
     if not matching:
-        raise NoContainerError(what, "it has no such pod now")
+        raise NoContainerError(what, "it has no matching pod now")
     running = [pod for pod in matching if pod.status.phase == RUNNING]
     if not running:
         raise NoContainerError(what, _why_not(matching))
@@ -61,7 +61,7 @@ def choose(
 
 
 def _why_not(pods: list[core.Pod]) -> str:
-    """Why none of these pods runs a command."""
+    """The reason why no session can be opened: none of these pods is Running."""
     counts: dict[str, int] = {}
     for pod in pods:
         phase = pod.status.phase or "Pending"

@@ -1,4 +1,4 @@
-"""The embedded log's ``GroupConsumer``."""
+"""Reads a topic of the embedded log for a group: implements ``port.GroupConsumer``."""
 
 import asyncio
 from collections import deque

@@ -146,7 +146,7 @@ class EmbeddedBus:
             await given.end()
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """Return the newest record."""
+        """Return the newest record, except epoch announcements and records of other clusters."""
         return await self._log.last(topic)
 
     async def is_reachable(self) -> bool:

@@ -29,7 +29,7 @@ class EmbeddedWriter:
         self._clock = clock
         self.epoch = epoch
         self.opened_at = opened_at
-        self._sequence = 0  # of ``opened``
+        self._sequence = 0  # of the last record of this writer
         main = topics.MAIN[service]
         self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
         self._own = {it.name: it for it in topics.of(service) if it.is_announced}
@@ -40,7 +40,8 @@ class EmbeddedWriter:
         await self._append(self._announcements())
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """Append records in order, atomically."""
+        """Append records in order, atomically; return once they are durable. Raises ValueError for
+        a topic of another service, TooLargeError, LogLostError."""
         for draft in drafts:
             if draft.topic.writer not in (None, self._service):
                 raise ValueError(f"{draft.topic.name} is written only by {draft.topic.writer}")

@@ -23,7 +23,7 @@ _PODS = resource_of(kinds.PODS)
 
 
 class DisruptionController:
-    """Receives every change as it is decided; ``run`` writes the statuses that follow."""
+    """Receives every change when it is decided; ``run`` writes the statuses of budgets."""
 
     def __init__(self, state: State) -> None:
         self._state = state

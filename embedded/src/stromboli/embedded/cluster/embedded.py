@@ -124,7 +124,7 @@ class EmbeddedCluster:
     # --- reading ---------------------------------------------------------------------------
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """Return one object."""
+        """Return the durable version of an object. Raises NotFoundError."""
         what = _what("get", kind, namespace, name)
         self._check_open(what)
         stored = self._state.get(key_of(_served_kind(kind, what), namespace, name))
@@ -135,7 +135,7 @@ class EmbeddedCluster:
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """Return all objects, sorted by name."""
+        """Return the durable objects of a kind, sorted by namespace and name."""
         chosen = sorted(self._chosen(kind, namespace, labels))
         return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
 
@@ -169,7 +169,7 @@ class EmbeddedCluster:
         labels: Mapping[str, str] | None,
         behind: tuple[str, str],
     ) -> Iterator[tuple[Key, bytes]]:
-        """The chosen objects behind a namespace and name, in their order."""
+        """Yield the selected objects after a namespace and name, sorted by both."""
         wanted = (labels or {}).items()
         for key, stored in self._state.behind(
             _served_kind(kind, what), *max(behind, (namespace, ""))
@@ -215,8 +215,8 @@ class EmbeddedCluster:
             raise errors.InvalidError(what, "the pod has no node yet, so no container is running")
         kubelet = self._kubelets.get(node)
         if kubelet is None:
-            reason = f"node {node} is simulated, so there is no output; nodes that run commands"
-            raise errors.UnsupportedError(what, f"{reason} need strom up --process-nodes 2")
+            reason = f"node {node} is simulated, so there is no output; start nodes that run"
+            raise errors.UnsupportedError(what, f"{reason} commands: strom up --process-nodes 2")
         chosen = msgspec.structs.replace(query, container=container)
         async with kubelet.logs(found.metadata.uid, chosen) as chunks:
             yield chunks
@@ -416,9 +416,10 @@ class EmbeddedCluster:
         what = _what("delete", kind, namespace, name)
         kind = _served_kind(kind, what)
         if propagation in ("Foreground", "Orphan"):
-            raise errors.UnsupportedError(f"{what}, propagation {propagation}", "not embedded")
+            reason = f"the embedded cluster has no propagation {propagation}"
+            raise errors.UnsupportedError(what, reason)
         if kind is kinds.NAMESPACES:
-            raise errors.UnsupportedError(what, "not embedded")
+            raise errors.UnsupportedError(what, "the embedded cluster deletes no namespaces")
         key = key_of(kind, namespace, name)
         while True:
             stored = self._newest(key, what)
@@ -476,7 +477,7 @@ class EmbeddedCluster:
 
 
 def _served_kind(kind: port.AnyKind, what: str) -> port.AnyKind:
-    """The kind, if the embedded cluster has it."""
+    """Return the kind with this name in the embedded cluster. Raises UnsupportedError."""
     found = kinds.BY_NAME.get((kind.api_version, kind.kind))
     if found is None:
         raise errors.UnsupportedError(

@@ -1,4 +1,4 @@
-"""The two kinds of patches, applied to JSON documents.
+"""Applies JSON patches and merge patches to JSON documents.
 
 JSON patches (RFC 6902) with the operations add, replace, remove and test, whose pointers are RFC
 6901, and merge patches (RFC 7386). Where an RFC and the API server differ, the behaviour is the
@@ -48,7 +48,8 @@ def apply(document: Document, patch: bytes, patch_type: str, what: str) -> Docum
         except LookupError as error:
             raise errors.ConflictError(what, f"{step.op} {step.path}: {error.args[0]}") from None
         except NotImplementedError:
-            raise errors.UnsupportedError(f"{what}: JSON patch {step.op}", "not here") from None
+            reason = "the embedded cluster does not support this operation"
+            raise errors.UnsupportedError(f"{what}: JSON patch {step.op}", reason) from None
         except ValueError as error:
             raise errors.InvalidError(what, f"{step.op} {step.path}: {error}") from None
     return result
@@ -80,7 +81,7 @@ def _apply(document: Document, step: Step) -> None:
     elif isinstance(place, list):
         _apply_item(place, last, step)
     else:
-        raise LookupError("has no members")  # noqa: TRY004 - a path that does not exist
+        raise LookupError("the parent is neither an object nor a list")  # noqa: TRY004 - a path that does not exist
 
 
 def _pointer(path: str) -> list[str]:

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class QuotaController:
-    """Receives every change as it is decided; ``run`` writes the statuses that follow."""
+    """Receives every change when it is decided; ``run`` writes the statuses of quotas."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -31,7 +31,7 @@ class _Quota(Part, frozen=True, kw_only=True):
 
 
 class _PodUsage(msgspec.Struct, frozen=True):
-    """The amounts that a pod uses, and the quotas that count it."""
+    """The amounts that a pod uses, and the traits by which scopes of quotas select it."""
 
     amounts: units.Amounts
     traits: quota_scopes.PodTraits
@@ -59,7 +59,7 @@ class QuotaUsage:
         self._accounts: dict[str, dict[str, _QuotaAccount]] = {}
         self._uses: dict[str, dict[str, _PodUsage]] = {}
         self._unread: dict[str, dict[tuple[str, str], str]] = {}
-        """Namespace -> (resource, name) of what cannot be read -> why."""
+        """Namespace -> (resource, name) of an unreadable object -> the error."""
 
     def problems(self) -> Iterator[str]:
         """Yield the unreadable objects and their consequences."""
@@ -91,7 +91,7 @@ class QuotaUsage:
         return [] if before == after else self._book(key.namespace, before, after)
 
     def open(self, namespace: str, name: str, raw: bytes) -> None:
-        """Add an existing quota."""
+        """Add or replace a quota with its usage; an unreadable quota is recorded instead."""
         try:
             spec = decoding.from_json(raw, _Quota).spec
             hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}
@@ -219,9 +219,10 @@ def faults(document: Document) -> Iterator[str]:
             yield f"spec.hard[{name}]: {error}"
         if not _is_counted(name):
             yield (
-                f"spec.hard[{name}]: is not counted here; pods, count/pods, cpu, memory, "
-                "ephemeral-storage, hugepages-*, each also as requests.*, limits.cpu, "
-                "limits.memory, limits.ephemeral-storage and requests.<domain>/<device> are"
+                f"spec.hard[{name}]: is not counted by the embedded cluster; it counts pods, "
+                "count/pods, cpu, memory, ephemeral-storage and hugepages-*, each also as "
+                "requests.*, limits.cpu, limits.memory, limits.ephemeral-storage and "
+                "requests.<domain>/<device>"
             )
     for each in quota_scopes.of(spec):
         yield from _scope_faults(each)

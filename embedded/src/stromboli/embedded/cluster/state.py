@@ -70,7 +70,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change."""
+    """A change of an object. ``stored``: the object after it; for DELETED, its last version."""
 
     version: int
     key: Key
@@ -79,7 +79,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class State:
-    """The state. ``events_kept``: how many changes a watch may lag behind."""
+    """All objects and the latest events. ``events_kept``: how many changes a watch may lag
+    behind."""
 
     def __init__(self, path: Path, events_kept: int) -> None:
         self._store = Store(path, _SCHEMA)

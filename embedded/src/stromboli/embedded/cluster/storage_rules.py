@@ -167,7 +167,7 @@ def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str)
 
 
 def is_custom(kind: port.AnyKind) -> bool:
-    """Return whether the kind is a CRD of ours with its own schema."""
+    """Return whether the kind is a custom resource (volcano.sh), which has a schema."""
     return kind.group.endswith("volcano.sh")
 
 

@@ -1,4 +1,4 @@
-"""The callees of the embedded cluster: admission hooks without HTTP, and kubelets of its nodes."""
+"""The interfaces that the embedded cluster calls: admission hooks without HTTP, and kubelets."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager

@@ -134,7 +134,7 @@ class _DelayedRecords:
     def __init__(self, chance: Random, repeat: float, start: port.Position) -> None:
         self._chance = chance
         self._repeat = repeat
-        self._epochs: Mapping[str, int] = start.epochs  # of all that was read
+        self._epochs: Mapping[str, int] = start.epochs  # of all records read
         self._identities: Mapping[str, str] = start.topic_ids
         self._recreated: frozenset[str] = frozenset()
         self._at_end: Mapping[str, float] = {}

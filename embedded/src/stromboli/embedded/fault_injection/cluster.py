@@ -50,14 +50,14 @@ class FaultyCluster:
         await self._cluster.__aexit__(kind, error, trace)
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """Return one object."""
+        """Return one object, late; the call may fail."""
         what = f"get {kind.kind} {namespace}/{name}"
         return await self._dice.call(what, lambda: self._cluster.get(kind, namespace, name))
 
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """Return all objects."""
+        """Return all objects, late; the call may fail."""
         what = f"list {kind.kind} {namespace}"
         return await self._dice.call(what, lambda: self._cluster.list(kind, namespace, labels))
 
@@ -70,7 +70,7 @@ class FaultyCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """Return a page of objects."""
+        """Return a page of objects, late; the call may fail."""
         what = f"list {kind.kind} {namespace}"
         return await self._dice.call(
             what, lambda: self._cluster.page(kind, namespace, labels, limit=limit, after=after)

@@ -34,7 +34,9 @@ def main(
     memory: Annotated[str, typer.Option(help="Memory of each node.")] = "32Gi",
     gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
     prefix: Annotated[str, typer.Option(help="Prefix of the nodes' names.")] = "simulated",
-    rules: Annotated[Path | None, typer.Option(help="How long pods run, and how they end.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="File of rules: run time and exit code of pods.")
+    ] = None,
     kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
 ) -> None:
     """Add simulated nodes to a cluster and run their pods until stopped."""

@@ -37,9 +37,9 @@ class ProcessNodeAgent:
     the output of deleted pods is kept in a folder ``logs`` beside it.
 
     ``view``: what containers see of the machine, see ``machine.view``. ``image_runtime``: the
-    program that runs containers from image files; without it, such pods fail. ``caches``: of data
-    sets; without them, pods with data sets wait. ``visible``: isolates containers, see
-    ``machine.isolating``.
+    program that runs containers from image files; without it, such pods fail. ``caches``: the
+    caches of data sets; without them, pods with data sets wait. ``visible``: isolates containers,
+    see ``machine.isolating``.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The data caches of process nodes: each node has one, in a folder of its own.
 
-What a node should have is what the monitor answers to its report, and what its own pods need, so
-that a pod gets its data also if no scheduler of ours has placed it. Without a monitor (process
-nodes of a real API server) only the own pods count.
+A cache keeps the copies that the monitor's answer to the node's report lists, and those that the
+node's own pods need, so that a pod gets its data even if another scheduler has placed it. Without a
+monitor (process nodes of a real API server) a cache keeps only the copies for the node's pods.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _DECODER = decoding.decoder_of(data.DataWanted)
 
 
 class DataCaches:
-    """The caches of ``nodes``, below ``folder``. ``settings``: of each, apart from its root."""
+    """The caches of ``nodes``, below ``folder``. ``settings``: of each cache, except its root."""
 
     def __init__(
         self,
@@ -46,9 +46,10 @@ class DataCaches:
         self._due = {node: asyncio.Event() for node in nodes}
         self._answers: dict[str, data.DataWanted] = {}
         self._reports: dict[str, data.DataObserved] = {}
-        """The last reports: a cache itself may be busy for seconds, with the event loop waiting."""
+        """Node -> its last report: a cache may be busy for seconds, and the event loop must not
+        wait."""
         self._pods: dict[str, pods.Pod] = {}
-        """Uid -> pod that runs, or is to run, on one of the nodes."""
+        """Uid -> a pod with data sets that runs, or will run, on one of the nodes."""
         self._unreadable: set[str] = set()
         self._troubles: dict[str, str] = {}
         self._rejected: set[str] = set()
@@ -87,7 +88,7 @@ class DataCaches:
         return path
 
     def see(self, pod: pods.Pod, *, is_over: bool) -> None:
-        """A pod of one of the nodes is new, has changed, or no longer uses its data."""
+        """Record a pod of one of the nodes; ``is_over``: it no longer uses its data."""
         uid = pod.metadata.uid
         if is_over:
             self._unreadable.discard(uid)
@@ -110,7 +111,7 @@ class DataCaches:
             try:
                 report, pause_s = await asyncio.to_thread(_pass, cache, wanted, used)
             except OSError as error:  # of the disk: a later pass may succeed
-                self._note(node, f"the data cache cannot work: {error}")
+                self._note(node, f"the data cache failed and is retried: {error}")
             else:
                 self._reports[node] = report
                 await self._report(node, base.encode(report))
@@ -121,7 +122,8 @@ class DataCaches:
     def _wanted(
         self, node: str, own: Iterable[pods.Pod]
     ) -> tuple[data.DataWanted | None, frozenset[str]]:
-        """What the node should have, None for unknown, and what its pods use."""
+        """The copies that the node should have, None if unknown, and the content keys that its pods
+        mount."""
         answer = self._answers.get(node)
         items = {item.key: item for item in answer.items} if answer is not None else {}
         used: set[str] = set()
@@ -170,7 +172,7 @@ class DataCaches:
         self._troubles[node] = trouble
 
     def _wake(self, node: str) -> None:
-        """From any thread."""
+        """Start a pass of the node's cache. May be called in any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the system has ended
                 self._loop.call_soon_threadsafe(self._due[node].set)

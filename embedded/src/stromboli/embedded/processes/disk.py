@@ -53,8 +53,8 @@ class PodFolder:
             file.truncate(len(data))
 
     def lay(self, contents: Mapping[str, volumes.VolumeContent]) -> None:
-        """Create the volumes. Those of the API are updated file by file, each atomically; others
-        are kept.
+        """Create the volumes. Files from API objects are replaced one by one, each atomically;
+        other volumes are kept.
         """
         for name, content in contents.items():
             if content.host is not None:
@@ -147,7 +147,7 @@ class PodFolder:
             return ""
 
     def remove(self) -> None:
-        """Delete everything, including files that containers made unreadable."""
+        """Delete the folder, including files that containers made unreadable."""
 
         def retry(function: object, path: str, _: object) -> None:
             with contextlib.suppress(OSError):

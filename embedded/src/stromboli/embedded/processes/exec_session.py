@@ -134,7 +134,7 @@ class LocalExecSession:
 async def opened(
     process: ContainerProcess, request: pod_sessions.ExecRequest, what: str
 ) -> AsyncIterator[LocalExecSession]:
-    """Run a command in a container while inside; leaving kills it."""
+    """Run a command in a container inside the context; leaving the context kills the command."""
     session, streams = _make(what, request)
     try:
         handed = asyncio.create_task(process.open_session(request.command, streams, session.ended))

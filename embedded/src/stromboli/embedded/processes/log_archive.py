@@ -5,8 +5,8 @@
     <namespace>_<name>_<uid>/logs/<container>/<run>/
 
 A kubelet deletes the logs of a pod with the pod. A restart of a job deletes its pods, and the
-reason for the restart is in their logs. Both limits are checked when a pod is added; the oldest
-pods are removed first.
+reason for the restart is in their logs. ``MOST_PODS`` and ``MOST_BYTES`` are checked when a pod is
+added; the oldest pods are removed first.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class LogArchive:
         self._most_bytes = most_bytes
 
     def keep(self, pod: PodFolder, namespace: str, name: str, uid: str) -> None:
-        """Move the output of a pod here. A pod without output leaves nothing."""
+        """Move the output of a pod to the archive. A pod without output leaves nothing."""
         logs = pod.path / "logs"
         if not logs.is_dir():
             return

@@ -57,7 +57,7 @@ async def run_probe(
         return False, f"no answer within {timeout_s:g}s"
     except (OSError, ValueError) as error:
         return False, str(error)
-    return True, "not a supported probe"
+    return True, "process nodes do not support this kind of probe"
 
 
 async def _tcp_connect(host: str, port: int) -> tuple[bool, str]:

@@ -55,8 +55,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     without. ``base``: base environment of containers. ``machine``: amounts available to containers
     without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
     returns the hosts file of a pod. ``image_runtime``: runs containers from image files, if one is
-    installed. ``caches``: of data sets. ``visible``: the paths of the machine that isolated
-    containers see; None if containers are not isolated.
+    installed. ``caches``: the caches of data sets. ``visible``: the paths of the machine that
+    isolated containers see; None if containers are not isolated.
     """
 
     cluster: cluster_port.Cluster
@@ -253,7 +253,7 @@ class PodWorker:
             await self._say("OOMKilled", f"{name}: {message}")
             return lifecycle.Ended(name, outcome.exit_code, "OOMKilled", message)
         if outcome.lost_bytes:
-            await self._say("LogLost", f"{name}: the disk refused {outcome.lost_bytes} bytes")
+            await self._say("LogLost", f"{name}: the disk rejected {outcome.lost_bytes} bytes")
         return lifecycle.Ended(name, outcome.exit_code, message=message)
 
     async def _stop(self, container: pods.Container, grace_s: float) -> None:

@@ -16,8 +16,8 @@ _SHOWN = 3
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a job. ``exit_codes``: by ``task-index``, of the last attempts; None for a pod
-    without one. ``message``: for a task's log and state."""
+    """The end of a job. ``exit_codes``: ``task-index`` -> the exit code of its last attempt, None
+    if it has none. ``message``: the text for a task's log and state."""
 
     phase: str
     message: str

@@ -66,7 +66,7 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
         return self._opened
 
     def start(self) -> None:
-        """Watch the jobs."""
+        """Start the watch of the jobs in the executor's namespace."""
         self._watch = tracking.JobWatch(
             lambda: AsyncClient(**self._server.client_arguments()),
             self._settings.namespace,
@@ -105,7 +105,8 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
         return task_jobs.task_job(work, self._settings)
 
     def _submit(self) -> None:
-        """Submit what is left; the next ``sync`` repeats it while the server is unavailable."""
+        """Submit the jobs that the server has not accepted yet. While it is unavailable, the next
+        ``sync`` tries again."""
         if not self._unsubmitted:
             return
         keys, jobs = list(self._unsubmitted), list(self._unsubmitted.values())
@@ -140,7 +141,7 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
     # --- the end
 
     def sync(self) -> None:
-        """Submit what is left, and report jobs that have ended."""
+        """Submit the jobs that the server has not accepted yet, and report ended jobs."""
         self._submit()
         if self._watch is None:
             return
@@ -162,7 +163,7 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
             self._report(key, fact.job)
 
     def _check(self, name: str) -> None:
-        """Ask the server for a job that it did not list."""
+        """Read a job that the watch did not list; report it if it has ended or does not exist."""
         key = self._jobs.key(name)
         try:
             found = None if key is None else self._client.job(name, self._settings.namespace)
@@ -195,7 +196,7 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
         self.log.info("task instance %s: %s", key, reason)
         self.fail(key, reason)
 
-    # --- other schedulers, users, the end
+    # --- adoption, users' actions, shutdown
 
     def try_adopt_task_instances(self, tis: Sequence[TaskInstance]) -> Sequence[TaskInstance]:
         """Adopt the task instances whose jobs exist; returns the others."""
@@ -262,7 +263,7 @@ def _option(name: str) -> str:
 
 
 def _json_option(name: str) -> dict[str, str]:
-    """Raises ValueError."""
+    """The JSON object in an option; empty without one. Raises ValueError, TypeError."""
     text = _option(name)
     found = json.loads(text) if text else {}
     if not isinstance(found, dict):
@@ -271,7 +272,7 @@ def _json_option(name: str) -> dict[str, str]:
 
 
 def _executor_settings() -> task_jobs.ExecutorSettings:
-    """The options. Raises ValueError, TypeError."""
+    """The executor's options in Airflow's configuration. Raises ValueError, TypeError."""
     image, template = _option("image"), _option("pod_template_file")
     inherited = (
         {} if image else {name: os.environ[name] for name in INHERITED if name in os.environ}

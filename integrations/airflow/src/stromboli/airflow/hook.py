@@ -12,7 +12,7 @@ DEFAULT_CONNECTION = "stromboli_default"
 
 
 class StromboliHook(BaseHook):  # type: ignore[misc]  # Airflow is not installed here
-    """Clients of the server of a connection.
+    """Creates clients for the server of an Airflow connection.
 
     Without a connection ``stromboli_default`` the client's own defaults apply: ``STROM_SERVER``,
     ``STROM_TOKEN_FILE``, ``STROM_CA_FILE``.
@@ -40,7 +40,8 @@ class StromboliHook(BaseHook):  # type: ignore[misc]  # Airflow is not installed
         return self._settings
 
     async def async_server_settings(self) -> ServerSettings:
-        """The same in a trigger. Raises AirflowNotFoundException."""
+        """``server_settings`` for the event loop of the triggerer: reads the connection without
+        blocking. Raises AirflowNotFoundException."""
         if self._settings is None:
             try:
                 self._settings = _settings(await self.aget_connection(self.stromboli_conn_id))
@@ -59,7 +60,7 @@ class StromboliHook(BaseHook):  # type: ignore[misc]  # Airflow is not installed
         return AsyncClient(**(await self.async_server_settings()).client_arguments())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the server is ready and accepts the token, for Airflow's button *Test*."""
+        """List the queues, for Airflow's button *Test*: whether that succeeds, and a message."""
         try:
             with self.get_conn() as client:
                 client.queues()
@@ -69,7 +70,7 @@ class StromboliHook(BaseHook):  # type: ignore[misc]  # Airflow is not installed
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """The form of a connection."""
+        """The hidden fields, labels and placeholders of the form for a connection."""
         return {
             "hidden_fields": ["login", "schema"],
             "relabeling": {"host": "Server", "password": "Token"},

@@ -61,7 +61,7 @@ def job_name(key: TaskKey, base: str = "") -> str:
 
 
 def idempotency_key(key: TaskKey) -> str:
-    """The key of the submission."""
+    """The idempotency key of the attempt's submission."""
     return f"airflow-{hashlib.sha256(str(key).encode()).hexdigest()}"
 
 
@@ -95,8 +95,9 @@ def simple_job(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def submitted(
     key: TaskKey, manifest: Mapping[str, Any], namespace: str, ended_ttl_s: int
 ) -> dict[str, Any]:
-    """The manifest with the name of the attempt, in ``namespace`` unless it names another one. It
-    is deleted ``ended_ttl_s`` seconds after its end unless it has a time of its own."""
+    """The manifest with the name, label and annotation of the attempt, in ``namespace`` unless the
+    manifest names another one. The job is deleted ``ended_ttl_s`` seconds after its end unless
+    the manifest sets ``ttlSecondsAfterFinished``."""
     metadata = dict(manifest.get("metadata") or {})
     spec = {"ttlSecondsAfterFinished": ended_ttl_s, **(manifest.get("spec") or {})}
     metadata["name"] = job_name(key, str(metadata.get("name") or ""))

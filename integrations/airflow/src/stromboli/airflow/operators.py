@@ -3,7 +3,7 @@
 1. Find the job of this attempt, or one of an earlier attempt that a lost worker has left.
 2. Otherwise submit it, under a name and an idempotency key of the attempt.
 3. Wait for its end: deferred in the triggerer, or in the worker with ``deferrable=False``.
-4. Copy its logs to the task's log, and return its result, or raise why it failed.
+4. Copy its logs to the task's log, and return its result, or raise an error with the reason.
 
 A user who clears the task or sets its state ends the job: ``on_kill`` of this class or, while the
 task is deferred, of the trigger. When the triggerer was not running, the next attempt ends it.
@@ -163,7 +163,11 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
             name = found.metadata.name
             if context["task_state_store"].get(_DEFERRED) == name:
                 # A deferred task loses no worker: a user cleared it, and wants a new job.
-                self.log.info("job %s of the attempt %d is ended", name, earlier.try_number)
+                self.log.info(
+                    "job %s of the attempt %d ends: a user cleared its task",
+                    name,
+                    earlier.try_number,
+                )
                 self._end(client, namespace, name)
                 continue
             self.log.info("job %s of the attempt %d is adopted", name, earlier.try_number)
@@ -209,7 +213,7 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
             raise AirflowFailException(str(error)) from error
 
     def _place(self, manifest: Mapping[str, Any]) -> tuple[str, str]:
-        """The namespace and the name that the manifest gives."""
+        """The namespace of the job, and the name in the manifest, empty if it has none."""
         metadata = manifest.get("metadata") or {}
         namespace = (
             metadata.get("namespace") or self.namespace or self._hook().server_settings().namespace

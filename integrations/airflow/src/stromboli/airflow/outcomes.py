@@ -1,7 +1,7 @@
 """Waits for the end of a job, in a triggerer or in a worker.
 
-A suspended job has not ended: the wait continues until it is resumed. A server that is unavailable
-is waited for as well; deadlines are counted meanwhile.
+A suspended job has not ended: the wait continues until it is resumed. The wait also continues while
+the server is unavailable; its deadlines apply meanwhile.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from stromboli.shared.api import batch
 
 RETRY_S = 5.0
 EXPLAIN_EVERY_S = 60.0
-"""How often the reason of a pending job is logged, if it changed."""
+"""Seconds between two requests for the reason why a job is pending; a new reason is logged."""
 STARTED = frozenset({"Running", "Completing", "Completed", "Failed", "Terminated"})
 _TRANSIENT = (errors.UnreachableError, errors.UnavailableError)
 
@@ -26,9 +26,9 @@ ENDED, GONE, TIMED_OUT, NOT_STARTED = "ended", "gone", "timed out", "not started
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
-    """What is waited for. ``uid``: of the job, so that a later job of its name is another one;
-    empty for any. ``phases``: end the wait besides the final phases. Deadlines are Unix times in
-    seconds: for the first running pods, and for the end."""
+    """The job that is waited for. ``uid``: the job's uid, which a later job of this name does not
+    have; empty for any job of this name. ``phases``: phases that end the wait, besides the final
+    ones. ``start_by`` and ``end_by``: the deadlines of the job's start and end, Unix times."""
 
     namespace: str
     name: str
@@ -39,7 +39,7 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a wait. ``result``: ended, gone, timed out or not started."""
+    """The end of a wait. ``result``: ended, gone, timed out, not started, or a trigger's error."""
 
     result: str
     phase: str = ""
@@ -61,7 +61,7 @@ class JobView:
         self.has_started = False
 
     def seen(self, change: Change[batch.Job]) -> Outcome | None:
-        """The outcome, once there is one."""
+        """Apply a change; returns the outcome if the change ends the wait."""
         job = change.object
         if change.type == "reset":
             self._is_listed = False

@@ -53,7 +53,7 @@ OPTIONS: dict[str, tuple[str, str]] = {
         "JSON: Airflow queue -> Stromboli queue. A queue that is not listed has the same name in "
         "Stromboli, except [operators] default_queue: the server chooses.",
     ),
-    "requests": ("", "JSON: what each pod requests; by default one CPU."),
+    "requests": ("", "JSON: requests of each pod; the default is one CPU."),
     "priority_class": ("", "PriorityClass of the jobs."),
     "environment": ("", "JSON: environment variables of each pod."),
     "pod_template_file": (

@@ -23,8 +23,8 @@ class StromboliJobSensor(BaseSensorOperator):  # type: ignore[misc]  # Airflow i
     """Succeeds once the job ``job_name`` is in one of ``phases``, by default ``Completed``.
 
     Fails, without another try, if the job ends in another phase or does not exist; with
-    ``soft_fail`` the task is skipped instead. ``deferrable``: wait in the triggerer; otherwise as
-    Airflow's sensors do, every ``poke_interval``. ``timeout`` is in seconds, as of all sensors.
+    ``soft_fail`` the task is skipped instead. ``deferrable``: wait in the triggerer; otherwise
+    read the job every ``poke_interval``. ``timeout`` is in seconds, as for all sensors.
     """
 
     template_fields: Sequence[str] = ("job_name", "namespace")
@@ -49,7 +49,7 @@ class StromboliJobSensor(BaseSensorOperator):  # type: ignore[misc]  # Airflow i
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
-        """Defer, or poke."""
+        """Defer the wait to the triggerer, or poke in the worker until the wait ends."""
         if not self.deferrable:
             return super().execute(context)
         awaited = outcomes.Awaited(

@@ -1,4 +1,4 @@
-"""Where the server is, from an Airflow connection or from options. Pure."""
+"""The server and its credentials, from an Airflow connection or from options. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a client. An empty one is the client's default, such as ``STROM_SERVER``."""
+    """The arguments of a client. An empty field selects its default, such as ``STROM_SERVER``."""
 
     url: str = ""
     token: str = ""

@@ -18,8 +18,9 @@ _ID_LENGTH = 12
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the section ``[stromboli]``. ``default_queue``: Airflow's, for whose tasks the
-    server chooses a queue. ``python``: the interpreter of a task without an image."""
+    """The options of the section ``[stromboli]``. ``default_queue``: Airflow's default queue; the
+    server chooses the queue of its tasks. ``python``: the interpreter of a task without an
+    image."""
 
     namespace: str = "default"
     image: str = ""
@@ -115,7 +116,7 @@ def pod_template(text: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"the pod template is not YAML: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
-        raise ValueError("the pod template has no spec")  # noqa: TRY004 - it is one of its value
+        raise ValueError("the pod template has no spec")  # noqa: TRY004 - the text is invalid, not a type
     return found
 
 
@@ -124,7 +125,7 @@ def _queue(name: str, settings: ExecutorSettings) -> str:
 
 
 def _templated(task: batch.TaskSpec, template: Mapping[str, Any]) -> batch.TaskSpec:
-    """The task's pod over the template: its first container is completed, the others are kept."""
+    """The task with the pod template: its first container is completed, the others are kept."""
     if not template:
         return task
     pod = msgspec.json.decode(task.template.spec)

@@ -1,7 +1,7 @@
 """The jobs of an executor's task instances, followed with one watch.
 
 A thread with an event loop reads the watch, because Airflow's scheduler is synchronous; ``sync``
-takes what it has read. A missing job is reported only after the server said that it does not exist.
+takes the changes. A missing job is reported only after the server responded that it does not exist.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ STOPS_WITHIN_S = 5.0
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """``ended``: the job is in a final phase. ``deleted``: it was deleted. ``unlisted``: the server
-    did not list it, and must be asked."""
+    """The state of a tracked job. ``ended``: in one of ``phases.ENDS``. ``deleted``: it was
+    deleted. ``unlisted``: the watch did not list it, and it must be read."""
 
     name: str
     state: str
@@ -47,7 +47,7 @@ class TrackedJobs(Generic[K]):
         self._names[key] = name
 
     def remove(self, key: K) -> str | None:
-        """Track it no longer; returns the job's name."""
+        """Stop tracking the job of a task instance; returns the job's name, None without a job."""
         name = self._names.pop(key, None)
         if name is not None:
             del self._keys[name]
@@ -55,11 +55,11 @@ class TrackedJobs(Generic[K]):
         return name
 
     def key(self, name: str) -> K | None:
-        """The task instance of a tracked job."""
+        """The task instance of a job; None if the job is not tracked."""
         return self._keys.get(name)
 
     def fold(self, change: Change[batch.Job]) -> list[Fact]:
-        """What a change says about tracked jobs."""
+        """Apply a change; returns the new states of tracked jobs."""
         if change.type == "reset":
             self._expected = set(self._keys)
             return []
@@ -97,11 +97,11 @@ class JobWatch:
         self._thread = threading.Thread(target=self._run, name="stromboli-jobs", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the watch in its thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the watch; waits at most ``STOPS_WITHIN_S`` seconds for its thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
             self._thread.join(STOPS_WITHIN_S)

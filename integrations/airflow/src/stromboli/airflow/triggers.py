@@ -40,7 +40,8 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # Airflow is not installed
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for the job."""
+        """Wait for the end of the job; yields one event, which has the result ``error`` after a
+        permanent error."""
         awaited = decoding.convert(self.awaited, outcomes.Awaited)
         try:
             found = await outcomes.outcome(awaited, self._hook.async_client, self.log.info)

@@ -35,10 +35,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``image``: has the program's versions of Python and Dask; empty on process nodes, which run this
     interpreter in this directory. ``threads``: of the worker, and the CPUs that it requests.
-    ``memory``: its request and its limit in Dask, such as ``"4 GiB"``. ``requests``: further
-    requests; they override CPU and memory. ``time_limit``: the job is terminated then, and a new
-    worker replaces it. ``arguments`` are added to the command ``dask worker``.
-    ``orphaned_after_s``: seconds after which a worker without a scheduler ends.
+    ``memory``: the memory that it requests and its limit in Dask, such as ``"4 GiB"``.
+    ``requests``: further requests; they override CPU and memory. ``time_limit``: the job is
+    terminated then, and a new worker replaces it. ``arguments`` are added to the command ``dask
+    worker``. ``orphaned_after_s``: seconds after which a worker without a scheduler ends.
     """
 
     image: str = ""

@@ -29,7 +29,7 @@ from stromboli.miniwdl import manifest, ownership
 from stromboli.shared.api import batch
 
 SUBMITTED_WITHIN_S = 300.0
-"""How long a submission is repeated while the server is unavailable."""
+"""Seconds for which a submission is repeated while the server is unavailable."""
 TICK_S = 0.25
 """Seconds between two checks for a signal and for lines of stderr."""
 PENDING_S = 20.0
@@ -55,7 +55,7 @@ def settings_of(cfg: config.Loader) -> manifest.Settings:
     if found.volume_claim and not found.mount_path:
         raise Error.RuntimeError(
             f"[strom] volume_claim = {found.volume_claim}: set mount_path, or [file_io] root, to "
-            "the directory that is this volume here"
+            "the directory in which this volume is mounted on this machine"
         )
     return found
 
@@ -84,7 +84,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
 
     @classmethod
     def detect_resource_limits(cls, cfg: config.Loader, logger: logging.Logger) -> dict[str, int]:
-        """None: a job that fits no node is pending, with the reason in the log."""
+        """No limits: a job that fits no node is pending, with the reason in the log."""
         return {"cpu": sys.maxsize, "mem_bytes": sys.maxsize}
 
     def __init__(self, cfg: config.Loader, run_id: str, host_dir: str) -> None:
@@ -92,7 +92,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         self.container_dir = host_dir
 
     def host_work_dir(self) -> str:
-        """The same directory for every attempt."""
+        """The working directory of the command: the same for every attempt."""
         return os.path.join(self.host_dir, "work")
 
     def reset(self, logger: logging.Logger) -> None:
@@ -143,7 +143,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         for host_path, container_path in self.input_path_map.items():
             link = self.host_work_path(container_path).rstrip("/")
             os.makedirs(os.path.dirname(link), exist_ok=True)
-            if not os.path.lexists(link):  # or else it is a copy
+            if not os.path.lexists(link):  # else it is a copy
                 os.symlink(host_path.rstrip("/"), link)
 
     def _work(self) -> manifest.Work:
@@ -172,7 +172,8 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
                 if time.monotonic() > deadline:
                     raise Error.RuntimeError(f"job {name} was not submitted: {error}") from error
                 logger.info(_("submission is repeated", job=name, reason=str(error)))
-                if isinstance(error, errors.ConflictError):  # of a killed run, or submitted unseen
+                # The job is of a killed run, or of our submission whose response was lost.
+                if isinstance(error, errors.ConflictError):
                     self._delete(logger, name)
                 time.sleep(TICK_S)
             except errors.ClientError as error:
@@ -213,7 +214,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
                 time.sleep(min(TICK_S, self._settings.poll_s))
 
     def _job(self, logger: logging.Logger, name: str) -> batch.Job | None:
-        """None while the server is unavailable."""
+        """The job; None while the server is unavailable."""
         try:
             return self._client.job(name, self._settings.namespace)
         except errors.NotFoundError:
@@ -223,7 +224,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
             return None
 
     def _report_pending(self, logger: logging.Logger, name: str, reported: str) -> str:
-        """Log a new reason; returns the last one."""
+        """Log why the job is pending if the reason is new; returns the last reason."""
         try:
             reason = self._client.explanation(name, self._settings.namespace).reason
         except errors.ClientError:
@@ -259,7 +260,7 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         return codes[-1] if codes else None
 
     def _show_pod_output(self, logger: logging.Logger, name: str) -> None:
-        """What the pod wrote before or instead of the command, such as that a path is missing."""
+        """Log what the pod wrote before or instead of the command, such as a missing path."""
         with contextlib.suppress(errors.ClientError):
             namespace = self._settings.namespace
             for line in self._client.logs(name, namespace, tail_lines=SHOWN_LINES):

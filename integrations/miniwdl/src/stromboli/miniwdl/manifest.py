@@ -42,7 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a task. ``directory``: its run directory, whose ``work`` is the command's
-    working directory; ``runtime``: as evaluated by miniwdl, and ours (see ``manifest``)."""
+    working directory; ``runtime``: the values that miniwdl evaluated and those of this
+    package (see ``manifest``)."""
 
     task: str
     directory: str
@@ -55,7 +56,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name(work: Work) -> str:
-    """The same for the same attempt in the same run directory."""
+    """The job's name: the same for the same attempt in the same run directory."""
     task = re.sub("[^a-z0-9]+", "-", work.task.lower()).strip("-")[:_NAME_LENGTH].strip("-")
     key = hashlib.sha256(work.directory.encode()).hexdigest()[:10]
     return "-".join(part for part in ("wdl", task, key, str(work.attempt)) if part)

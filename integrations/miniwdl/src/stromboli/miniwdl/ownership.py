@@ -1,10 +1,10 @@
-"""Which jobs belong to a miniwdl that runs.
+"""Decides which jobs belong to a running miniwdl.
 
 While a job runs, its miniwdl holds a lock (``flock``) on a file in the run directory of the task,
 which the operating system releases when the process ends, also after a kill. A miniwdl that starts
-deletes the jobs whose lock is free: no process waits for their results. It leaves alone all
-others: of a miniwdl that runs, of one on a machine whose directories are not visible here, and
-those on a file system without locks.
+deletes the jobs whose lock is free: no process waits for their results. It keeps all
+other jobs: those of a running miniwdl, of a miniwdl on a machine whose directories are not visible
+here, and of run directories on a file system without locks.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ LOCK = "strom.lock"
 
 @contextlib.contextmanager
 def held(directory: str) -> Iterator[None]:
-    """Own the job of this run directory while inside."""
+    """Hold the lock on this run directory inside the context."""
     with open(os.path.join(directory, LOCK), "w") as file:
         with contextlib.suppress(OSError):  # without locks nothing is deleted
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

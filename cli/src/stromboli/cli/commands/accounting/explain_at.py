@@ -29,7 +29,7 @@ class PastAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 Explain = Callable[[str, Sequence[str], str, str, datetime], list[PastAnswer]]
-"""(log, configuration files, namespace, job, time) -> the PodGroups of the job then."""
+"""(log, configuration files, namespace, job, time) -> the PodGroups of the job at that time."""
 
 
 def show(

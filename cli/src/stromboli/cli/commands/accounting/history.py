@@ -44,7 +44,7 @@ DEFAULT = (
     "submitted_at",
     "elapsed",
 )
-"""Columns of the table."""
+"""Default columns of the table."""
 COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
     "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),
@@ -87,7 +87,7 @@ def history(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="TIME", help="Only attempts that had their node and devices then."
+            "--at", metavar="TIME", help="Only attempts that held a node and devices at this time."
         ),
     ] = "",
     selector: time_options.Labels = "",

@@ -45,7 +45,7 @@ def attach(
         typer.Option(
             "--task",
             metavar="NAME",
-            help="The task whose node and volumes it uses. [default: the first]",
+            help="The task whose node and volumes the tool uses. [default: the first]",
         ),
     ] = "",
     image: Annotated[
@@ -55,12 +55,15 @@ def attach(
         ),
     ] = "",
     cpu: Annotated[
-        str, typer.Option("--cpu", metavar="CPU", help="CPUs that it requests. [default: by tool]")
+        str,
+        typer.Option(
+            "--cpu", metavar="CPU", help="CPUs that the tool requests. [default: by tool]"
+        ),
     ] = "",
     memory: Annotated[
         str,
         typer.Option(
-            "--memory", metavar="SIZE", help="Memory that it requests. [default: by tool]"
+            "--memory", metavar="SIZE", help="Memory that the tool requests. [default: by tool]"
         ),
     ] = "",
     idle: Annotated[
@@ -139,7 +142,7 @@ def without_tool(
 
 
 def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[str]:
-    """How to connect to a tool, in lines."""
+    """Lines with the commands that connect to a ready tool and stop it."""
     found, which = debug_tools.TOOLS[tool], f"{job} -n {namespace} --tool {tool}"
     lines = [
         f"{tool} of {namespace}/{job} is ready on {node}.",
@@ -205,7 +208,7 @@ def _wait_until_ready(
 
 
 def _absent_state(job: batch.Job) -> str:
-    """Why a tool has no pod."""
+    """The state of a tool without a pod, with the reason."""
     if phases.phase_of(job) != "Running":
         return "no pod of the job runs yet"
     held = job.metadata.annotation(keys.HELD)

@@ -90,7 +90,7 @@ resume = _action(
     "ResumeJob",
     """Resume suspended jobs.
 
-    Their pods start again from the beginning. It does not count against maxRetry.
+    Their pods start again from the beginning. Resuming does not count against maxRetry.
     """,
 )
 restart = _action(
@@ -98,7 +98,7 @@ restart = _action(
     "RestartJob",
     """Restart jobs.
 
-    All pods are deleted and created again. It does not count against maxRetry.
+    All pods are deleted and created again. This does not count against maxRetry.
     """,
 )
 delete = _bulk_command(BulkChange("delete", "deleted", _delete), "Delete jobs with their pods.")
@@ -178,7 +178,7 @@ _IDLE = {
     "AbortJob": (", so there is nothing to suspend", "list jobs: strom job list"),
     "ResumeJob": (
         ", and only a suspended job can be resumed",
-        "submit a job that has ended again",
+        "to run an ended job again: strom job resubmit JOB",
     ),
     "RestartJob": (", so there is nothing to restart", "submit it again"),
 }

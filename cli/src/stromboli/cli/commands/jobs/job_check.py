@@ -55,7 +55,7 @@ class DryRunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> bool:
-        """Whether its pods would be created and bound now."""
+        """Whether the session would bind pods of the job now, and no ResourceQuota rejects them."""
         return bool(self.nodes) and not self.quotas
 
 

@@ -1,4 +1,4 @@
-"""``strom job get``."""
+"""``strom job get``: a job with its tasks and pods, and why it is pending."""
 
 import contextlib
 from datetime import UTC, datetime

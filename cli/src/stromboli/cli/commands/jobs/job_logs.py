@@ -177,7 +177,8 @@ def _never_started(
     wanted = log_lines.select_pods(pods, task, indexes)
     details: list[str] = []
     if not wanted and pods:
-        why = "it has no such pod" if indexes is None else f"it has no pod with index {indexes}"
+        of = f"of task {task}" if indexes is None else f"with index {indexes}"
+        why = f"it has no pod {of}"
     elif phases.phase_of(job) in phases.ENDS:
         why = f"it is {phases.phase_of(job)}, and its pods are deleted or have never started"
     else:
@@ -211,7 +212,7 @@ def _report_not_started(
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of each log is read."""
+    """Selects the part of each log that is read."""
 
     tail: int | None
     previous: bool
@@ -244,8 +245,8 @@ class _LogReader:
         self._troubles: dict[str, CommandError] = {}
 
     def read(self, found: list[log_lines.Source], *, of_attempts: bool = False) -> None:
-        """Print the lines of all of them by time. Raises the first error after the others are
-        printed. ``of_attempts``: also of deleted pods."""
+        """Print the lines of all sources by time; then raise the first error of a source.
+        ``of_attempts``: the pods of the sources may be deleted."""
         self._of_attempts = of_attempts
         prefixes = log_lines.line_prefixes(found)
         if len(found) > MOST_STREAMS:
@@ -267,7 +268,7 @@ class _LogReader:
     def follow(
         self, look: Callable[[], list[log_lines.Source]], has_ended: Callable[[], bool]
     ) -> None:
-        """Print lines until the job has ended and all streams have."""
+        """Print lines until the job and all streams have ended."""
         reading: set[tuple[str, str, int]] = set()
         done: set[tuple[str, str, int]] = set()
         found: list[log_lines.Source] = []

@@ -36,8 +36,9 @@ def port_forward(
 
     strom job port-forward train 8888
 
-    It ends with Ctrl-C. The pod is the first running one, or the one of --task and --index, or of
-    JOB[7], or that of a debug tool. On a cluster your kubeconfig and your own rights are used.
+    Ctrl-C ends the forwarding. The pod is the first running one, or the one of --task and --index,
+    or of JOB[7], or that of a debug tool. On a cluster your kubeconfig and your own rights are
+    used.
     """
     from stromboli.cli.sessions import forwarding, selection
 

@@ -1,4 +1,5 @@
-"""Which jobs a command changes: by name, or by ``--selector``, ``--phase`` or ``--all``."""
+"""Selects the jobs that a command changes: by name, or by ``--selector``, ``--phase`` or
+``--all``."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -60,7 +61,9 @@ def select(
     ]
     if not found:
         raise CommandError(
-            f"namespace {namespace}", "no job matches", f"list jobs: strom job list -n {namespace}"
+            f"namespace {namespace}",
+            "no job matches the options",
+            f"list jobs: strom job list -n {namespace}",
         )
     return [job.metadata.name for job in sorted(found, key=listing.by_name)]
 

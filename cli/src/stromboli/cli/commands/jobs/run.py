@@ -316,7 +316,9 @@ def run(
         raise typer.BadParameter("requires --wait", param_hint="--timeout")
     found: script.Script | None = ctx.meta.get(_SCRIPT)
     if name and name_option and found is None and name != name_option:
-        raise typer.BadParameter(f"two names: {name!r} and {name_option!r}", param_hint="--name")
+        raise typer.BadParameter(
+            f"two names for one job: {name!r} and {name_option!r}", param_hint="--name"
+        )
     timeout_s = options.duration_s(timeout, "--timeout")
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)

@@ -1,1 +1,1 @@
-"""``strom node``."""
+"""``strom node``: nodes with their hardware, history and maintenance."""

@@ -143,7 +143,7 @@ def _would_drain(client: "Client", name: str, *, is_forced: bool) -> str:
 
 def _why_left(pod: core.Pod) -> str:
     is_mirror = pod.metadata.annotation(MIRROR) is not None
-    return "it is a mirror pod" if is_mirror else "it is of a DaemonSet"
+    return "it is a mirror pod" if is_mirror else "it belongs to a DaemonSet"
 
 
 def _pods(client: "Client", node: str) -> list[core.Pod]:
@@ -160,7 +160,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(pods: Sequence[core.Pod], *, is_forced: bool) -> Plan:
-    """Which pods of a node to evict. Pure."""
+    """Select the pods of a node that a drain evicts. Pure."""
     evicted: list[core.Pod] = []
     unowned: list[core.Pod] = []
     for pod in pods:

@@ -98,7 +98,8 @@ def bound_at(pod: pod_status.Pod) -> datetime | None:
 
 
 def lines(stuck: Sequence[Stuck], now: datetime) -> list[str]:
-    """A line per node: what its kubelet has not done, for how long, and when it was last seen."""
+    """A line per node: the number of pods that its kubelet has not acknowledged, or else of the
+    pods on a node that does not respond; and the age of the node's lease."""
     return [_line(one, now) for one in stuck]
 
 

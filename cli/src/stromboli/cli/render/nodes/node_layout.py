@@ -50,7 +50,7 @@ class Link(msgspec.Struct, frozen=True):
 
 class NumaCell(msgspec.Struct, frozen=True):
     """A NUMA node. ``cores``: CPUs of each core with their marks. ``gpus`` and ``nics``: indexes in
-    those of the ``NodeLayout``.
+    the fields of the same names of ``NodeLayout``.
     """
 
     numa_node: node_topology.NumaNode
@@ -61,7 +61,7 @@ class NumaCell(msgspec.Struct, frozen=True):
 
 
 class NodeLayout(msgspec.Struct, frozen=True):
-    """Everything to display. GPUs and NICs of unknown NUMA nodes are in the last
+    """A node for display. GPUs and NICs of unknown NUMA nodes are in the last
     cell, whose id is -1. ``links``: GPUs x GPUs, None on the diagonal.
     """
 
@@ -198,7 +198,8 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ..
 
 
 def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:
-    """The GPU with this id of a device plugin: a uuid, that of a MIG device, or a number."""
+    """The index of the GPU with this device id: its uuid, ``nvidia<index>``, or the uuid of one of
+    its MIG devices."""
     plain = id_.partition("::")[0]  # a GPU slice is its uuid with a number as suffix
     for at, gpu in enumerate(machine.gpus):
         if plain in (gpu.uuid, f"nvidia{gpu.index}", *(part.uuid for part in gpu.slices)):

@@ -93,7 +93,7 @@ def _head(layout: node_layout.NodeLayout) -> Iterator[str]:
 def _rows(
     numa_nodes: tuple[node_layout.NumaCell, ...],
 ) -> Iterator[tuple[node_layout.NumaCell, ...]]:
-    """Up to four small NUMA nodes side by side, two large ones."""
+    """The NUMA nodes in rows: up to four small ones or two large ones."""
     is_small = all(
         len(numa_node.cores) <= 16 and len(numa_node.gpus) <= 2 for numa_node in numa_nodes
     )
@@ -103,7 +103,7 @@ def _rows(
 
 
 def _columns(numa_node: node_layout.NumaCell, wide: float) -> int:
-    """Cores in a row: a multiple of eight if that fits, which is easy to count."""
+    """The number of cores in a row: a multiple of eight if at least eight fit."""
     most = max(int((wide - 40 + TILE_GAP) // (TILE + TILE_GAP)), 1)
     return min(most - most % 8 if most >= 8 else most, max(len(numa_node.cores), 1))
 
@@ -162,8 +162,8 @@ def _cell(
 def _nic_columns(
     layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell
 ) -> list[int | None]:
-    """Columns -> index of a NIC: each NIC is above the GPU that shares a switch with it, the others
-    are in free columns."""
+    """Column -> index of a NIC. A NIC is above the GPU that shares a switch with it; other NICs are
+    in free columns."""
     found: list[int | None] = [None] * max(len(numa_node.gpus), len(numa_node.nics))
     rest = []
     for at in numa_node.nics:
@@ -186,7 +186,7 @@ def _nic_columns(
 
 def _cell_title(numa_node: node_layout.NumaCell) -> tuple[str, list[str]]:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
-        return "of an unknown NUMA node", []
+        return "unknown NUMA node", []
     said = [f"socket {', '.join(map(str, numa_node.sockets))}"] if numa_node.sockets else []
     if numa_node.numa_node.memory_bytes:
         said.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
@@ -408,7 +408,7 @@ def _legend(layout: node_layout.NodeLayout, y: float, left: float) -> tuple[list
 
 
 def colour(letter: str) -> str:
-    """A pod's colour."""
+    """The fill colour of the pod with this letter."""
     return COLOURS[node_layout.LETTERS.find(letter) % len(COLOURS)]
 
 

@@ -70,7 +70,7 @@ def _cell(layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell) -> Pa
 
 def _cell_title(numa_node: node_layout.NumaCell) -> Text:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
-        return Text("of an unknown NUMA node")
+        return Text("unknown NUMA node")
     said = [f"NUMA node {numa_node.numa_node.id}"]
     if numa_node.sockets:
         said.append("socket " + ", ".join(map(str, numa_node.sockets)))

@@ -36,7 +36,7 @@ def relocated(
     path_of: Callable[[str], str],
 ) -> dict[str, volumes.VolumeContent]:
     """The contents of volumes with the paths of this node's cache. ``path_of``: content key ->
-    path of a copy that is there. Raises the errors of ``path_of``."""
+    path of an existing copy. Raises the errors of ``path_of``."""
     found = dict(contents)
     for volume in pod.spec.volumes:
         if key := key_of(volume):

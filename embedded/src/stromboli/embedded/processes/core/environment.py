@@ -110,8 +110,9 @@ def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
 def submit_directory(
     pod: pods.Pod, mounts: Iterable[Mapping[str, object]], is_directory: Callable[[str], bool]
 ) -> str:
-    """Where a container without a ``workingDir`` starts: in the directory in which its script was
-    submitted, as with sbatch, if that exists and no volume hides it, else in ``/``."""
+    """Return the directory in which a container without a ``workingDir`` starts: the directory in
+    which its script was submitted, as with sbatch, if it exists and no volume hides it, else
+    ``/``."""
     found = pod.metadata.annotation(keys.SUBMIT_DIRECTORY) or "/"
     is_hidden = any(PurePosixPath(found).is_relative_to(str(it["target"])) for it in mounts)
     return found if found.startswith("/") and not is_hidden and is_directory(found) else "/"

@@ -32,10 +32,10 @@ ROOT_CAPABILITIES = (
     *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP"),
     *("CAP_SETPCAP", "CAP_SYS_CHROOT", "CAP_AUDIT_WRITE"),
 )
-"""What containers of Kubernetes have by default. With all, which the program requests for root, no
-container would start where the node itself lacks one, such as in a container."""
+"""The capabilities of Kubernetes' containers by default. With all capabilities, which the program
+requests for root, no container would start on a node that lacks one, such as in a container."""
 _OPTIONS = ("--cleanenv", "--contain", "--ipc", "--no-eval")
-"""Nothing of the machine but devices, and values of variables as they are."""
+"""Options that hide the machine except its devices, and pass values of variables unchanged."""
 
 
 class MissingImageError(Exception):

@@ -1,4 +1,4 @@
-"""The files of an isolated container that are its own, and the devices that it sees."""
+"""The own folders of an isolated container, and the devices that it sees."""
 
 import posixpath
 from collections.abc import Collection, Mapping
@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 from stromboli.embedded.processes.core import pod as pods
 
 FOLDERS = {"/tmp": "tmp", "/var/tmp": "var-tmp", "/run": "run"}
-"""Path -> name of the pod's own empty folder there, beside the home folder."""
+"""Path in the container -> name of the own empty folder at this path; the home folder is added."""
 HOME = "home"
 DEVICES = {
     "nvidia.com/": ("/dev/nvidia*", "/dev/dri"),
     "amd.com/gpu": ("/dev/kfd", "/dev/dri"),
     "rdma/": ("/dev/infiniband",),
 }
-"""Prefix of an extended resource -> patterns of the devices that a container with it sees. All of
-them: without a device plugin, nothing assigns single ones."""
+"""Prefix of an extended resource -> patterns of the devices that a container with it sees: all of
+them, because no device plugin assigns single devices."""
 
 
 def base(variables: Mapping[str, str]) -> dict[str, str]:
@@ -35,7 +35,7 @@ def folders(home: str, mounted: Collection[str]) -> dict[str, str]:
 
 
 def devices(container: pods.Container) -> list[str]:
-    """Return the patterns of the devices that a container sees beside the usual ones."""
+    """Return the patterns of the devices that a container sees besides the usual devices."""
     resources = {**(container.resources.requests or {}), **(container.resources.limits or {})}
     return [
         pattern

@@ -111,7 +111,8 @@ Action = Start | Stop | RunProbe
 
 
 class ProbeState(msgspec.Struct):
-    """The state of a probe."""
+    """A probe of a run. ``is_asked``: it is being executed. ``good``, ``bad``: consecutive
+    results."""
 
     due_at: datetime
     is_asked: bool = False

@@ -33,7 +33,7 @@ class ResourceSelector(Part, frozen=True, kw_only=True):
 
 
 class ValueFrom(Part, frozen=True, kw_only=True):
-    """Where a variable's value comes from."""
+    """The source of a variable's value."""
 
     field_ref: FieldSelector | None = None
     resource_field_ref: ResourceSelector | None = None
@@ -42,7 +42,7 @@ class ValueFrom(Part, frozen=True, kw_only=True):
 
 
 class Variable(Part, frozen=True, kw_only=True):
-    """A variable of the environment."""
+    """An environment variable of a container."""
 
     name: str
     value: str = ""
@@ -50,7 +50,7 @@ class Variable(Part, frozen=True, kw_only=True):
 
 
 class Source(Part, frozen=True, kw_only=True):
-    """A whole ConfigMap or Secret."""
+    """A reference to a whole ConfigMap or Secret."""
 
     name: str = ""
     optional: bool = False
@@ -75,13 +75,13 @@ class Mount(Part, frozen=True, kw_only=True):
 
 
 class Exec(Part, frozen=True, kw_only=True):
-    """A command in the container."""
+    """A probe or hook that runs a command in the container."""
 
     command: tuple[str, ...] = ()
 
 
 class HttpGet(Part, frozen=True, kw_only=True):
-    """A request to the pod's address."""
+    """A probe or hook that sends an HTTP request, by default to the pod's address."""
 
     port: int | str
     path: str = "/"
@@ -90,14 +90,14 @@ class HttpGet(Part, frozen=True, kw_only=True):
 
 
 class TcpSocket(Part, frozen=True, kw_only=True):
-    """A connection to the pod's address."""
+    """A probe or hook that opens a TCP connection, by default to the pod's address."""
 
     port: int | str
     host: str = ""
 
 
 class Handler(Part, frozen=True, kw_only=True):
-    """A probe or hook action."""
+    """The action of a probe or hook: one of the fields is set."""
 
     exec: Exec | None = None
     http_get: HttpGet | None = None
@@ -157,7 +157,7 @@ class Container(Part, frozen=True, kw_only=True):
 
 
 class Item(Part, frozen=True, kw_only=True):
-    """A key at a path."""
+    """A key of a ConfigMap or Secret as a file at a path of the volume."""
 
     key: str
     path: str
@@ -184,7 +184,7 @@ class SecretVolume(Part, frozen=True, kw_only=True):
 
 
 class DownwardFile(Part, frozen=True, kw_only=True):
-    """A field as a file."""
+    """A field of the pod, or an amount of a resource, as a file."""
 
     path: str
     field_ref: FieldSelector | None = None
@@ -193,7 +193,7 @@ class DownwardFile(Part, frozen=True, kw_only=True):
 
 
 class DownwardVolume(Part, frozen=True, kw_only=True):
-    """Fields as files."""
+    """A downward API volume: fields of the pod as files."""
 
     items: tuple[DownwardFile, ...] = ()
     default_mode: int | None = None
@@ -208,14 +208,14 @@ class Projection(Part, frozen=True, kw_only=True):
 
 
 class ProjectedVolume(Part, frozen=True, kw_only=True):
-    """Several sources in one folder."""
+    """A projected volume: several sources in one folder."""
 
     sources: tuple[Projection, ...] = ()
     default_mode: int | None = None
 
 
 class HostPath(Part, frozen=True, kw_only=True):
-    """A path of this machine."""
+    """A hostPath volume: a path of this machine."""
 
     path: str
     type: str = ""

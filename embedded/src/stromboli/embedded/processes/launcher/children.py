@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def confine() -> None:
-    """Give up all rights but ``KEPT_CAPABILITIES``, from the next exec on and for good."""
+    """Give up all rights but ``KEPT_CAPABILITIES`` permanently, from the next exec on."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     number = 0
     while (state := libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
@@ -128,7 +128,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def descendants(of: int) -> list[int]:
-    """Return all processes below one, each after its parent."""
+    """Return the pids of all descendants of a process, each after its parent."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal() and (parent := _parent(name)) is not None:

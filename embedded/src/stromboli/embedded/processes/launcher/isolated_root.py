@@ -55,7 +55,7 @@ class Isolation(TypedDict):
 
 
 def visible_paths(paths: Iterable[str]) -> list[str]:
-    """Return the existing ones of these paths, with the targets of those that are links."""
+    """Return the paths that exist, with the targets of links."""
     found = {}
     for path in map(os.path.abspath, paths):
         if not os.path.exists(path):
@@ -76,8 +76,8 @@ def root_tree(
 ) -> Tree:
     """Return the mounts and the visible paths as a tree of path components.
 
-    A mount hides the visible paths below it, except those that are more specific than it: these
-    are mounted into it. Visible paths below visible paths need no mount of their own.
+    A mount replaces a visible path at its target; a visible path below a mount is mounted into it.
+    Visible paths below visible paths need no mount of their own.
     """
     tree: Tree = {}
     targets = {}

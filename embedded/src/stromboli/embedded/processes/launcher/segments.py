@@ -30,7 +30,7 @@ def name_of(offset: int) -> str:
 
 
 class Segments:
-    """The output files. ``end``: bytes written in total; ``lost``: those that the disk rejected."""
+    """The output files. ``end``: bytes written in total; ``lost``: bytes that the disk rejected."""
 
     def __init__(
         self, folder: str, keep_bytes: int = KEEP_BYTES, segment_bytes: int = SEGMENT_BYTES
@@ -48,7 +48,8 @@ class Segments:
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Append. Bytes that the disk rejects are counted: a full disk must not stop the job."""
+        """Append output. Bytes that the disk rejects are counted: a full disk must not stop the
+        job."""
         view = memoryview(data)
         while view:
             room = self._starts[-1] + self._segment_bytes - self.end
