@@ -27,8 +27,8 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime, telemetry
 
 CHECK_EVERY_S = 30.0
-"""Interval of checks of the files or the Secret, in seconds: a mounted Secret changes within a
-minute."""
+"""Interval of checks of the files or the Secret, in seconds: a change of a Secret reaches mounted
+files within a minute."""
 _FACT = "certificate"
 
 
@@ -128,7 +128,8 @@ class SelfSignedCertificate(_Source):
         names: Sequence[str],
         configuration: str,
     ) -> None:
-        """``secret``: namespace/name; ``configuration``: the name of both."""
+        """``secret``: namespace/name. ``configuration``: the name of both webhook
+        configurations."""
         super().__init__()
         self._cluster = cluster
         self._clock = clock
@@ -152,7 +153,7 @@ class SelfSignedCertificate(_Source):
         shown = certificates.served(held, self._names, now)
         if shown is None:
             raise errors.TransientError(
-                f"read Secret {self._name}", "it holds no usable certificate"
+                f"read Secret {self._name}", "the Secret contains no usable certificate"
             )
         self._load(pairs[shown.name].certificate, pairs[shown.name].key)
 
