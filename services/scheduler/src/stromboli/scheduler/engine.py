@@ -62,8 +62,8 @@ class UndecodableRecord(msgspec.Struct, frozen=True):
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """Records that a step publishes: decisions in order, then explanations and data sets of nodes,
-    of which only the newest of each key matters."""
+    """Records that a step publishes: decisions in order, then explanations and the wanted data sets
+    of nodes, for which only the newest record of each key matters."""
 
     decisions: tuple[envelope.Draft, ...]
     explanations: dict[str, envelope.Draft]
@@ -157,7 +157,7 @@ class Engine:
 
         Sessions run once the epoch's own ``opened`` record and everything before ``ends`` (topic
         -> offset) is read: decisions of the previous leader count only together with the pods that
-        it had read.
+        the previous leader had read.
         """
         self._epoch = epoch
         self._required_offsets = dict(ends)
@@ -358,7 +358,7 @@ class Engine:
     def _with_republications(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication, preceded by the decisions to republish."""
+        """The publication, preceded by the decisions that must be published again."""
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
@@ -381,8 +381,9 @@ class Engine:
     def _with_wanted_data(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication with what the caches of nodes should have, where that changed. After
-        decisions it waits until they are read back, so that no data set is missing in between."""
+        """The publication with the data sets that the caches of nodes should contain, for nodes
+        where that changed. After decisions, it waits until the decisions are read back, so that no
+        data set is missing in between."""
         if publication is not None and publication.decisions:
             return publication
         changes = self.cache.wanted_data.take_changes(self.cache.world)
@@ -399,7 +400,7 @@ class Engine:
         return Publication(publication.decisions, publication.explanations | drafts)
 
     def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
-        """Export the gauges of the session. If it has none, return when they are due."""
+        """Export the gauges of the session. If it has no gauges, return when they are due."""
         if decided.gauges is None:
             return (
                 None
@@ -411,7 +412,7 @@ class Engine:
         return None
 
     def _report_isolated_objects(self) -> None:
-        """Log and count each object that was isolated: each one is a bug to report."""
+        """Log and count each isolated object: each is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
             telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
