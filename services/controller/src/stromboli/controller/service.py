@@ -45,12 +45,13 @@ LONGEST_SLEEP_S = 60.0
 """Longest delay of a timer in seconds, in case the wall clock is adjusted."""
 CALM_S = 0.25
 CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
-"""Kinds of keys -> delay of their reconcile after a change. So status objects for users are written
-once for several changes, and do not compete with the writes that bind pods."""
+"""Kinds of keys whose reconcile is delayed by ``CALM_S`` after a change, so that status objects for
+users are written once for several changes, and do not compete with the writes that bind pods."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""Counts of queues, jobs and PodGroups change with every pod, and one write per second is enough.
-Many nodes join at a time, and one reconcile of the topology covers all of them."""
+"""Kinds of keys whose reconcile is delayed by ``COUNTS_CALM_S``. Counts of queues, jobs and
+PodGroups change with every pod, and one write per second is enough. Many nodes join at a time, and
+one reconcile of the topology covers all of them."""
 POD_NEWS_EVERY_S = 0.1
 """Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
 a gang change in quick succession."""
