@@ -274,7 +274,9 @@ class Controller:
             else:
                 self._add_key(item, record.id)
         if folded.undecodable:
-            _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
+            _log.warning(
+                "record undecodable", topic=record.topic.name, key=record.key, at=record.offset
+            )
             self._parked.append(
                 runtime.dead_letter(record, "controller", folded.undecodable, self._clock())
             )
@@ -394,7 +396,7 @@ class Controller:
             for stage in plan:
                 await self._executor.carry_out(stage, item.key, cause)
         except RefusedError as error:
-            _log.warning("refused", kind=item.kind, key=item.key, reason=str(error))
+            _log.warning("request refused", kind=item.kind, key=item.key, reason=str(error))
             said = failures.event(self._cache, item, error.command, error.reason, self._clock())
             if said is not None:
                 news = () if self._cache.is_recorded(said) else (said,)
@@ -414,7 +416,7 @@ class Controller:
             raise
         except Exception as failed:
             # The failed retry will report it again.
-            _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
+            _log.warning("failure not reported", kind=item.kind, key=item.key, reason=str(failed))
 
     def _trace(self, item: controller_cache.ReconcileKey) -> str:
         job = self._cache.job(item.key) if item.kind == "job" else None

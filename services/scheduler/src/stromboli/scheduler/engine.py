@@ -362,7 +362,8 @@ class Engine:
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
-        telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
+        republished = [each.decision for each in overdue][:10]
+        telemetry.log.warning("decisions republished", decisions=republished)
         _republished.add(len(overdue))
         drafts = tuple(
             envelope.Draft(
@@ -381,9 +382,8 @@ class Engine:
     def _with_wanted_data(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication with the data sets that the caches of nodes should contain, for nodes
-        where that changed. After decisions, it waits until the decisions are read back, so that no
-        data set is missing in between."""
+        """The publication with changes of the data sets that caches of nodes should contain.
+        Changes wait until decisions are read back, so that no data set is missing meanwhile."""
         if publication is not None and publication.decisions:
             return publication
         changes = self.cache.wanted_data.take_changes(self.cache.world)
@@ -415,7 +415,8 @@ class Engine:
         """Log and count each isolated object: each is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
-            telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
+            about = {"kind": kind, "key": found.key, "uid": found.uid}
+            telemetry.log.error("internal error isolated", **about, exc_info=error)
             _isolated.add(1, {"kind": kind})
         self.cache.quarantine.news.clear()
 
@@ -436,7 +437,9 @@ class Engine:
         unknown = (self.cache.world.nodes.excluded, self.cache.world.unreadable.unplaced)
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
-            telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
+            telemetry.log.warning(
+                "nodes or pods excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1]
+            )
 
     def _decisions(
         self, decided: schedule.SessionResult, now: datetime

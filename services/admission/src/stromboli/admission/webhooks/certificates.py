@@ -97,7 +97,7 @@ class _Source(abc.ABC):
             for context in {self.tls, self.webhook_tls}:
                 context.load_cert_chain(file.name)
         self._loaded = certificate + key
-        telemetry.log.info("certificate shown", ends_at=key_pairs.ends_at(certificate).isoformat())
+        telemetry.log.info("certificate in use", ends_at=key_pairs.ends_at(certificate).isoformat())
 
 
 class CertificateFiles(_Source):
@@ -180,7 +180,7 @@ class SelfSignedCertificate(_Source):
         await self._cluster.patch(
             kinds.SECRETS, self._namespace, self._name, body, patch_type="merge"
         )
-        telemetry.log.info("certificate made", name=name, ends_at=made.held.ends_at.isoformat())
+        telemetry.log.info("certificate created", name=name, ends_at=made.held.ends_at.isoformat())
 
     async def _trust(self, kind: Kind[meta.Object], authorities: bytes) -> None:
         raw = await self._cluster.get(kind, "", self._configuration)

@@ -130,7 +130,7 @@ class KafkaGroupConsumer:
             try:
                 await self.commit(again=_now() >= self._committed_at + again_s)
             except errors.TransientError as error:
-                _log.warning("commit failed", what=error.what, reason=error.reason)
+                _log.warning("offsets not committed", what=error.what, reason=error.reason)
                 self._moved.set()
             await asyncio.sleep(every_s)
 

@@ -172,7 +172,9 @@ class Reader:
                     )
                 except UNREADABLE as error:
                     topic, offset = self.partitions[partition], await self._step(partition)
-                    _log.error("unreadable", topic=topic.name, offset=offset, reason=str(error))
+                    _log.error(
+                        "record unreadable", topic=topic.name, offset=offset, reason=str(error)
+                    )
                     return [*found, envelope.Record(topic, offset, "", b"", {})]
                 except clients.CLIENT_ERRORS:
                     return found  # the next read raises it

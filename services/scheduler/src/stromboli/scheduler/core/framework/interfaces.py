@@ -68,8 +68,7 @@ class Combine(enum.Enum):
 
 
 class Point(NamedTuple):
-    """An extension point. ``flag``: its flag in the configuration; empty if the point cannot be
-    disabled."""
+    """An extension point. ``flag``: its configuration flag; empty if it cannot be disabled."""
 
     name: str
     flag: str
@@ -308,13 +307,11 @@ class Registry:
         self._add(UNIFIED_EVICTABLE, choose)
 
     def add_reclaim_limit(self, leave: extension_points.VictimSource) -> None:
-        """(victims) -> the victims that their queues can lose together, whichever tier chose
-        them."""
+        """(victims of any tier) -> the victims that their queues can lose together."""
         self._add(RECLAIM_LIMIT, leave)
 
     def add_evictable(self, test: extension_points.Evictable) -> None:
-        """(job that needs room or None, candidate) -> whether the candidate may be evicted: a
-        veto."""
+        """(job that needs room or None, candidate) -> whether the candidate may be evicted."""
         self._add(EVICTABLE, test)
 
     def add_eviction_notice(self, tell: extension_points.EvictionNotice) -> None:

@@ -84,11 +84,10 @@ class Session(extensions.Extensions):
     ``decision_limit``: the maximum number of binds and evictions, None for no limit. ``untried``:
     jobs left for another session because of this limit. ``resumed``: unadmitted jobs that the
     session does not skip after all. ``outside``: the plugins' calls to other processes. ``timed``:
-    measures parts of the session. ``remember``: plugin -> the state that it gets in
-    ``cluster.memory`` in the next session. ``wake_at``: time from which a session may decide
-    differently although nothing changed; None for never. ``can_borrow``: a plugin allows borrowing
-    (``borrowing``). ``is_borrowing``: a gang is borrowing at the moment. ``reservations``: the rule
-    of AdvanceReservations.
+    measures parts of the session. ``remember``: plugin -> its ``cluster.memory`` in the next
+    session. ``wake_at``: time from which a session may decide differently although nothing changed;
+    None for never. ``can_borrow``: a plugin allows borrowing (``borrowing``). ``is_borrowing``: a
+    gang is borrowing now. ``reservations``: the rule of AdvanceReservations.
     """
 
     def __init__(
