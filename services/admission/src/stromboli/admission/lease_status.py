@@ -33,8 +33,8 @@ class LeaseStatus:
         self._clock = clock
 
     async def read(self) -> tuple[LeaderStatus, ...]:
-        """The services with a Lease; those of a single replica may have none. Raises ExternalError,
-        for example without the right to read them."""
+        """The leaders of the services with a Lease; a service with a single replica may have none.
+        Raises ExternalError, for example without the right to read Leases."""
         found = await asyncio.gather(*map(self._of, SERVICES))
         return tuple(it for it in found if it is not None)
 

@@ -1,8 +1,8 @@
 """The state of the services as the log shows it: the newest record of each topic.
 
-Reads one record of each topic for an answer, and answers from the last reading for ``KEPT_S``, so
-that viewers cannot load the broker. A topic that cannot be read in time fails the answer; Leases
-that cannot be read are a warning in it.
+An answer reads one record of each topic and is reused for ``KEPT_S``, so that viewers cannot load
+the broker. If a topic cannot be read in time, the answer fails; if Leases cannot be read, the
+answer contains a warning.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ async def no_leases() -> tuple[system_health.LeaderStatus, ...]:
 
 
 class LogStatus:
-    """Answers with the state of the log; ``read_up_to``: topic -> the offset up to which this
-    process has read it. ``leases``: of services whose leases are not in the log."""
+    """Answers with the state of the log. ``read_up_to``: topic -> the offset up to which this
+    process has read the topic. ``leases``: reads the leaders of services whose leases are not in
+    the log."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class LogStatus:
         self._kept: tuple[float, system_health.SystemHealth] | None = None
 
     async def read(self) -> system_health.SystemHealth:
-        """The state at most ``KEPT_S`` ago. Raises UnavailableError, TransientError."""
+        """The state of the log, at most ``KEPT_S`` old. Raises UnavailableError, TransientError."""
         async with self._reading:
             now_s = asyncio.get_running_loop().time()
             if self._kept is None or now_s - self._kept[0] >= KEPT_S:
@@ -144,7 +145,7 @@ def _dead_letter(record: envelope.Record) -> system_health.DeadLetterStatus | No
 
 
 def _decoded(record: envelope.Record) -> object:
-    """The message; None for one of a later version."""
+    """The message; None for a message of a later version."""
     try:
         return envelope.decode(record)
     except errors.UndecodableError:

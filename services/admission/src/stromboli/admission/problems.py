@@ -128,7 +128,7 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     status = HTTPStatus(error.status_code)
     detail = error.detail
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-        telemetry.log.error("unexpected", error=repr(error.__cause__ or error))
+        telemetry.log.error("unexpected error", error=repr(error.__cause__ or error))
         detail = "this is a bug in Stromboli; see the log of admission"
     return _answer(status, detail, violations)
 
@@ -151,7 +151,7 @@ def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response
 
 
 def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    telemetry.log.error("unexpected", error=repr(error), exc_info=error)
+    telemetry.log.error("unexpected error", error=repr(error), exc_info=error)
     return _answer(
         HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug in Stromboli; see the log of admission"
     )

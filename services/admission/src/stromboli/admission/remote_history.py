@@ -1,4 +1,4 @@
-"""The history service as admission queries it: over HTTP, with a token that both share."""
+"""The client of the history service: HTTP requests with a token that both services share."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,8 @@ class RemoteHistory:
 
 @contextlib.asynccontextmanager
 async def connect(url: str, token_file: str, ca_file: str) -> AsyncIterator[RemoteHistory]:
-    """A client while inside. ``ca_file``: the authority of its certificate, for https."""
+    """A client of the history service while inside. ``ca_file``: the authority of the service's
+    certificate, for https."""
     tls = ssl.create_default_context(cafile=ca_file) if ca_file else True
     timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN_S)
     connector = aiohttp.TCPConnector(ssl=tls)

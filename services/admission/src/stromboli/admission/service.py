@@ -36,9 +36,9 @@ FOLDED = (
     topics.ANSWERS,
 )
 COUNTED = (topics.JOBS,)
-"""Read only where a limit of live jobs is set: a record for each job that ever was."""
+"""Topics that are read only if a limit of live jobs is set: they have a record for each job."""
 FRESHNESS_CHECK_S = 5.0
-"""How often the age of the monitor's last sync record is checked."""
+"""Seconds between two checks of the age of the monitor's last sync record."""
 
 
 async def serve(
@@ -52,8 +52,8 @@ async def serve(
     leases: log_status.Leases = log_status.no_leases,
 ) -> None:
     """Update the cache and record reviews until cancelled. ``lease``: decides which of several
-    replicas consumes submissions; without one, this replica does. ``leases``: reads those of other
-    services.
+    replicas consumes submissions; without a lease, this replica does. ``leases``: reads the leases
+    of other services.
     """
     health.set("cache", "folding")
     writer = await runtime.retry_until_available(

@@ -64,14 +64,14 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     Beyond it the response is 429 with ``Retry-After``. ``POST /v1/bulk`` is one request.
     """
     request_burst: float = 1_000.0
-    """Requests that a user may send at once after a pause."""
+    """Number of requests that a user may send immediately after a pause."""
     max_live_jobs_per_user: int = 0
     """Jobs of one submitter that may exist without having ended; 0: no limit. Enforced for REST,
     Kafka and webhooks, counted from ``cluster.jobs``. In a burst each replica may admit as many as
     the limit leaves free, since the admissions of another replica are visible only about a second
     later."""
     max_live_jobs_per_queue: int = 0
-    """The same for one queue."""
+    """The same limit for the jobs of one queue."""
     sync_max_age_s: float = 60.0
     """Maximum age of the monitor's last heartbeat; beyond it the service is *not ready*."""
 

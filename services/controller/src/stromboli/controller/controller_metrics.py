@@ -53,7 +53,7 @@ class ControllerMetrics:
         }
         self._to_pod = meter.create_histogram(
             "volcano_controller_job_to_pod_creation_latency_milliseconds",
-            description="From a job's creation to that of each of its pods",
+            description="From the creation of a job to the creation of each of its pods",
         )
 
     def published(self, cache: controller_cache.ControllerCache, message: msgspec.Struct) -> None:

@@ -147,7 +147,7 @@ class EventHistoryReader:
     async def _mismatch(self, at: messages.StatePosition | None, read: bus_port.Position) -> str:
         """Why the state does not belong to the topics as they are now, or an empty string."""
         if at is None:
-            return "it has no position"
+            return "batch.state has no position"
         if at.state_topic_id != read.topic_ids.get(_STATE.name):
             return "batch.state was recreated"
         ends = await materialization.end_offsets(self._bus, (_EVENTS,), self._health)

@@ -44,4 +44,4 @@ async def run(
 def report(error: Exception, kind: str, **about: Any) -> None:
     """Log and count a failure of one object or record."""
     controller_metrics.isolated(kind)
-    _log.error("isolated", kind=kind, **about, exc_info=error)
+    _log.error("internal error isolated", kind=kind, **about, exc_info=error)

@@ -1,8 +1,8 @@
 """Watches the owners of unmanaged pods, since their annotations determine the PodGroups.
 
-It reads the API server directly, and only kinds that own such pods: no other service needs these
-objects, so they are not published. It costs a paged list and one watch for each kind. Transient
-errors delay updates only.
+The watch reads the API server directly, and only kinds that own such pods: no other service needs
+these objects, so they are not published. It costs a paged list and one watch for each kind.
+Transient errors only delay updates.
 """
 
 import asyncio

@@ -45,12 +45,13 @@ LONGEST_SLEEP_S = 60.0
 """Longest delay of a timer in seconds, in case the wall clock is adjusted."""
 CALM_S = 0.25
 CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
-"""Kinds of keys -> delay of their reconcile after a change. So status objects for users are written
-once for several changes, and do not compete with the writes that bind pods."""
+"""Kinds of keys whose reconcile is delayed by ``CALM_S`` after a change, so that status objects for
+users are written once for several changes, and do not compete with the writes that bind pods."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""Counts of queues, jobs and PodGroups change with every pod, and one write per second is enough.
-Many nodes join at a time, and one reconcile of the topology covers all of them."""
+"""Kinds of keys whose reconcile is delayed by ``COUNTS_CALM_S``. Counts of queues, jobs and
+PodGroups change with every pod, and one write per second is enough. Many nodes join at a time, and
+one reconcile of the topology covers all of them."""
 POD_NEWS_EVERY_S = 0.1
 """Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
 a gang change in quick succession."""
@@ -273,7 +274,9 @@ class Controller:
             else:
                 self._add_key(item, record.id)
         if folded.undecodable:
-            _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
+            _log.warning(
+                "record undecodable", topic=record.topic.name, key=record.key, at=record.offset
+            )
             self._parked.append(
                 runtime.dead_letter(record, "controller", folded.undecodable, self._clock())
             )
@@ -393,7 +396,7 @@ class Controller:
             for stage in plan:
                 await self._executor.carry_out(stage, item.key, cause)
         except RefusedError as error:
-            _log.warning("refused", kind=item.kind, key=item.key, reason=str(error))
+            _log.warning("request refused", kind=item.kind, key=item.key, reason=str(error))
             said = failures.event(self._cache, item, error.command, error.reason, self._clock())
             if said is not None:
                 news = () if self._cache.is_recorded(said) else (said,)
@@ -413,7 +416,7 @@ class Controller:
             raise
         except Exception as failed:
             # The failed retry will report it again.
-            _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
+            _log.warning("failure not reported", kind=item.kind, key=item.key, reason=str(failed))
 
     def _trace(self, item: controller_cache.ReconcileKey) -> str:
         job = self._cache.job(item.key) if item.kind == "job" else None

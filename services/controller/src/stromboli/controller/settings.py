@@ -47,13 +47,13 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     markers, so that a restart of the monitor has no effect."""
     tools_domain: str = ""
     """Domain of debug tools: ``<tool>-<job>-<namespace>.<domain>``, by an Ingress of the cluster's
-    default class. Empty: they are reachable only inside the cluster, as by a port-forward."""
+    default class. Empty: the tools are reachable only inside the cluster, as by a port-forward."""
     data_root: str = data_sets.DEFAULT_ROOT
     """Directory of a node in which its cache stores copies of data sets; pods mount them from
     there. Use the same value for the caches."""
     network_file: str = ""
     """File with the sources of HyperNodes: ``networkTopologyDiscovery`` as in Volcano's
-    ``volcano-controller.conf``. Empty: none are created."""
+    ``volcano-controller.conf``. Empty: no HyperNodes are created."""
     stop_within_s: float = 8.0
     """Time for work in flight at shutdown, in seconds: below the 10 s that a process has to
     stop."""

@@ -9,7 +9,8 @@ from stromboli.shared import errors
 from stromboli.shared.runtime import runtime
 
 Step = Callable[[ReconcileKey, str], Awaitable[None]]
-"""Reconciles a key, given the id of its latest record. Raises ExternalError: retry."""
+"""Reconciles a key, given the id of its latest record. If it raises ExternalError, the key is
+retried."""
 Isolate = Callable[[ReconcileKey, Exception], Awaitable[None]]
 """Reports a key whose step failed with an internal error."""
 
@@ -28,7 +29,7 @@ LONGEST_SPACE_S = 1.0
 
 
 class WorkQueue:
-    """Keys that may need a reconcile. A key that is added during its step gets another one after
+    """Keys that may need a reconcile. A key that is added during its step gets another step after
     it.
 
     A step that fails by a transient error is retried with back-off up to
@@ -85,7 +86,7 @@ class WorkQueue:
 
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
         """Add a key with a minimum time between its steps: a single change is handled immediately,
-        changes in quick succession together."""
+        and changes in quick succession are handled together."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)
@@ -98,7 +99,7 @@ class WorkQueue:
         self._moved.set()
 
     def stop(self) -> None:
-        """Begin no more steps; ``run`` returns when the running ones are finished."""
+        """Begin no more steps; ``run`` returns when the running steps are finished."""
         self._stopping = True
         self._moved.set()
 

@@ -16,7 +16,7 @@ class DiscoveryError(Exception):
 
 
 def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Registry:
-    """The plugins of this environment: built-in ones and those of other distributions.
+    """The plugins of this environment: built-in plugins and plugins of other distributions.
 
     A plugin is imported when a configuration names it; an import error is an error of that
     configuration. Raises DiscoveryError if two plugins have the same name, because the choice would

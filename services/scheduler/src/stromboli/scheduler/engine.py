@@ -62,8 +62,8 @@ class UndecodableRecord(msgspec.Struct, frozen=True):
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """Records that a step publishes: decisions in order, then explanations and data sets of nodes,
-    of which only the newest of each key matters."""
+    """Records that a step publishes: decisions in order, then explanations and the wanted data sets
+    of nodes, for which only the newest record of each key matters."""
 
     decisions: tuple[envelope.Draft, ...]
     explanations: dict[str, envelope.Draft]
@@ -157,7 +157,7 @@ class Engine:
 
         Sessions run once the epoch's own ``opened`` record and everything before ``ends`` (topic
         -> offset) is read: decisions of the previous leader count only together with the pods that
-        it had read.
+        the previous leader had read.
         """
         self._epoch = epoch
         self._required_offsets = dict(ends)
@@ -358,11 +358,12 @@ class Engine:
     def _with_republications(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication, preceded by the decisions to republish."""
+        """The publication, preceded by the decisions that must be published again."""
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
-        telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
+        republished = [each.decision for each in overdue][:10]
+        telemetry.log.warning("decisions republished", decisions=republished)
         _republished.add(len(overdue))
         drafts = tuple(
             envelope.Draft(
@@ -381,8 +382,8 @@ class Engine:
     def _with_wanted_data(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication with what the caches of nodes should have, where that changed. After
-        decisions it waits until they are read back, so that no data set is missing in between."""
+        """The publication with changes of the data sets that caches of nodes should contain.
+        Changes wait until decisions are read back, so that no data set is missing meanwhile."""
         if publication is not None and publication.decisions:
             return publication
         changes = self.cache.wanted_data.take_changes(self.cache.world)
@@ -399,7 +400,7 @@ class Engine:
         return Publication(publication.decisions, publication.explanations | drafts)
 
     def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
-        """Export the gauges of the session. If it has none, return when they are due."""
+        """Export the gauges of the session. If it has no gauges, return when they are due."""
         if decided.gauges is None:
             return (
                 None
@@ -411,10 +412,11 @@ class Engine:
         return None
 
     def _report_isolated_objects(self) -> None:
-        """Log and count each object that was isolated: each one is a bug to report."""
+        """Log and count each isolated object: each is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
-            telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
+            about = {"kind": kind, "key": found.key, "uid": found.uid}
+            telemetry.log.error("internal error isolated", **about, exc_info=error)
             _isolated.add(1, {"kind": kind})
         self.cache.quarantine.news.clear()
 
@@ -435,7 +437,9 @@ class Engine:
         unknown = (self.cache.world.nodes.excluded, self.cache.world.unreadable.unplaced)
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
-            telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
+            telemetry.log.warning(
+                "nodes or pods excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1]
+            )
 
     def _decisions(
         self, decided: schedule.SessionResult, now: datetime

@@ -53,7 +53,7 @@ class ExtenderClient:
         def send(question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
             if is_over.is_set():
                 return external_calls.ExternalResponse(
-                    error="not called, because a previous one did not respond"
+                    error="not called, because a previous call got no response"
                 )
             answer = self._send(question)
             _asked.add(1, {"outcome": "failed" if answer.error else "answered"})

@@ -27,19 +27,19 @@ MOST_DURATIONS = 1000
 
 
 class SessionDurations:
-    """How long the newest sessions took, at most ``MOST_DURATIONS``."""
+    """The durations of the newest sessions, at most ``MOST_DURATIONS``."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=MOST_DURATIONS)
         self._is_new = False
 
     def add(self, seconds: float) -> None:
-        """Note a session."""
+        """Add the duration of a session."""
         self._seconds.append(seconds)
         self._is_new = True
 
     def take(self, at: datetime) -> messages.SessionsMeasured | None:
-        """Their percentiles by nearest rank; None if there was no session since the last call."""
+        """The percentiles by nearest rank; None if there was no session since the last call."""
         if not self._is_new:
             return None
         self._is_new = False
@@ -132,7 +132,7 @@ class Instruments:
         ]
 
     def set_gauges(self, gauges: Iterable[extension_points.Gauge]) -> None:
-        """Replace all gauges by these."""
+        """Replace all gauges by the given ones."""
         by_name: dict[str, list[extension_points.Gauge]] = defaultdict(list)
         for gauge in gauges:
             by_name[gauge.name].append(gauge)

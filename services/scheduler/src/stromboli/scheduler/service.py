@@ -45,9 +45,9 @@ and a start with a large log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
 """Limit of explanations in one append; a larger append would delay decisions."""
 DURATIONS_EVERY_S = 30.0
-"""How often the durations of sessions are published, for system health."""
+"""Interval at which the durations of sessions are published, for system health."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
-"""Makes the engine run a step."""
+"""A batch without records, with which the engine runs a step."""
 
 _refused = telemetry.meter.create_counter(
     "stromboli.scheduler.configurations.refused",
@@ -299,8 +299,9 @@ class Scheduler:
         )
 
     def what_if_source(self, forecasters: Sequence[forecaster.Forecaster]) -> what_ifs.Source:
-        """The inputs and outputs of questions about pending jobs. ``forecasters``: those whose
-        widening of ranges is used; of the first one, or the initial widening if there is none."""
+        """The inputs and outputs of questions about pending jobs. ``forecasters``: the widening of
+        ranges that the first of them has learned is used; without forecasters, the initial
+        widening."""
         forecasts = self.forecast_source()
         return what_ifs.Source(
             lambda: self._writer is not None,
@@ -374,8 +375,8 @@ class Scheduler:
         return found
 
     async def _publish(self, publication: engine.Publication) -> None:
-        """Publish decisions and wait for the log; queue explanations for the task that publishes
-        them."""
+        """Publish decisions and wait for the log. Queue explanations for the task that publishes
+        explanations."""
         if publication.decisions:
             appended = await self._append(publication.decisions)
             self._engine.require_offset(appended[-1].offset)
@@ -384,7 +385,8 @@ class Scheduler:
             self._has_pending_explanations.set()
 
     async def _publish_explanations(self) -> None:
-        """Publish the newest explanation of each PodGroup; older queued ones are dropped."""
+        """Publish the newest explanation of each PodGroup; older explanations in the queue are
+        dropped."""
         while True:
             await self._has_pending_explanations.wait()
             keys = list(self._pending_explanations)[:MAX_DRAFTS_PER_APPEND]
@@ -394,7 +396,7 @@ class Scheduler:
             await self._append(drafts)
 
     async def _publish_durations(self) -> None:
-        """Publish how long sessions take. A standby has none."""
+        """Publish the durations of sessions repeatedly. A standby has no sessions."""
         while True:
             await asyncio.sleep(DURATIONS_EVERY_S)
             if self._writer is not None:
@@ -410,7 +412,7 @@ class Scheduler:
             await self._append([draft])
 
     async def _publish_dead_letters(self, undecodable: Iterable[engine.UndecodableRecord]) -> None:
-        """Publish dead letters. A standby keeps them until it leads, up to a limit."""
+        """Publish dead letters. A standby keeps them until it is the leader, up to a limit."""
         drafts = self._dead_letters
         for found in undecodable:
             record = found.record

@@ -37,7 +37,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     forecast_refresh_s: float = 60.0
     """Interval at which the expected starts of the first 500 pending gangs are computed, seconds;
-    those of the others every ten minutes. 0 disables forecasts: no forecast process runs."""
+    for all other gangs every ten minutes. 0 disables forecasts: no forecast process runs."""
     forecast_cpu: float = 0.1
     """Share of a core that forecasts may use. With a smaller share, forecasts are older or have
     fewer draws."""

@@ -11,7 +11,7 @@ _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def run() -> None:
-    """Run the session."""
+    """Run a session on a small cluster."""
     cache = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):

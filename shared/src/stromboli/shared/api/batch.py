@@ -205,8 +205,8 @@ class JobStatus(Part, frozen=True, kw_only=True):
 
     ``asked_retries``: how many of ``retry_count`` do not count against the limit: restarts that a
     user requested, and pods that a node rejected. ``started_at``: the first start of the gang, from
-    which ``activeDeadlineSeconds`` counts. ``retry_at``: no pod is created before.
-    ``policy_retries``: policy -> how often it acted.
+    which ``activeDeadlineSeconds`` counts. ``retry_at``: the time before which no pod is created.
+    ``policy_retries``: policy -> the number of its actions.
     """
 
     state: JobState = JobState()

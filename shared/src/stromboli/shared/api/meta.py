@@ -81,7 +81,7 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> tuple[str, str]:
-        """The namespace and uid that ``controller_key`` of the objects it controls has."""
+        """The value of ``controller_key`` of the objects that this object controls."""
         return self.namespace, self.uid
 
     def controls(self, dependent: "ObjectMeta") -> bool:

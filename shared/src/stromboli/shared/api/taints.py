@@ -27,7 +27,7 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
 
 
 def rejection(node: core.Node, tolerations: Sequence[core.Toleration]) -> str:
-    """Why the node accepts no new pod with these tolerations; empty if it does."""
+    """Why the node accepts no new pod with these tolerations; empty if it accepts one."""
     name = node.metadata.name
     conditions = node.status.conditions
     is_ready = all(each.type != "Ready" or each.status == "True" for each in conditions)

@@ -41,7 +41,7 @@ class HyperNodeSpec(Part, frozen=True, kw_only=True):
 
 class HyperNodeStatus(Part, frozen=True, kw_only=True):
     """``node_count``: the number of nodes in the HyperNode, including those of HyperNodes below it.
-    ``conditions``: Ready or, if members are invalid, which and why.
+    ``conditions``: Ready or, if members are invalid, these members and the cause.
     """
 
     node_count: Int64 = 0

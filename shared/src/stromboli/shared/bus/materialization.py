@@ -43,7 +43,7 @@ async def materialize(
 
     A repetition starts after the last batch that the caller finished, and sets ``caught_up`` again
     at the end of the log as of that moment. ``report`` (``Health.set`` or ``Health.warn``) receives
-    the error as a problem of ``condition``, and None once records are read again. Permanent errors
+    pass through. Close the generator with ``aclosing``.
     pass through. Close it with ``aclosing``.
 
     ``on_recreated`` receives the names of topics that were deleted and created again. The default

@@ -14,8 +14,8 @@ tests them.
   the call, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
   record, because compaction may have removed the last one.
 * ``consume`` gives every record of a topic to a group at least once. The committed offset is the
-  lowest unfinished one, where a restart begins. Opening a consumer replaces the earlier consumers
-  of its group: their commits are rejected, and they end with ReplacedError.
+  lowest unfinished one, at which a restart begins. Opening a consumer replaces the earlier
+  consumers of its group: their commits are rejected, and they end with ReplacedError.
 * Positions and commits contain epochs, so that a reader that resumes does not accept a replaced
   writer. They contain topic ids, so that a reader that resumes on a topic that was deleted and
   created again begins at its start.
@@ -134,7 +134,7 @@ class GroupConsumer(Protocol):
 
     @property
     def lowest_unfinished(self) -> int:
-        """The offset at which a restart of this group would begin, once committed."""
+        """The offset at which a restarted consumer of the group would begin, once committed."""
 
 
 class Bus(Protocol):

@@ -53,8 +53,8 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     ends. ``previous``: the output before its last restart. ``tail_lines``: only its last lines.
     ``timestamps``: each line begins with the time at which it arrived (RFC 3339 in UTC) and a
     space. ``since``: only lines from this time on. ``uid``: the pod must have this uid. A deleted
-    pod is found if its node keeps the output of deleted pods, which kubelets of Kubernetes do not;
-    NotFoundError if it is not kept.
+    pod is found only if its node keeps the output of deleted pods, which kubelets do not do;
+    otherwise NotFoundError is raised.
     """
 
     container: str = ""

@@ -16,9 +16,9 @@ minutes."""
 async def closing(
     events: AsyncGenerator[port.WatchEvent, None], backoff: runtime.Backoff
 ) -> AsyncIterator[AsyncGenerator[port.WatchEvent, None]]:
-    """The events of a watch, closed on exit. After a watch that ended immediately, the exit waits
-    for the backoff, so that the caller does not retry in a tight loop. Errors pass through without
-    a wait.
+    """The events of a watch, closed on exit. After a watch that the server ended immediately, the
+    exit waits for the backoff, so that the caller does not retry in a tight loop. Errors pass
+    through without a wait.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

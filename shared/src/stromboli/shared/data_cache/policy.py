@@ -41,13 +41,15 @@ from stromboli.shared.messages import data
 
 State = Literal["Partial", "Fetching", "Complete"]
 _LEAST_IDLE_S = 1.0
-"""A copy that is idle for less counts as idle for this: else an origin's rate would not count."""
+"""Minimum idle time in seconds for the eviction order: an idle time of 0 would hide the rate of the
+origin."""
 
 
 class CachedCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy in a cache. ``held_bytes``: on disk. ``size_bytes``: of its content, as its origin
-    states it; 0 for unknown. ``last_used_at``: None if it was never used or completed. ``in_use``:
-    a pod of the node uses it. ``retry_at``: not fetched before, because an attempt failed.
+    """A copy in a cache. ``held_bytes``: the bytes on disk. ``size_bytes``: the size of its
+    content, as its origin states it; 0 if unknown. ``last_used_at``: None if it was never used or
+    completed. ``in_use``: a pod of the node uses it. ``retry_at``: the earliest time of the next
+    attempt to fetch it, after a failed one.
     """
 
     key: str
@@ -68,8 +70,8 @@ class CachedCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheContent(msgspec.Struct, frozen=True, kw_only=True):
-    """A cache: key -> copy, its capacity, and scheme -> measured rate of such origins in bytes per
-    second."""
+    """A cache: its capacity; ``copies``: key -> copy; ``rates``: URI scheme -> the measured rate of
+    origins with that scheme, in bytes per second."""
 
     capacity_bytes: int
     copies: Mapping[str, CachedCopy]
@@ -77,14 +79,14 @@ class CacheContent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reserved_bytes(self) -> int:
-        """The bytes that all copies take."""
+        """The bytes of the capacity that all copies take."""
         return sum(copy.reserved_bytes for copy in self.copies.values())
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cache does next, in this order: ``stop`` fetches (their bytes stay as partial copies),
-    ``evict`` copies, ``start`` fetches. ``waiting``: key of a wanted copy -> why its fetch does not
-    start."""
+    """The next steps of a cache, in this order: ``stop`` fetches (their bytes stay as partial
+    copies), ``evict`` copies, ``start`` fetches. ``waiting``: key of a wanted copy -> why its fetch
+    does not start."""
 
     stop: tuple[str, ...] = ()
     evict: tuple[str, ...] = ()
@@ -163,7 +165,8 @@ def ordered_once(wanted: Iterable[data.WantedCopy]) -> list[data.WantedCopy]:
 
 
 def size_bytes(copy: CachedCopy | None, item: data.WantedCopy) -> int:
-    """The size to reserve for a fetch: of the origin if it is known, else of the job."""
+    """The bytes to reserve for a fetch: the size that the origin states, else the size in the
+    job."""
     return copy.size_bytes if copy is not None and copy.size_bytes else max(item.bytes, 0)
 
 
@@ -190,30 +193,31 @@ class _Room:
 
     @property
     def fetches(self) -> int:
-        """Fetches in progress."""
+        """The number of fetches in progress."""
         return sum(copy.state == "Fetching" for copy in self.copies.values())
 
     def stop(self, key: str) -> None:
-        """A fetch becomes a partial copy."""
+        """Turn a fetch into a partial copy."""
         copy = self.copies[key]
         self._reserved -= copy.reserved_bytes - copy.held_bytes
         self.copies[key] = msgspec.structs.replace(copy, state="Partial")
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Copies are evicted."""
+        """Remove evicted copies."""
         for key in keys:
             self._reserved -= self.copies.pop(key).reserved_bytes
 
     def start(self, item: data.WantedCopy, size: int) -> None:
-        """A fetch reserves its size."""
+        """Start a fetch, which reserves its size."""
         copy = self.copies.get(item.key) or CachedCopy(key=item.key, state="Partial")
         fetching = msgspec.structs.replace(copy, state="Fetching", size_bytes=size)
         self._reserved += fetching.reserved_bytes - copy.reserved_bytes
         self.copies[item.key] = fetching
 
     def make(self, rank: int, need: int, but: str = "") -> tuple[str, ...] | None:
-        """The victims that make room for ``need`` more bytes for the wanted copy of this rank, -1
-        for none in particular; None if all of them do not suffice. ``but``: its own key."""
+        """The victims that make room for ``need`` more bytes for the wanted copy of this rank (-1
+        for no particular copy); None if evicting all possible victims is not enough. ``but``: the
+        key of the wanted copy itself."""
         missing = self._reserved + need - self._content.capacity_bytes
         if missing <= 0:
             return ()
@@ -233,7 +237,7 @@ class _Room:
         return tuple(chosen)
 
     def all_victims(self, rank: int, but: str = "") -> list[str]:
-        """The copies that may be evicted for a wanted copy, the first to be evicted first."""
+        """The copies that may be evicted for a wanted copy, in the order of eviction."""
         found = [
             copy
             for copy in self.copies.values()
@@ -274,7 +278,7 @@ class _Room:
         return max((self._now - copy.last_used_at).total_seconds(), _LEAST_IDLE_S)
 
     def _rate(self, copy: CachedCopy) -> float:
-        """The origin's rate; the mean of the measured ones if it is unknown."""
+        """The rate of the copy's origin; the mean of the measured rates if it is unknown."""
         rates = {scheme: rate for scheme, rate in self._content.rates.items() if rate > 0}
         usual = sum(rates.values()) / len(rates) if rates else 1.0
         return rates.get(scheme_of(copy.uri), usual)

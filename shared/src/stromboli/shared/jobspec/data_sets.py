@@ -1,4 +1,4 @@
-"""The data sets of a job, and what its pods say about them.
+"""The data sets of a job, and the annotation that describes them on its pods.
 
 A job names data sets in ``spec.dataSets``. The controller describes those that caches on nodes hold
 in the annotation ``keys.DATA_SETS`` of each pod: a JSON list, sorted by name. The scheduler and the
@@ -51,8 +51,8 @@ _FLUID_URI = re.compile(r"fluid://([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-
 class DataSetRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A data set of a pod, as in its annotation.
 
-    ``key``: its content key; empty for a data set of Fluid, which our caches do not hold.
-    ``digest``: empty if any content is accepted. ``bytes``: its size, 0 if unknown. ``sharing``:
+    ``key``: the content key; empty for a data set of Fluid, which our caches do not hold.
+    ``digest``: empty if any content is accepted. ``bytes``: the size, 0 if unknown. ``sharing``:
     empty for neither ``Share`` nor ``Spread``.
     """
 

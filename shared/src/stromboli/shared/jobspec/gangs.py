@@ -1,4 +1,4 @@
-"""The gang of a job: how many pods of each task it needs, and what these request."""
+"""The gang of a job: how many pods of each task it needs, and the requests of these pods."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ def template_of(task: TaskSpec) -> core.PodSpec:
 
 
 def least(task: TaskSpec) -> int:
-    """How many pods of the task the gang needs."""
+    """The number of the task's pods that the gang needs."""
     if task.min_available is not None:
         return task.min_available
     parts = task.partition_policy

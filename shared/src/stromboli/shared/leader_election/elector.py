@@ -188,7 +188,7 @@ class LeaderElector:
                 await asyncio.sleep(self._terms.retry_period_s)
         self._health.note(self._role, "active")
         self._acquired.set()
-        _log.info("leads", identity=candidate.identity)
+        _log.info("replica is the leader", identity=candidate.identity)
         while self.acts:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(candidate.acts_until):
@@ -245,7 +245,7 @@ async def serve_in_terms(
             except* errors.ReplacedError as replaced:
                 is_cut_short = True
                 reason = _reason(replaced)
-                _log.warning("replaced", service=health.service, reason=reason)
+                _log.warning("replica replaced", service=health.service, reason=reason)
                 health.note(ROLE, f"replaced: {reason}")
             except* errors.LogLostError as group:
                 is_cut_short = True

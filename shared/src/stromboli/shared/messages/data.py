@@ -36,12 +36,12 @@ class DataCopy(Message, frozen=True, kw_only=True):
 @register("stromboli.cluster.data_observed.v1")
 class DataObserved(Message, frozen=True, kw_only=True):
     """The content of a node's cache as of ``observed_at`` (key: the node). Published when it
-    changes; of the progress of a fetch, only steps are published.
+    changes; the progress of a fetch is published in steps.
 
-    ``capacity_bytes``: what the cache may hold. ``used_bytes``: what it holds, partial copies
-    included. ``copies``: in the order of their keys. ``read_bytes_per_s``: scheme of a URI -> the
-    rate at which this node lately read from such origins. ``silent_since``: the last report of the
-    node's cache, if that is too old to rely on this; None while it reports.
+    ``capacity_bytes``: the maximum size of the cache. ``used_bytes``: the bytes that it holds,
+    including partial copies. ``copies``: in the order of their keys. ``read_bytes_per_s``: scheme
+    of a URI -> the rate at which this node lately read from such origins. ``silent_since``: the
+    last report of the node's cache, if that is too old to rely on this; None while it reports.
     """
 
     node: str
@@ -56,9 +56,9 @@ class DataObserved(Message, frozen=True, kw_only=True):
 class WantedCopy(Message, frozen=True, kw_only=True):
     """A data set that a node should have.
 
-    ``bytes``: as the job states it, 0 for unknown. ``priority``: higher ones are fetched first.
-    ``pinned``: not to be evicted, even while no pod uses it. ``reason``: why it is wanted, for
-    people.
+    ``bytes``: the size that the job states, 0 if unknown. ``priority``: copies with a higher value
+    are fetched first. ``pinned``: the copy is not evicted, even while no pod uses it. ``reason``:
+    why the copy is wanted, as text.
     """
 
     key: str

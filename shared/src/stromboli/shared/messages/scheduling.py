@@ -286,8 +286,9 @@ SESSIONS_KEY = "sessions"
 
 @register("stromboli.scheduling.sessions_measured.v1")
 class SessionsMeasured(Message, frozen=True, kw_only=True):
-    """How long the newest sessions of this scheduler took (key ``sessions``), by nearest rank;
-    published every 30 s at most. ``sessions``: how many these are, at most 1000."""
+    """The durations of the newest sessions of this scheduler (key ``sessions``), as percentiles by
+    nearest rank; published every 30 s at most. ``sessions``: the number of these sessions, at most
+    1000."""
 
     at: Instant
     sessions: int

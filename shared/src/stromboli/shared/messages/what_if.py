@@ -22,7 +22,7 @@ class GangTask(Message, frozen=True, kw_only=True):
 
 class Gang(Message, frozen=True, kw_only=True):
     """The gang of a job as its PodGroup and its pods would be. ``tasks``: empty if they are not
-    known, as the tasks of the job depend on each other or form an array."""
+    known, because the tasks of the job depend on each other or form an array."""
 
     queue: str
     priority_class_name: str = ""
@@ -34,12 +34,12 @@ class Gang(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.what_if_asked.v1")
 class WhatIfAsked(Message, frozen=True, kw_only=True):
-    """When would a pending PodGroup start (key: the question's id)?
+    """A question: when would a pending PodGroup start (key: the question's id)?
 
-    ``present``: its gang as it is. ``changed``: as it would be; None if only nodes are added.
-    ``is_new``: the changed job is submitted again, as a queue or a request cannot change.
-    ``sizes_change``: the changed gang has other pods than the present one. ``nodes``: nodes that
-    are added. ``until``: no answer is needed after this time.
+    ``present``: the gang as it is. ``changed``: the gang as it would be; None if only nodes are
+    added. ``is_new``: the changed job is submitted again, because a queue or a request cannot
+    change. ``sizes_change``: the changed gang has other pods than the present one. ``nodes``: the
+    number of added nodes. ``until``: no answer is needed after this time.
     """
 
     pod_group: str
@@ -55,10 +55,10 @@ class WhatIfAsked(Message, frozen=True, kw_only=True):
 class WhatIfAnswered(Message, frozen=True, kw_only=True):
     """The answer to a question (key: the question's id).
 
-    ``cannot_tell``: why there is none; empty with ``present`` and ``changed``, the expected starts
-    as the job is and as it would be, both simulated with the same run times. ``at``: the time of
-    the cluster state. ``draws``: simulations of each. ``reason``: why the changed job would not
-    start at ``at``. ``notes``: what was assumed.
+    ``cannot_tell``: why there is no answer; empty if there is one. ``present`` and ``changed``: the
+    expected starts without and with the change, both simulated with the same run times. ``at``: the
+    time of the cluster state. ``draws``: the number of simulations of each. ``reason``: why the
+    changed job would not start at ``at``. ``notes``: the assumptions of the simulation.
     """
 
     pod_group: str

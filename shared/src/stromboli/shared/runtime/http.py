@@ -25,9 +25,9 @@ that is too long is rejected with its name and not as an unreadable request.
 """
 
 PORTS_TRIED = 100
-"""Ports after the wanted one that may replace it, before any free one does."""
+"""Number of ports after the wanted one that are tried before any free port is used."""
 POLL_S = 0.005
-"""Seconds between two looks at the state of a server that starts or ends."""
+"""Seconds between two checks of the state of a server that starts or ends."""
 
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
@@ -75,8 +75,8 @@ def health_app(*healths: runtime.Health) -> Litestar:
 
 
 def _prepare(app: Litestar) -> None:
-    """Litestar reads the types of parameters and bodies in the first request of each route, in
-    which another thread may read the same."""
+    """Make Litestar read the types of parameters and bodies before the server starts. It would
+    otherwise read them in the first request of each route, while another thread may read them."""
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             for handler in route.route_handlers:

@@ -64,14 +64,16 @@ class Principal(Protocol):
 
     @property
     def scope(self) -> str:
-        """Separates the idempotency keys of this principal from those of others."""
+        """A prefix of idempotency keys that is unique to this principal; empty for the local
+        user."""
 
     async def may(self, asked: Right) -> bool:
         """Whether the principal has a right. Raises TransientError if it cannot be checked now."""
 
 
 class LocalPrincipal:
-    """Every client of a server without accounts, which listens on loopback only."""
+    """The principal of every client of a server without accounts, which listens on loopback
+    only."""
 
     name = NO_USER
     groups: tuple[str, ...] = ()
@@ -116,7 +118,8 @@ class AccountPrincipal:
         return f"{self._user.name}/{self._user.uid}"
 
     async def may(self, asked: Right) -> bool:
-        """Checks the right on all names first, because that result serves for many objects."""
+        """Whether the user has a right. The right on objects of every name is checked first,
+        because that result is valid for many objects."""
         if asked.name and await self._ask(self._user, asked.of_every_name):
             return True
         return await self._ask(self._user, asked)
@@ -156,9 +159,10 @@ class Authenticator:
         return AccountPrincipal(found, self._may, self._stream_s(token))
 
     def _stream_s(self, token: str) -> float:
-        """How long a stream with this token lasts. While API servers accept a token beyond its
-        ``exp``, as they do for clocks that differ, a new stream lasts as long as a cached review:
-        clients that reconnect would else open streams without a pause."""
+        """Seconds for which a stream with this token lasts. API servers accept a token for some
+        time after its ``exp``, because clocks differ. A stream that begins in that time lasts as
+        long as a cached review: otherwise clients that reconnect would open streams without a
+        pause."""
         expires_at = token_claims.expires_at(token)
         if expires_at is None:
             return self._streams_last_s
@@ -176,8 +180,8 @@ class Authenticator:
 
 
 async def require(principal: Principal, rights: Iterable[Right], where: str = "") -> None:
-    """Return if the principal has all rights. Raises ForbiddenError that names each missing one;
-    TransientError if they cannot be checked now."""
+    """Return if the principal has all rights. Raises ForbiddenError with each missing right, and
+    TransientError if the rights cannot be checked now."""
     missing = await missing_rights(principal, rights, where)
     if missing:
         raise ForbiddenError(missing)
@@ -186,7 +190,8 @@ async def require(principal: Principal, rights: Iterable[Right], where: str = ""
 async def missing_rights(
     principal: Principal, rights: Iterable[Right], where: str = ""
 ) -> tuple[Violation, ...]:
-    """The rights that the principal lacks. ``where``: the part of the request that needs them."""
+    """The violations for the rights that the principal lacks. ``where``: the part of the request
+    that needs the rights."""
     path = f"{where}.rights" if where else "rights"
     return tuple(
         [

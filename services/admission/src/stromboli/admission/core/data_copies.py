@@ -1,7 +1,7 @@
 """Copies of data sets on nodes, materialized from ``cluster.data``, and lists of them.
 
-An account that may list nodes reads all of them. Another one reads those that jobs of a namespace
-name, since a URI can disclose what another tenant works on.
+An account that may list nodes reads all copies. Another account reads only the copies of data sets
+that the jobs of a namespace name, since a URI can disclose what another tenant works on.
 """
 
 import bisect
@@ -74,9 +74,10 @@ class DataCopies:
         limit: int | None = None,
         after: str = "",
     ) -> DataSetPage:
-        """Data sets in the order of their keys, from the first one behind the key ``after``.
+        """Data sets in the order of their keys, after the key ``after``.
 
-        ``named``: only these data sets, also those without copies. O(data sets + their copies).
+        ``named``: only these data sets, including those without copies. O(data sets + their
+        copies).
         """
         keys = sorted(self._copies if named is None else named)
         rest = keys[bisect.bisect_right(keys, after) :]
@@ -137,9 +138,9 @@ class DataCopies:
 
 
 def named_by(jobs: Iterable[bytes | msgspec.Raw]) -> dict[str, data_sets.DataSetRequest]:
-    """Content key -> the data set, of those that these jobs name by URI and that nodes' caches can
-    hold. A job or a data set that cannot be read names none. Of requests with the same key, the
-    largest size counts.
+    """Content key -> data set, for the data sets that these jobs name by URI and that caches on
+    nodes can hold. A job or a data set that cannot be read is ignored. Of requests with the same
+    key, the largest size counts.
     """
     found: dict[str, data_sets.DataSetRequest] = {}
     for raw in jobs:

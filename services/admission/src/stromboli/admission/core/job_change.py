@@ -26,7 +26,7 @@ _PLAIN = {
     "active_deadline_seconds": "activeDeadlineSeconds",
     "running_estimate": "runningEstimate",
 }
-"""Fields that are set as they are."""
+"""Fields whose value is copied from the request without conversion."""
 
 
 def change_patch(job: dict[str, Any], change: JobChange) -> dict[str, Any] | Violation:
@@ -51,7 +51,7 @@ def change_patch(job: dict[str, Any], change: JobChange) -> dict[str, Any] | Vio
             changed[name] = value
     if not changed:
         expected = f"replicas, {', '.join(_PLAIN.values())}"
-        return Violation(path="", reason="it changes nothing", expected=expected)
+        return Violation(path="", reason="the request changes nothing", expected=expected)
     metadata = job["metadata"]
     return {
         "apiVersion": job["apiVersion"],

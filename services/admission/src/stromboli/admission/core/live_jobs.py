@@ -29,7 +29,8 @@ from stromboli.shared.messages.admission import Violation
 
 FINAL_PHASES = ("Completed", "Failed", "Terminated")
 RESERVED_S = 60.0
-"""Longer than a request takes from its review to the API server's write."""
+"""Seconds after which the reservation of an absent job ends: longer than the time from the review
+of a request to the API server's write."""
 
 
 class Owner(msgspec.Struct, frozen=True):

@@ -18,11 +18,12 @@ class TokenBuckets:
         """User -> (tokens, time), ordered by time."""
 
     def __len__(self) -> int:
-        """Users whose bucket may not be full."""
+        """The number of users whose bucket may not be full."""
         return len(self._tokens)
 
     def take(self, user: str, now: float) -> float:
-        """Take a token: 0.0, or the seconds until the next token for a rejected request."""
+        """Take a token. Returns 0.0, or the seconds until the next token if the request is
+        rejected."""
         if self._rate <= 0:
             return 0.0
         self._drop_full(now)

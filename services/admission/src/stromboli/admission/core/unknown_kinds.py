@@ -16,8 +16,8 @@ MAX_SHOWN_LENGTH = 100
 
 
 class Removal(NamedTuple):
-    """``release``: the first one without the API version. ``replacement``: the apiVersion that has
-    the kind now; empty if the kind is gone."""
+    """The removal of a kind from an API version. ``release``: the first release without it.
+    ``replacement``: the apiVersion that now has the kind; empty if no version has it."""
 
     release: str
     replacement: str
@@ -84,7 +84,8 @@ def unknown_kind(api_version: str, kind: str, path: str) -> Violation:
 
 
 def _instead(kind: str, replacement: str) -> str:
-    """The kind that replaces a removed one. ``strom apply`` does not accept all of them."""
+    """A text that names the kind which replaces a removed one. ``strom apply`` does not accept all
+    of these kinds."""
     if not replacement:
         return "remove the object: nothing replaces it"
     text = f"{replacement} {kind}"
@@ -96,7 +97,8 @@ def _instead(kind: str, replacement: str) -> str:
 
 
 def _nearest(kind: str) -> str:
-    """The accepted kind of this name or of nearly the same name, else all of them."""
+    """A text with the accepted kinds of this or nearly the same name, else with all accepted
+    kinds."""
     accepted = sorted({(each.kind, each.api_version) for each in kinds.SUBMITTED})
     close = difflib.get_close_matches(kind, [name for name, _ in accepted], n=1, cutoff=0.8)
     meant = [f"{version} {name}" for name, version in accepted if name in (kind, *close)]

@@ -1,7 +1,7 @@
 """A job as it would be: changes of what-if questions, and the gang of a job.
 
-What the job's owner can change in place changes in place. A queue and requests of pods cannot
-change: the changed job is then a *new* one, which is submitted instead.
+Fields that the owner of the job can change in place are changed in place. A queue and the requests
+of pods cannot change: then the changed job is *new*, a job that is submitted instead.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def changed_job(job: dict[str, Any], change: JobIf) -> dict[str, Any] | Violatio
     if spec == job["spec"] and not change.nodes:
         return Violation(
             path="",
-            reason="it changes nothing: the job is like that",
+            reason="the request changes nothing: the job already has these values",
             expected="another priority, queue, gpus, minAvailable or replicas, or nodes",
         )
     return {**job, "spec": spec}
@@ -77,11 +77,11 @@ def _task_with_gpus(task: dict[str, Any], count: int) -> dict[str, Any] | Violat
     name = task.get("name", "")
     parts = sorted({each for each in devices.values() if not each.endswith(_WHOLE)})
     if parts:
-        reason = f"task {name} requests {', '.join(parts)}, and gpus counts whole GPUs"
+        reason = f"task {name} requests {', '.join(parts)}, but gpus counts whole GPUs"
         return Violation(path="gpus", reason=reason, expected=f"a task with {GPU}")
     if len(devices) > 1:
-        reason = f"{len(devices)} requests of task {name} are GPUs, so it is not clear which one"
-        return Violation(path="gpus", reason=reason, expected="a task whose pods have one of them")
+        reason = f"task {name} has {len(devices)} requests for GPUs, and gpus sets only one"
+        return Violation(path="gpus", reason=reason, expected="a task with one request for GPUs")
     template = task.get("template") or {}
     spec = template.get("spec") or {}
     containers = list(spec.get("containers") or ())

@@ -127,7 +127,7 @@ class SubmissionConsumer:
                     return _refusal(record, RejectedSubmission(read.name, 503, detail))
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
             except Exception as error:  # a bug fails one submission, as it fails one REST request
-                telemetry.log.error("unexpected", error=type(error).__name__, exc_info=error)
+                telemetry.log.error("unexpected error", error=type(error).__name__, exc_info=error)
                 detail = "this is a bug in Stromboli; see the log of admission"
                 return _refusal(record, RejectedSubmission(read.name, 500, detail))
 

@@ -57,8 +57,8 @@ class Objects(msgspec.Struct, frozen=True):
 
 
 class Me(msgspec.Struct, frozen=True):
-    """The user of a request, as it is recorded on what the user submits. ``name`` is empty on a
-    server without accounts, which records no user."""
+    """The user of a request, as recorded on the objects that the user submits. ``name`` is empty on
+    a server without accounts, which records no user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -249,8 +249,8 @@ def rest_application(
     token: str = "",
     hosts: Sequence[str] = (),
 ) -> Litestar:
-    """The REST application: with accounts, or else for the holder of ``token``, or without a token
-    for every client. With accounts it serves no metrics, which are for the operator.
+    """The REST application. Without accounts, it serves the holder of ``token`` or, without a
+    token, every client. With accounts it serves no metrics, which are for the operator.
     """
     own = http.health_routes(healths) if authenticator is None else http.probe_routes(healths)
     guard = guard_of(settings, authenticator, token)
@@ -260,7 +260,7 @@ def rest_application(
 def guard_of(
     settings: AdmissionSettings, authenticator: authentication.Authenticator | None, token: str = ""
 ) -> authorization.Guard:
-    """Checks requests as ``rest_application`` describes it."""
+    """The guard that ``rest_application`` describes."""
     if authenticator is None:
         return authorization.require_token(token) if token else authorization.allow_local
     limits = rate_limit.TokenBuckets(settings.requests_per_second, settings.request_burst)

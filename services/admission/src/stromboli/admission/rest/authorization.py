@@ -1,8 +1,8 @@
 """The right that each route needs, and the guard that checks it.
 
 A route states its rights as ``opt=authorization.needs(authorization.one("get", kinds.JOBS))``.
-Routes that take objects have ``OF_OBJECTS``: the admission pipeline checks the rights of each
-object. A route that states neither is closed to accounts.
+Routes that take objects have ``OF_OBJECTS``: the admission pipeline checks the rights for each
+object. A route without one of these options is closed to accounts.
 """
 
 import hmac
@@ -122,7 +122,8 @@ def require_rights(
         if wait_s:
             raise problems.TooManyRequestsError(wait_s)
         if rule is None:
-            raise errors.ForbiddenError(connection.scope["path"], "accounts have no access to it")
+            what = connection.scope["path"]
+            raise errors.ForbiddenError(what, "accounts have no access to this path")
         connection.scope["user"] = principal
         await authentication.require(principal, [each.right(connection) for each in rule])
 

@@ -27,7 +27,8 @@ from stromboli.shared.messages.admission import Violation
 LINE_BYTES = 3 * 1024 * 1024
 """The same limit as a request with one object."""
 MAX_ITEMS = 10_000
-"""Results are held until the request has been read: some megabytes."""
+"""Maximum number of objects in a request: their results are held until the request has been read,
+some megabytes."""
 MAX_VIOLATIONS = 20
 """Maximum violations per item: a thousand items with a thousand violations would be a response of
 gigabytes.
@@ -68,7 +69,7 @@ class BulkResult(msgspec.Struct, frozen=True):
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
-    """Lines that are not blank, without line ends; None for one that is too long."""
+    """Lines that are not blank, without line ends; None for a line that is too long."""
     buffer = bytearray()
     is_too_long = False
     async for chunk in chunks:

@@ -17,10 +17,10 @@ HIDDEN = "(another namespace)"
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job is pending. ``explained`` is the scheduler's explanation, null once nothing blocks
-    the job; ``inFront`` is null if its position is not known. ``held``: the error that prevents the
-    creation of its pods, which the scheduler cannot know. ``expected``: when it is expected to
-    start; null if no forecast has it.
+    """Why a job is pending. ``explained``: the scheduler's explanation, null once nothing blocks
+    the job. ``in_front``: the PodGroups ahead of the job in the queue, null if its position is not
+    known. ``held``: the error that prevents the creation of its pods, which the scheduler cannot
+    know. ``expected``: the expected start, null if no forecast contains the job.
     """
 
     job: str

@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 description of the REST API: Litestar's document, completed.
 
-Added here: the form of errors, the body of a bulk request, event streams, examples.
+Adds the schema of errors, the body of a bulk request, event streams and examples.
 """
 
 from typing import Any
@@ -138,7 +138,7 @@ def complete(schema: Document) -> Document:
 
 
 def _plain(parameter: Document) -> None:
-    """Make an optional parameter optional, but not nullable: a URL has no null."""
+    """Make an optional parameter not nullable: a URL has no null."""
     schema = parameter["schema"]
     for option in schema.pop("oneOf", ()):
         if option["type"] != "null":

@@ -125,8 +125,8 @@ class AdmissionPipeline:
         principal: authentication.Principal,
         attempts: SubmitAttempts,
     ) -> None:
-        """Count new jobs as live. Raises RejectedError if one exceeds a limit; then none is
-        counted."""
+        """Count new jobs as live. Raises RejectedError if a job exceeds a limit; then no job of the
+        request is counted."""
         who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         exceeded = [
             self._reviewer.reserve(each.kind, each.document, who) if each.before is None else ()

@@ -51,7 +51,7 @@ class RequestIdentity(msgspec.Struct, frozen=True):
 
 
 UNKNOWN_IDENTITY = RequestIdentity()
-"""Needs no permission and is not recorded."""
+"""The identity of a request that needs no permission and records no submitter."""
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):

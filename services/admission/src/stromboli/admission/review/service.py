@@ -55,7 +55,7 @@ CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_
 NEW_METADATA = ("name", "namespace", "labels", "annotations")
 """The metadata that a job keeps when it is submitted again."""
 MAX_CONFLICT_RETRIES = 3
-"""How often a change is repeated because the object changed between its reading and writing."""
+"""Maximum number of retries of a change because the object changed between reading and writing."""
 
 
 class AdmissionService:
@@ -83,15 +83,16 @@ class AdmissionService:
         self._clock = clock
         self.what_ifs = what_ifs.WhatIfs(clock)
         self.hardware: dict[str, TopologyObserved] = {}
+        """Node -> the hardware that its agent reports."""
         self.node_usage: dict[str, UsageObserved] = {}
-        """Node -> the devices and the topology that its agent reports."""
+        """Node -> the load of its disks and network that its agent reports."""
         self.data_copies = data_copies.DataCopies()
         self.history: accounting.History | None = None
         """Client of the history service; None if none runs."""
         self.sessions: SessionStatus | None = None
-        """How long sessions of the scheduler take."""
+        """The durations of the scheduler's newest sessions; None before the first report."""
         self.log_status: Callable[[], Awaitable[SystemHealth]] | None = None
-        """Reads the state of the log; None before the service reads it."""
+        """Reads the state of the log; None until this service reads the log."""
         self.pod_sessions_url = ""
         """URL at which clients open sessions in pods; empty: the API server, with their own
         rights."""
@@ -212,13 +213,15 @@ class AdmissionService:
         return explained, self._orders.in_front(explained.queue, pod_group)
 
     def expected_start(self, pod_group: str) -> ExpectedStart | None:
-        """When a PodGroup is expected to start; None if it is not pending, or not forecast."""
+        """The expected start of a PodGroup; None if it is not pending, or no forecast contains
+        it."""
         if pod_group not in self._explained:
             return None
         return self._forecasts.of(pod_group, self._clock())
 
     def expected_starts(self, namespace: str = "") -> tuple[ExpectedStart, ...]:
-        """The expected starts of pending PodGroups of a namespace, or of all, by key."""
+        """The expected starts of the pending PodGroups of a namespace, or of all namespaces, by
+        key."""
         wanted = f"{namespace}/" if namespace else ""
         keys = (key for key in self._forecasts.pod_groups() if key.startswith(wanted))
         found = (self.expected_start(key) for key in keys)
@@ -314,8 +317,8 @@ class AdmissionService:
         *,
         is_new: bool,
     ) -> None:
-        """Raise RejectedError if the job could not be changed like this or, ``is_new``, if this
-        principal could not submit it like this. Needs no right to write, and writes nothing."""
+        """Raise RejectedError if the job could not be changed as given or, with ``is_new``, if this
+        principal could not submit the changed job. Needs no right to write, and writes nothing."""
         who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         known = None if is_new else before
         if is_new:

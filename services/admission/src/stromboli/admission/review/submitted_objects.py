@@ -150,7 +150,7 @@ def raise_if_stale(kind: Kind[Any], document: Document, before: Document) -> Non
         read = patch.text_of(document, field)
         if read and read != patch.text_of(before, field):
             what = f"{kind.kind} {patch.text_of(before, 'name')}"
-            why = f"it changed since it was read: metadata.{field} is not {read}; read it again"
+            why = f"changed since it was read: metadata.{field} is not {read}; read it again"
             raise errors.ConflictError(what, why)
 
 

@@ -148,7 +148,7 @@ class WatchCache:
                     self.bell.ring()
                 await asyncio.sleep(backoff.next_s())
             except errors.ExternalError as error:
-                telemetry.log.warning("watch", kind=self.kind.kind, error=str(error))
+                telemetry.log.warning("watch failed", kind=self.kind.kind, error=str(error))
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     def behind(self, version: int) -> list[tuple[WatchEvent, meta.ObjectMeta]]:

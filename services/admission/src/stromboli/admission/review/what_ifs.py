@@ -15,11 +15,14 @@ from stromboli.shared.messages import what_if as messages
 from stromboli.shared.runtime import runtime
 
 WITHIN_S = 60.0
-"""Deadline of an answer: a first question also waits for the start of a process, seconds."""
+"""Seconds within which the scheduler must answer: a first question also waits some seconds for the
+start of a process."""
 MOST_AT_ONCE = 8
-"""Limit of unanswered questions of this replica: each costs the scheduler seconds of CPU."""
+"""Maximum number of unanswered questions of this replica: each costs the scheduler seconds of
+CPU."""
 MOST_OF_ONE = 4
-"""Limit of those of one principal, so that others can ask, too."""
+"""Maximum number of unanswered questions of one principal, so that other principals can ask,
+too."""
 _WHAT = "what-if"
 
 
@@ -33,7 +36,7 @@ class WhatIfs:
         self._of_principals: Counter[str] = Counter()
 
     def open(self, writer: bus_port.Writer) -> None:
-        """Questions can be asked from now on."""
+        """Allow questions from now on; they are appended with this writer."""
         self._writer = writer
 
     def fold(self, record: envelope.Record) -> None:
@@ -56,10 +59,13 @@ class WhatIfs:
         nodes: int,
         principal: str,
     ) -> messages.WhatIfAnswered:
-        """The scheduler's answer. ``principal``: the name of the user who asks. Raises
-        TransientError without an answer, RateLimitedError if too many questions wait."""
+        """Ask the scheduler, and return its answer. ``principal``: the name of the user who asks.
+        Raises TransientError if there is no answer in time, RateLimitedError if too many questions
+        wait."""
         if self._writer is None:
-            raise errors.TransientError(_WHAT, "the log is not open yet; ask again", 5.0)
+            raise errors.TransientError(
+                _WHAT, "this server has not opened the log yet; ask again", 5.0
+            )
         if len(self._waiting) >= MOST_AT_ONCE:
             why = f"{MOST_AT_ONCE} questions wait for the scheduler already; ask again"
             raise errors.RateLimitedError(_WHAT, why, 10.0)

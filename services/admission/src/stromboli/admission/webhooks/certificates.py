@@ -27,8 +27,8 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime, telemetry
 
 CHECK_EVERY_S = 30.0
-"""Interval of checks of the files or the Secret, in seconds: a mounted Secret changes within a
-minute."""
+"""Interval of checks of the files or the Secret, in seconds: a change of a Secret reaches mounted
+files within a minute."""
 _FACT = "certificate"
 
 
@@ -97,7 +97,7 @@ class _Source(abc.ABC):
             for context in {self.tls, self.webhook_tls}:
                 context.load_cert_chain(file.name)
         self._loaded = certificate + key
-        telemetry.log.info("certificate shown", ends_at=key_pairs.ends_at(certificate).isoformat())
+        telemetry.log.info("certificate in use", ends_at=key_pairs.ends_at(certificate).isoformat())
 
 
 class CertificateFiles(_Source):
@@ -128,7 +128,8 @@ class SelfSignedCertificate(_Source):
         names: Sequence[str],
         configuration: str,
     ) -> None:
-        """``secret``: namespace/name; ``configuration``: the name of both."""
+        """``secret``: namespace/name. ``configuration``: the name of both webhook
+        configurations."""
         super().__init__()
         self._cluster = cluster
         self._clock = clock
@@ -152,7 +153,7 @@ class SelfSignedCertificate(_Source):
         shown = certificates.served(held, self._names, now)
         if shown is None:
             raise errors.TransientError(
-                f"read Secret {self._name}", "it holds no usable certificate"
+                f"read Secret {self._name}", "the Secret contains no usable certificate"
             )
         self._load(pairs[shown.name].certificate, pairs[shown.name].key)
 
@@ -179,7 +180,7 @@ class SelfSignedCertificate(_Source):
         await self._cluster.patch(
             kinds.SECRETS, self._namespace, self._name, body, patch_type="merge"
         )
-        telemetry.log.info("certificate made", name=name, ends_at=made.held.ends_at.isoformat())
+        telemetry.log.info("certificate created", name=name, ends_at=made.held.ends_at.isoformat())
 
     async def _trust(self, kind: Kind[meta.Object], authorities: bytes) -> None:
         raw = await self._cluster.get(kind, "", self._configuration)

@@ -49,9 +49,9 @@ POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.PODS, "mutate", ("CREATE",)),
     (kinds.PODS, "validate", ("CREATE",)),
 )
-"""Reviews of pods, which are answered, too. Our configurations register no webhook for all pods:
-CEL policies validate pods (``policies``). Only if the operator configured resource groups, a
-webhook is registered for them, whose failures are ignored.
+"""Reviews of pods, which this service also answers. Our configurations register no webhook for all
+pods: CEL policies validate pods (``policies``). Only if the operator configured resource groups, a
+webhook for pods is registered, whose failures are ignored.
 """
 _CHANGED = " || ".join(
     [
@@ -67,7 +67,7 @@ _CHANGED = " || ".join(
         ),
     ]
 )
-"""Fields of a PodGroup whose update is reviewed: the controller updates the others, frequently."""
+"""Fields of a PodGroup whose update is reviewed; the controller often updates the other fields."""
 
 
 def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any]]:

@@ -50,8 +50,8 @@ class ClaimPreparation:
     async def prepare(
         self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
     ) -> dict[str, decisions.ExecutionResult]:
-        """Prepare the claims of all binds. Returns why pods cannot be bound, by uid; empty if all
-        are prepared."""
+        """Prepare the claims of all binds. Returns uid of a pod -> why it cannot be bound; empty if
+        all claims are prepared."""
         async with asyncio.TaskGroup() as tasks:
             found = {
                 bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))

@@ -37,7 +37,8 @@ AddKey = Callable[[controller_cache.ReconcileKey, str], None]
 
 
 class RefusedError(errors.PermanentError):
-    """The API server rejected a command permanently. It is recorded on the command's object."""
+    """The API server rejected a command permanently. The rejection is recorded on the command's
+    object."""
 
     def __init__(self, command: commands.Command, error: errors.PermanentError) -> None:
         super().__init__(error.what, error.reason)
@@ -74,9 +75,9 @@ class CommandExecutor:
         limiter gives a fair share.
 
         Events of jobs are published last, even after a failure, since their facts precede the
-        stage. Kubernetes Events are queued at the recorder. If commands failed, raises one of their
-        errors: an internal error before RefusedError before TransientError. Commands in flight are
-        finished first; the others are left to the next reconcile.
+        stage. Kubernetes Events are queued at the recorder. If commands failed, raises the error of
+        one of them: an internal error before RefusedError before TransientError. Commands in flight
+        are finished first; the remaining commands are left to the next reconcile.
         """
         publications = [it for it in stage if isinstance(it, commands.Publish)]
         for said in stage:

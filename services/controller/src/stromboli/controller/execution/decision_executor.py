@@ -89,12 +89,13 @@ class DecisionExecutor:
         self._creating = PodCreation(cache, executor, self._retrier, events, add_key, clock)
 
     def stop(self) -> None:
-        """Begin no more decisions; ``run`` returns when those in flight have outcomes."""
+        """Begin no more decisions, and end the waits of the decisions in flight, so that ``run``
+        returns. A decision that ends without an outcome is read again by the next controller."""
         self._stopping.set()
         self._retrier.give_up()
 
     async def run(self) -> None:
-        """Execute decisions until stopped, except those with an outcome of an earlier term: a
+        """Execute decisions until stopped, except decisions with an outcome of an earlier term: a
         second outcome could differ from the first, to which the scheduler has reacted."""
         self._answered = await runtime.retry_until_available(
             lambda: publications.answered(self._bus), "decisions", self._health
@@ -142,8 +143,8 @@ class DecisionExecutor:
     async def _handle(
         self, consumer: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
     ) -> None:
-        """Execute a publication. Append its outcome and those of the publications that join it
-        meanwhile."""
+        """Execute a publication. Append its outcome and the outcomes of the publications that join
+        it meanwhile."""
         decision = ""
         try:
             message = await self._decoded(consumer, record)
@@ -174,7 +175,8 @@ class DecisionExecutor:
         except _ENDING:
             raise
         except Exception as error:  # one decision must not stop all others
-            # It has no outcome, so the scheduler publishes it again, or a restart reads it again.
+            # The decision has no outcome, so the scheduler publishes it again, or a restart reads
+            # it again.
             isolation.report(error, "decision", decision=record.id)
         finally:
             self._publications.end(decision, record)
@@ -229,7 +231,7 @@ class DecisionExecutor:
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
-            decision_offset=-1,  # set later, to that of the publication that the outcome answers
+            decision_offset=-1,  # set later, to the offset of the answered publication
             pod_group=decided.pod_group,
             enqueue=enqueue,
             enqueued_version=entered_version,
@@ -450,8 +452,9 @@ class DecisionExecutor:
     async def _give_notice(
         self, eviction: messages.Eviction, cause: str, group: str
     ) -> datetime | decisions.ExecutionResult:
-        """Record the eviction on the pod: its condition and, with a notice period, the end of that.
-        Returns this end, or that of an earlier notice, or the result if there is nothing to evict.
+        """Record the eviction on the pod: its condition and, with a notice period, the end of the
+        period. Returns this end, or the end of an earlier notice, or the result if there is nothing
+        to evict.
 
         After a restart, the repeated decision finds the notice on the pod.
         """

@@ -26,11 +26,11 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
-"""Request group of Events. Its request count starts above that of any job, so that under load it
-gets at most one request in four."""
+"""Request group of Events. Its request count starts above the count of any job, so that under load
+it gets at most one request in four."""
 MOST_EVENTS = 1000
-"""Most Events that wait to be written. Beyond it the oldest are dropped, since Events are not
-state."""
+"""Maximum number of Events that wait to be written. Beyond it the oldest Events are dropped, since
+Events are not state."""
 MOST_SCHEDULED = 5000
 MOST_COUNTED = 4096
 """Number of Events whose count is cached, so that a repetition costs one request; client-go's

@@ -64,8 +64,8 @@ class PodCreation:
         self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
     ) -> tuple[messages.TaskOutcome, ...]:
         """Create the pods of all planned binds, at the same time as ``entry`` admits the PodGroup
-        or, if that may be rejected, afterwards. If it was not admitted, only pods that an earlier
-        publication has created count as executed."""
+        or, if the admission may be rejected, afterwards. If the PodGroup was not admitted, only
+        pods that an earlier publication has created count as executed."""
         planned = [bind for bind in decided.binds if bind.is_planned]
         if not planned:
             return ()

@@ -1,4 +1,4 @@
-"""Publications of decisions: those in flight, and those with an outcome of an earlier term.
+"""Publications of decisions: publications in flight, and publications with an outcome.
 
 The scheduler publishes a decision again under its id if it has no outcome after a while: because
 the outcome was lost, or because the execution takes long. Rules:
@@ -22,11 +22,12 @@ from stromboli.shared.messages import scheduling as messages
 _FIRST_LOOK = 64
 _FARTHER = 16
 KEPT = 10_000
-"""Publications that are kept whatever is committed: more than are answered between two commits."""
+"""Number of publications that are kept whatever is committed: more than the publications that are
+answered between two commits."""
 
 
 class Publications:
-    """The newest publication of each decision in flight, by connection to the log."""
+    """The newest publication of each decision in flight on one connection to the log."""
 
     def __init__(self) -> None:
         self._newest: dict[str, envelope.Record] = {}
@@ -35,7 +36,8 @@ class Publications:
     def begin(
         self, consumer: bus_port.GroupConsumer, decision: str, record: envelope.Record
     ) -> bool:
-        """Note a publication. Returns False if the decision is being executed already."""
+        """Note a publication. Returns False if it must not be executed: the decision is being
+        executed already, or a later publication has superseded this one."""
         known = self._newest.get(decision)
         if known is not None and known.offset > record.offset:
             consumer.done(record)
@@ -68,8 +70,9 @@ class Publications:
 
 
 class AnsweredPublications:
-    """The newest publication of each decision that has an outcome in the log: all at or after the
-    first unanswered one, and as many earlier ones as may not be committed yet. O(1) for each."""
+    """The newest publication of each decision that has an outcome in the log: all publications at
+    or after the first unanswered one, and as many earlier publications as may not be committed yet.
+    O(1) for each."""
 
     def __init__(self) -> None:
         self._offsets: OrderedDict[str, int] = OrderedDict()
@@ -113,7 +116,7 @@ async def _last_outcomes(bus: bus_port.Bus) -> list[messages.DecisionAnswered]:
 
 
 async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
-    """The outcomes from this offset on, without those of fenced writers."""
+    """The outcomes from this offset on, without outcomes of fenced writers."""
     found = []
     batches = bus.materialize((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
     async with contextlib.aclosing(batches) as batches:

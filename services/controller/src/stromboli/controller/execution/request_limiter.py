@@ -1,10 +1,10 @@
-"""Limits the requests in flight, and orders those that wait.
+"""Limits the requests in flight, and orders the requests that wait.
 
 *Least attained service* (Nuyens and Wierman, 2008: the foreground-background discipline), in
 levels: the group with fewer requests so far goes first, and among equals the older group. So gangs
 that are submitted together are completed one after another, and a job of one pod does not wait for
-one of 5,000. Every fourth permit goes to the request that has waited longest, so that a job of
-5,000 pods makes progress under a load of small ones.
+a job of 5,000 pods. Every fourth permit goes to the request that has waited longest, so that a job
+of 5,000 pods makes progress under a load of small jobs.
 """
 
 import asyncio

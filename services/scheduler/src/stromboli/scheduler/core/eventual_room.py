@@ -1,4 +1,4 @@
-"""Finds admitted gangs that no end of other gangs lets start: they wait for something else.
+"""Finds admitted gangs that cannot start even if other gangs end: they wait for something else.
 
 A node is *eligible* for a task if all of these hold:
 
@@ -81,7 +81,7 @@ class EventualRoom:
         return int(self._gang_pods_by_node.sum())
 
     def is_obstructed(self, job: entities.Job) -> bool:
-        """Whether no end of other gangs lets the job start, which is not ready."""
+        """Whether a job that is not ready cannot start even if all other gangs end."""
         if job.is_ready or job.count(*PLACED) or not self._is_known:
             return False
         if self._session.topology.problem(job):

@@ -355,10 +355,11 @@ class _FreeResources:
     def shortages(
         self, job: entities.Job, blocking: BlockingReason
     ) -> tuple[messages.Shortage, ...]:
-        """What the gang needs to start, is free and exists, for each resource that is short.
+        """The amounts that the gang needs to start, that are free, and that exist, for each
+        resource that is short.
 
-        For a running gang, that is what its pending surplus tasks need. If the queue blocks the
-        gang, the queue's share is included.
+        For a running gang, the needed amounts are those of its pending surplus tasks. If the queue
+        blocks the gang, the queue's share is included.
         """
         needed = self._needed(job, blocking)
         if needed is None:

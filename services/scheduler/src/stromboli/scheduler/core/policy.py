@@ -14,9 +14,9 @@ EVICTING_ACTIONS = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """``scheduler_names``: only pods with one of these schedulerNames are scheduled.
-    ``max_in_flight``: binds and evictions that may be in flight, or more if the controller executes
-    more in 2 s."""
+    """The settings that sessions depend on. ``scheduler_names``: only pods with one of these
+    schedulerNames are scheduled. ``max_in_flight``: the number of binds and evictions that may be
+    in flight, or more if the controller executes more within 2 s."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     configured: configuration.Configuration = DEFAULT_CONFIGURATION

@@ -1,13 +1,13 @@
 """One scheduling session: decides which gangs are admitted, which pods are bound or evicted, and
-explains why the rest waits.
+explains why other gangs wait.
 
 ``SessionRun.run`` is the session, as numbered steps. The rules below apply to all of them.
 
 Contract
     A session takes the cache, a time, a policy, a seed and the session inputs (answers and
     measurements from outside). The same arguments give the same result byte for byte, whatever the
-    order in which the cache read its topics. ``SessionRecorded`` holds them all, so a recorded
-    session can be replayed from the log (see ``replay``).
+    order in which the cache read its topics. ``SessionRecorded`` contains all of them, so a
+    recorded session can be replayed from the log (see ``replay``).
 
     The result is data; nothing is published or executed here. Decisions enter the cache only when
     the service has published them: as records that are read back, or with ``ClusterCache.assume``.
@@ -72,9 +72,10 @@ CREATION_GRACE = timedelta(seconds=10)
 """Age until which a PodGroup may lack pods without an explanation. Pods are created within a
 second, and an explanation for each new gang would cost records, conditions and Events."""
 MAX_ATTEMPTS = 16
-"""Attempts at one session. Each one leaves out one more object that the session failed on."""
+"""Maximum number of attempts at one session. Each one leaves out one more object that the session
+failed on."""
 MEASUREMENT_MAX_AGE = timedelta(minutes=5)
-"""Age at which measurements of nodes are no longer used."""
+"""Age from which measurements of nodes are not used."""
 
 RunWatched = Callable[[plugin_isolation.Attempt], framework.Session]
 """Runs an attempt and stops a plugin that does not respond."""
@@ -90,8 +91,8 @@ class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
     in-flight limit kept the session from deciding more. ``complaints``: problems that did not stop
     the session. ``failures``: plugin -> why the session ran without it, or excludes gangs because
     of it. ``gauges``: values that plugins export, None if they were not requested. ``wake_at``:
-    time at which another session may decide differently without a change. ``prefetches``: node ->
-    data sets that gangs need if they start there.
+    time at which another session may decide differently although nothing changed. ``prefetches``:
+    node -> data sets that gangs need if they start there.
     """
 
     decisions: tuple[messages.StatementDecided, ...]

@@ -1,6 +1,6 @@
 """One session as a pure function: a cluster's objects and a configuration in, decisions out.
 
-The case document is that of the conformance cases: ``name``, ``now``, ``config`` (as the
+The case document has the format of the conformance cases: ``name``, ``now``, ``config`` (as the
 configuration file), ``objects`` (Kubernetes manifests) and ``shard`` (mode, name, nodes).
 ``hyperNodeNodes`` and ``hyperNodeTiers``, if present, give the nodes and tiers of HyperNodes and
 replace their members. Other fields are ignored.
@@ -97,7 +97,7 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
 def simulate(document: bytes | str) -> Outcome:
     """Run the session of a case document (JSON).
 
-    Raises ValueError (msgspec's errors are subclasses) that names what cannot be read.
+    Raises ValueError (msgspec's errors are subclasses) that names the part that cannot be read.
     """
     case = decoding.from_json(document, _CaseDocument)
     configured = config_reader.read_configuration(case.config, actions.NAMES, plugins.NAMES)

@@ -5,11 +5,11 @@
     batch.events ───────────────▶ forecast process ─▶ scheduling.explanations, forecast//...
     objects of the cache ────────▶ (worker)
 
-The process starts when a gang waits for ``PATIENCE_S``, and ends after ``IDLE_S`` without one. A
-failure here (of the process, its memory limit, the log) is reported as a warning of the service and
-retried; it affects nothing else. Two scopes share the CPU: ``first`` forecasts the gangs that start
-next once a minute; in a larger cluster ``all`` forecasts the others every ten minutes, in a second
-process.
+The process starts when a gang waits for ``PATIENCE_S``, and ends when no gang has waited for
+``IDLE_S``. A failure here (of the process, its memory limit, the log) is reported as a warning of
+the service and retried; it affects nothing else. Two scopes share the CPU: ``first`` forecasts the
+gangs that start next, once a minute; in a larger cluster ``all`` forecasts all gangs every ten
+minutes, in a second process.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 FIRST = 500
-"""Number of gangs in the scope ``first``. A draw simulates some more, because the order of starts
-differs between draws."""
+"""Number of gangs in the scope ``first``. A draw simulates some more gangs, because the order of
+starts differs between draws."""
 MARGIN = 1.2
 ALL_REFRESH_S = 600.0
 ALL_SHARE = 0.03
 DRAWS = 20
 LOOK_S = 1.0
-"""Interval at which new pending gangs are looked for, seconds."""
+"""Seconds between two checks for new pending gangs."""
 PATIENCE_S = 5.0
-"""Seconds that a gang must wait before it gets a forecast, so that a cluster with free room runs no
-forecast process."""
+"""Seconds that a gang must wait before it gets a forecast, so that no forecast process runs in a
+cluster with free room."""
 SOONEST_S = 10.0
 """Minimum seconds between two forecasts of a scope. A new gang triggers a forecast before the
 regular interval ends."""
@@ -79,7 +79,8 @@ def scopes(settings: SchedulerSettings) -> tuple[Scope, ...]:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The inputs and outputs of a forecaster. ``pending``: keys of the gangs that wait now."""
+    """The inputs and outputs of a forecaster. ``pending``: returns the keys of the gangs that wait
+    now."""
 
     pending: Callable[[], Awaitable[frozenset[str]]]
     present: Callable[[], Awaitable[present.Present]]
@@ -89,7 +90,8 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Forecaster:
-    """One scope. ``run`` never ends and never fails. ``widening``: the factors learned so far."""
+    """The forecasts of one scope. ``run`` never ends and never fails. ``widening``: the factors
+    learned so far."""
 
     def __init__(
         self, scope: Scope, settings: SchedulerSettings, source: Source, health: runtime.Health
@@ -138,7 +140,7 @@ class Forecaster:
             await asyncio.sleep(min(LOOK_S, self._scope.refresh_s))
 
     def _waiting(self, pending: frozenset[str], now_s: float) -> frozenset[str]:
-        """The gangs that have waited long enough for a forecast; none if too few wait."""
+        """The gangs that have waited long enough for a forecast; none if too few gangs wait."""
         self._seen_s = {key: self._seen_s.get(key, now_s) for key in pending}
         if len(pending) <= self._scope.beyond:
             return frozenset()
@@ -146,7 +148,8 @@ class Forecaster:
         return frozenset(key for key, at_s in self._seen_s.items() if at_s <= before_s)
 
     def _is_due(self, waiting: frozenset[str], age_s: float) -> bool:
-        """Whether the last forecast is too old, or lacks one of the gangs that start next."""
+        """Whether the last forecast is too old, or does not contain one of the gangs that start
+        next."""
         if not waiting or age_s < min(SOONEST_S, self._scope.refresh_s):
             return False
         is_new = self._scope.first is not None and bool(waiting - self._forecast)
@@ -208,7 +211,7 @@ def records(
 
 
 def published(start: expected_starts.ExpectedStart, at: datetime) -> messages.ExpectedStart:
-    """An expected start as a part of messages, with times instead of seconds from ``at``."""
+    """An expected start in the form of messages, with times instead of seconds from ``at``."""
 
     def time_of(seconds: float | None) -> datetime | None:
         return None if seconds is None else durations.after(at, timedelta(seconds=round(seconds)))
@@ -223,7 +226,7 @@ def published(start: expected_starts.ExpectedStart, at: datetime) -> messages.Ex
 
 
 def read_events(bus: port.Bus) -> AsyncIterator[port.Batch]:
-    """Read ``batch.events`` from the start. Events from before a recreation of the topic remain
+    """Read ``batch.events`` from the start. Events that precede a recreation of the topic remain
     valid."""
     return materialization.materialize(
         bus, (topics.BATCH_EVENTS,), lambda *_: None, "forecast", on_recreated=lambda _: None

@@ -1,8 +1,9 @@
 """The protocol between the scheduler and its forecast process: length-prefixed frames on pipes.
 
-The scheduler writes ``Start`` once, then any number of ``Events``; for each forecast it writes
-``Objects`` and then ``Compute``, which the process answers with ``Computed`` or ``Failed``, or
-``Ask``, which it answers with ``Answered`` or ``Failed``.
+The scheduler writes ``Start`` once, then any number of ``Events``. For each forecast it writes
+``Objects`` and then ``Compute``, which the process answers with ``Computed`` or ``Failed``. For
+each what-if question it writes ``Objects`` and then ``Ask``, which the process answers with
+``Answered`` or ``Failed``.
 """
 
 import struct
@@ -15,13 +16,14 @@ from stromboli.shared.messages import what_if
 
 LENGTH = struct.Struct(">Q")
 OBJECTS_PER_FRAME = 500
-"""Limits the scheduler's memory: only one frame of objects is encoded at a time."""
+"""Number of objects in a frame. Only one frame is encoded at a time, which limits the scheduler's
+memory."""
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """``share``: CPU seconds per second that the process may use. ``configuration``: file of
-    the scheduler's configuration, empty for the built-in one. ``widening``: the factors that an
-    earlier process learned."""
+    """The configuration of the process. ``share``: CPU seconds per second that it may use.
+    ``configuration``: the scheduler's configuration file, empty for the built-in configuration.
+    ``widening``: the factors that an earlier process learned."""
 
     configuration: str
     scheduler_names: tuple[str, ...]
@@ -31,7 +33,7 @@ class Start(msgspec.Struct, frozen=True, tag=True):
 
 
 class Events(msgspec.Struct, frozen=True, tag=True):
-    """Records of ``batch.events``: type and value."""
+    """Records of ``batch.events``, each as its type and value."""
 
     records: list[tuple[str, bytes]]
 
@@ -66,10 +68,10 @@ class Computed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Answer a question about the objects sent before. ``draws``, ``within_s`` and ``spent_s``: as
+    """A what-if question about the objects sent before. ``draws``, ``within_s`` and ``spent_s``: as
     in ``Compute``; the simulation ends after ``within_s``, with or without an answer.
-    ``widening``: the factors that the forecasts have learned; the answer's ranges are widened by
-    them."""
+    ``widening``: the factors that the forecasts have learned; the ranges in the answer are widened
+    by them."""
 
     question: what_if.WhatIfAsked
     now: str
@@ -80,7 +82,8 @@ class Ask(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The answer to ``Ask``. ``cannot_tell``: why there is none; then the others are None."""
+    """The answer to ``Ask``. ``cannot_tell``: why there is no answer; the other fields are then
+    empty."""
 
     present: expected_starts.ExpectedStart | None = None
     changed: expected_starts.ExpectedStart | None = None
@@ -90,7 +93,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The forecast failed; the process waits for the next one."""
+    """The forecast failed; the process waits for the next request."""
 
     reason: str
 

@@ -14,15 +14,15 @@ from stromboli.shared.api import meta
 from stromboli.shared.bus import port
 
 IDLE_S = 600.0
-"""A process that nothing needs for so long ends."""
+"""Seconds without a request after which the process ends."""
 
 
 @contextlib.asynccontextmanager
 async def running(
     start: frames.Start, events: Callable[[], AsyncIterator[port.Batch]]
 ) -> AsyncGenerator["Channel", None]:
-    """A forecast process that has read all past events, and reads new ones. Errors of the process
-    are in an ExceptionGroup."""
+    """A forecast process that has read all past events and receives new ones. Errors of the process
+    are raised in an ExceptionGroup."""
     async with _process() as process, asyncio.TaskGroup() as tasks:
         channel = Channel(process)
         await channel.write(start)

@@ -5,8 +5,8 @@
     scheduling.questions ──▶ leader ──▶ forecast process ──▶ scheduling.answers
 
 Questions are answered one after another by a separate forecast process, which starts with the first
-question and ends after a while without one. A question is dropped after its deadline, when its
-client no longer waits, and after ``MOST_S`` in any case, as its deadline is by another clock. A
+question and ends ``IDLE_S`` after the last one. A question is dropped after its deadline, when its
+client no longer waits, and after ``MOST_S`` in any case, because another clock set the deadline. A
 failure becomes an answer (*cannot tell*) or a warning of the service, and stops nothing else.
 """
 
@@ -26,12 +26,12 @@ from stromboli.shared.messages import what_if as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 MOST_WAITING = 32
-"""Limit of the queue of questions; a question beyond it gets the answer ``BUSY``."""
+"""Maximum number of queued questions; further questions get the answer ``BUSY``."""
 MOST_S = 60.0
-"""Limit of the time from the reading of a question to its deadline."""
+"""Maximum number of seconds from the reading of a question to its deadline."""
 DRAWS = 20
 ANSWER_MARGIN_S = 3.0
-"""Time before a question's deadline that is reserved for the transport of the answer."""
+"""Seconds before a question's deadline that are reserved for the transport of the answer."""
 OFF = "what-if is turned off: STROM_SCHEDULER_WHAT_IF_CPU is 0"
 BUSY = f"{MOST_WAITING} other questions wait; ask again in a minute"
 FAILED = "the simulation failed; the scheduler's log has the reason"
@@ -69,7 +69,8 @@ class WhatIfs:
         self._health = health
         self._waiting: asyncio.Queue[_Question] = asyncio.Queue(MOST_WAITING)
         self._deadlines: dict[str, datetime] = {}
-        """By question, of those that were read and are not over: each may be read again."""
+        """Question -> deadline, for questions that were read and are not over: they may be read
+        again."""
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -82,13 +83,14 @@ class WhatIfs:
         while True:
             try:
                 await work()
-            except Exception as error:  # what answers need must not end the scheduler
+            except Exception as error:  # a failure of what-if must not end the scheduler
                 reason = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                 self._health.warn(f"what-if {what}", f"what-if: {type(reason).__name__}: {reason}")
                 await asyncio.sleep(backoff.next_s())
 
     async def _read(self) -> None:
-        """Queue questions, from the start of the topic: a previous leader may have left some."""
+        """Queue questions, from the start of the topic: a previous leader may have left some
+        unanswered."""
         while not self._source.leads():  # noqa: ASYNC110 - leading has no event
             await asyncio.sleep(forecaster.LOOK_S)
         async with contextlib.aclosing(self._source.questions()) as batches:  # type: ignore[type-var]
@@ -101,7 +103,8 @@ class WhatIfs:
 
     async def _take(self, record: envelope.Record, *, is_new: bool) -> None:
         """Queue the question of a record, or answer it immediately if it cannot be queued.
-        ``is_new``: it was published after the reading began, so its client waits."""
+        ``is_new``: the question was published after the reading began, so its client still
+        waits."""
         now = self._source.clock()
         try:
             message = envelope.decode(record)
@@ -192,8 +195,8 @@ class WhatIfs:
         return (deadline - self._source.clock()).total_seconds() - ANSWER_MARGIN_S
 
     async def _publish_failure(self, question: _Question, why: str) -> None:
-        """Answer that the simulation failed. Why is for operators: it may name other users'
-        objects."""
+        """Publish that the simulation failed. The answer omits the cause, because it may name
+        objects of other users; operators find it in the log."""
         forecaster.failures.add(1, {"scope": "what-if"})
         telemetry.log.error("what-if failed", pod_group=question.asked.pod_group, reason=why)
         await self._publish(question, cannot_tell=FAILED)
@@ -211,7 +214,7 @@ class WhatIfs:
 
 
 def read_questions(bus: port.Bus, health: runtime.Health) -> AsyncIterator[port.Batch]:
-    """``scheduling.questions`` from the start: it is kept for an hour."""
+    """Read ``scheduling.questions`` from the start; its records are kept for an hour."""
     return materialization.materialize(
         bus, (topics.QUESTIONS,), health.warn, "questions", on_recreated=lambda _: None
     )

@@ -44,8 +44,8 @@ TOLERANCE = 0.01
 
 
 class ForecastWorker:
-    """Handles one request after another. ``spent_s``: CPU seconds that the process has used before
-    for something else, which do not count; those of its start do."""
+    """Handles one request after another. ``spent_s``: CPU seconds that the process has used for
+    other work before; they do not count, while the CPU seconds of its start do."""
 
     def __init__(self, start: frames.Start, spent_s: float = 0.0) -> None:
         self._start = start
@@ -64,7 +64,7 @@ class ForecastWorker:
         )
 
     def handle(self, request: frames.Request) -> frames.Answer | None:
-        """The answer to a request, if it has one."""
+        """Handle a request. Returns the answer, if the request has one."""
         match request:
             case frames.Events():
                 for kind, value in request.records:
@@ -160,7 +160,8 @@ class ForecastWorker:
         return frames.Computed(widened, drawn, cpu_s, widening)
 
     def _calibrate(self, message: msgspec.Struct) -> None:
-        """Compare the forecast of a job that has started. Others' PodGroups have no events."""
+        """Learn from the start of a job that has a forecast. PodGroups of other owners have no
+        events."""
         match message:
             case batch.JobPhaseChanged(after="Running"):
                 self.calibrator.started(f"{message.job}-{message.uid}", message.at)
@@ -168,7 +169,8 @@ class ForecastWorker:
                 self.calibrator.deleted(f"{message.job}-{message.uid}")
 
     def _configuration(self) -> configuration.Configuration:
-        """The file's configuration; if it has errors, the previous one stays in use."""
+        """The configuration in the file; if the file has errors, the previous configuration stays
+        in use."""
         if self._file is not None:
             with contextlib.suppress(configuration_file.ConfigurationFileError):
                 loaded = self._file.read_if_changed()

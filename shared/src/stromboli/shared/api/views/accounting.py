@@ -18,7 +18,7 @@ MOST_PHASES = 1000
 kept."""
 MOST_EVICTIONS = 10_000
 MOST_CHANGES = 1000
-"""Changes of the cluster per page."""
+"""Maximum number of changes of the cluster in a page."""
 CHANGED_KINDS = ("Node", "Queue", "PriorityClass", "Configuration")
 """Kinds of objects whose changes are recorded; the last one is the configuration of a service."""
 ACTIONS = ("created", "changed", "deleted")
@@ -32,9 +32,9 @@ STATES = (
     "Failed",
     "Gone",
 )
-"""The states of attempts, in the order of a life; ``Gone``: the pod was deleted."""
+"""The states of attempts, in the order of a pod's life cycle; ``Gone``: the pod was deleted."""
 LABEL = "label:"
-"""Prefix of a label's key among the keys by which usage is grouped."""
+"""Prefix that marks a key for grouping usage as the key of a label."""
 GPU_TYPE = "gpu-type"
 GROUPS = ("queue", "user", "namespace", "job", "node", "day", GPU_TYPE)
 """The keys by which usage can be grouped, besides ``label:KEY``."""
@@ -165,10 +165,10 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class EvictionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects evictions of the pods of a namespace or a job, and evictions that made room for them.
-    ``job`` is the job's name, ``uid`` its uid. ``node``: where the pods were; in another namespace
-    than the query's no pod is found by it. ``reason``: a part of the reason, such as ``preempt``.
-    ``since`` and ``until``: evictions that were decided in this interval. An empty field selects
-    all."""
+    ``job`` is the job's name, ``uid`` its uid. ``node``: the node of the evicted pods; this field
+    selects only pods of the query's namespace. ``reason``: a part of the reason, such as
+    ``preempt``. ``since`` and ``until``: evictions that were decided in this interval. An empty
+    field selects all."""
 
     namespace: str = ""
     job: str = ""
@@ -235,8 +235,8 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An object that was created, changed or deleted (``action``, of ``ACTIONS``). ``fields``: what
-    differs, for a change. ``at``: of a change, when it was observed."""
+    """An object that was created, changed or deleted (``action``, of ``ACTIONS``). ``fields``: the
+    fields that differ, for a change. ``at``: for a change, the time at which it was observed."""
 
     at: Instant
     kind: str

@@ -7,9 +7,9 @@ import msgspec
 from stromboli.shared.decoding import Instant
 
 CopyState = Literal["Waiting", "Fetching", "Complete", "Failed"]
-"""``Waiting``: wanted, and not begun, with a ``reason``. ``Fetching``: bytes are being read.
-``Complete``: all bytes are on the node, and their digest was verified if one was requested.
-``Failed``: the last attempt failed, with the ``reason`` and when the next one is.
+"""``Waiting``: the copy is requested and not started, see ``reason``. ``Fetching``: bytes are being
+read. ``Complete``: all bytes are on the node, and their digest was verified if one was
+requested. ``Failed``: the last attempt failed; ``reason`` contains the cause and the next attempt.
 """
 
 
@@ -17,7 +17,7 @@ class NodeCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A data set in the cache of a node, or on its way there.
 
     ``bytes``: the size of the content, 0 while it is unknown; ``fetched_bytes``: how many of them
-    are on the node. ``digest``: as measured, for a complete copy. ``in_use``: a pod uses it.
+    are on the node. ``digest``: the measured digest of a complete copy. ``in_use``: a pod uses it.
     ``last_used_at``: when the last pod that used it ended, or when it was fetched. ``reason``: why
     the copy failed or waits. ``observed_at``: the time of the report; ``silent_since``: the last
     report of the cache, if that is too old to rely on; null while the cache reports.
@@ -38,9 +38,9 @@ class NodeCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class DataSetCopies(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A data set and its copies, in the order of their nodes.
 
-    ``key``: the content key, from ``uri`` and the requested digest. ``digest``: of the content;
-    empty if it is unknown, or if complete copies differ, as they can without a requested digest.
-    ``bytes``: the size of the content, 0 if it is unknown.
+    ``key``: the content key, from ``uri`` and the requested digest. ``digest``: the content's
+    digest; empty if it is unknown, or if complete copies differ, as they can without a requested
+    digest. ``bytes``: the size of the content, 0 if it is unknown.
     """
 
     key: str

@@ -7,8 +7,8 @@ from stromboli.shared.decoding import Instant
 
 class TopicStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A topic. ``writer``: the service that appends to it. ``end``: the offset behind its newest
-    record; ``last_at`` and ``last_type``: of that record. ``lag``: how many offsets the server that
-    answers is behind the end; None for a topic that it does not read."""
+    record; ``last_at`` and ``last_type``: the time and type of that record. ``lag``: how many
+    offsets the server that answers is behind the end; None for a topic that it does not read."""
 
     name: str
     writer: str
@@ -19,9 +19,9 @@ class TopicStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The leader of a service by its lease, in log or cluster. ``holder``: empty if released.
-    ``is_expired``: it was not renewed within its duration, by the clock of the server that
-    answers."""
+    """The leader of a service, by its lease in the log or in the cluster. ``holder``: empty if the
+    lease was released. ``is_expired``: the lease was not renewed within its duration, by the clock
+    of the server that answers."""
 
     service: str
     holder: str
@@ -31,8 +31,8 @@ class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The newest record that could not be processed: its place, which service reported it, and
-    why."""
+    """The newest record that could not be processed: its topic, offset and key, the service that
+    reported it, and why."""
 
     topic: str
     offset: int
@@ -43,8 +43,8 @@ class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How long the newest sessions of the scheduler took at ``at``: of so many ``sessions``, the
-    50th and 99th percentile in seconds."""
+    """The durations of the scheduler's newest sessions at ``at``: the 50th and 99th percentile, in
+    seconds, of ``sessions`` sessions."""
 
     at: Instant
     sessions: int
@@ -54,9 +54,9 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class SystemHealth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of the system at a time. ``problems`` and ``warnings``: facts about the server that
-    answers. ``leaders``: of services with a lease, which those of a single replica may not have.
-    ``sessions``: None before the first ones. ``dead_letters``: how many were reported since the
-    topic was created."""
+    answers. ``leaders``: the leaders of services that have a lease; a service with a single replica
+    may have none. ``sessions``: None before the first session. ``dead_letters``: the number of
+    records that were reported since the topic was created."""
 
     at: Instant
     problems: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""When a pending job would start if it, or the cluster, were different: as REST returns it."""
+"""The expected start of a pending job if the job or the cluster were different, as the REST API
+returns it."""
 
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from stromboli.shared.decoding import Instant
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MOST_NODES = 1000
-"""Nodes that one question may add."""
+"""Maximum number of nodes that one request may add."""
 
 
 class JobIf(
@@ -20,10 +21,10 @@ class JobIf(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """What would be different; omitted fields remain. ``gpus`` and ``replicas``: task -> GPUs of
-    each of its pods, and its number of pods; an empty name is the only task, or for ``gpus`` each
-    that requests some. ``nodes``: nodes that are added to the cluster, copies of those that take
-    the job's pods.
+    """Changes to the job and the cluster; an omitted field changes nothing. ``gpus`` and
+    ``replicas``: task -> GPUs of each of its pods, and its number of pods; an empty task name means
+    the only task or, for ``gpus``, each task that requests GPUs. ``nodes``: the number of nodes
+    that are added to the cluster, copies of the nodes that are feasible for the job's pods.
     """
 
     priority_class_name: str | None = None
@@ -40,12 +41,12 @@ class JobIf(
 
     @property
     def sizes_change(self) -> bool:
-        """Whether other pods would be in the gang."""
+        """Whether the minimum or the number of the gang's pods changes."""
         return self.min_available is not None or bool(self.replicas)
 
     @property
     def changes_job(self) -> bool:
-        """Whether more than the cluster changes."""
+        """Whether the job changes, and not only the cluster."""
         return self.is_new or self.sizes_change or self.priority_class_name is not None
 
 
@@ -54,7 +55,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     are simulated from the cluster at ``at`` with the same run times, so they can be compared.
 
     ``cannot_tell``: why there is no answer; empty if there is one. ``reason``: why the changed job
-    would not start at once. ``notes``: what was assumed. ``job``: namespace and name.
+    would not start immediately. ``notes``: the assumptions of the simulation. ``job``: namespace
+    and name.
     """
 
     job: str

@@ -117,9 +117,10 @@ async def close_admin(client: admin.AIOKafkaAdminClient, timeout_s: float) -> No
 
 
 async def discard_producer(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
-    """Close a producer so that none of its records can reach the log later, even when cancelled.
+    """Close a producer so that none of its records reaches the log later, even when cancelled.
 
-    It may deliver its pending records within ``timeout_s``; then its connections are aborted.
+    The producer may deliver its pending records within ``timeout_s``; then its connections are
+    aborted.
     """
     is_closed = False
     try:
@@ -146,10 +147,10 @@ async def _abort_producer(producer: aiokafka.AIOKafkaProducer) -> None:
 async def _finish_within(
     end: Coroutine[Any, Any, None], client: Any, timeout_s: float
 ) -> str | None:
-    """Close ``client`` by awaiting ``end``. Returns None, or why it was aborted.
+    """Close ``client`` by awaiting ``end``. Returns None, or why the client was aborted.
 
-    It runs in its own task: aiokafka lets the cancellation of its inner tasks escape while a fetch
-    waits for its next retry, and that must not be mistaken for a cancellation of the caller. Over
+    ``end`` runs in its own task: aiokafka lets the cancellation of its inner tasks escape while a
+    fetch waits for its next retry, which the caller must not mistake for its own cancellation. Over
     TLS, aiokafka waits for a close notification that the broker does not send, so the connections
     are aborted afterwards.
     """

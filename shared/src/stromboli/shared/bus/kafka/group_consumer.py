@@ -63,8 +63,8 @@ class KafkaGroupConsumer:
         self.committer: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Continue after the group's last commit, and replace earlier consumers of the group. Waits
-        while the broker is unavailable.
+        """Seek to the offset after the group's last commit, and replace earlier consumers of the
+        group. Waits while the broker is unavailable.
         """
         what = f"open group {self._group}"
         stored = await clients.retry_until_available(what, self._stored)
@@ -113,7 +113,7 @@ class KafkaGroupConsumer:
 
     @property
     def lowest_unfinished(self) -> int:
-        """The offset at which a restart of this group would begin, once committed."""
+        """The offset at which a restarted consumer of the group would begin, once committed."""
         return next(iter(self._unfinished), self._next)
 
     async def commit_for_ever(self, every_s: float, again_s: float) -> None:
@@ -130,7 +130,7 @@ class KafkaGroupConsumer:
             try:
                 await self.commit(again=_now() >= self._committed_at + again_s)
             except errors.TransientError as error:
-                _log.warning("commit failed", what=error.what, reason=error.reason)
+                _log.warning("offsets not committed", what=error.what, reason=error.reason)
                 self._moved.set()
             await asyncio.sleep(every_s)
 

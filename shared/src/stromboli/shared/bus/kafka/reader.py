@@ -25,8 +25,8 @@ _behind = telemetry.meter.create_gauge(
 )
 
 POLL_MS = 200
-"""Milliseconds that a read waits before it checks its position again, which a gap advances without
-records."""
+"""Milliseconds that a read waits for records before it checks its position again: a gap in the
+offsets advances the position without records."""
 BATCH_RECORDS = 1000
 """Maximum number of records per batch: a few milliseconds of work, so that the event loop stays
 responsive."""
@@ -160,8 +160,9 @@ class Reader:
     async def _fetch_to_unreadable(
         self, partitions: Sequence[structs.TopicPartition]
     ) -> list[envelope.Record]:
-        """Records, fetched one by one, up to the unreadable record. That is replaced by a record
-        without content, which cannot be decoded and so is reported like any undecodable record."""
+        """Records, fetched one by one, up to the unreadable record. The unreadable record is
+        returned without content, so it cannot be decoded and is reported like any undecodable
+        record."""
         found: list[envelope.Record] = []
         for partition in partitions:
             while len(found) < BATCH_RECORDS:
@@ -171,7 +172,9 @@ class Reader:
                     )
                 except UNREADABLE as error:
                     topic, offset = self.partitions[partition], await self._step(partition)
-                    _log.error("unreadable", topic=topic.name, offset=offset, reason=str(error))
+                    _log.error(
+                        "record unreadable", topic=topic.name, offset=offset, reason=str(error)
+                    )
                     return [*found, envelope.Record(topic, offset, "", b"", {})]
                 except clients.CLIENT_ERRORS:
                     return found  # the next read raises it
@@ -187,8 +190,8 @@ class Reader:
         return offset
 
     async def _note_ends(self) -> None:
-        """Note when a topic was read to its end. That is the time before the request was sent (when
-        the previous response arrived), not the time of the response, which may have waited for this
+        """Record the time at which a topic was read to its end: the time before the request was
+        sent (when the previous response arrived). The response itself may have waited for this
         process.
         """
         for partition, topic in self.partitions.items():

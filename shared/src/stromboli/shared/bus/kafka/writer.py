@@ -158,8 +158,9 @@ class KafkaWriter:
         return offset
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """See ``port.Writer.append``. Records whose offsets are lower than those of earlier records
-        are in a recreated topic: the epoch is announced there, and they are appended again.
+        """See ``port.Writer.append``. If an offset is lower than the offset of an earlier record,
+        the topic was created again: the epoch is announced there, and the records are appended
+        again.
         """
         if not drafts:
             return ()
@@ -202,7 +203,7 @@ class KafkaWriter:
             await self.append(*drafts)
 
     async def close(self) -> None:
-        """Deliver records in flight if the broker accepts them soon."""
+        """Deliver the records in flight within ``close_timeout_s``, and close the producer."""
         self._is_closed, self._is_sound = True, False
         producer, self._producer = self._producer, None
         if producer is not None:

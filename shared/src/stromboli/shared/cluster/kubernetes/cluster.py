@@ -66,15 +66,16 @@ class KubernetesCluster:
         await self._connection.close()
 
     def impersonating(self, user: str, groups: Sequence[str]) -> "KubernetesCluster":
-        """The same cluster, with requests that impersonate this user in RBAC, admission and audit.
-        Valid while this one is open. Raises PermanentError for a name that no header can carry.
+        """The same cluster, with requests that impersonate this user in RBAC, admission and audit
+        logs. Valid while this cluster is open. Raises PermanentError for a name that no header can
+        carry.
         """
         made = copy.copy(self)
         made._connection = self._connection.impersonating(user, groups)
         return made
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """One object."""
+        """Read one object."""
         what = _what("get", kind, namespace, name)
         at_once = kind in _AT_ONCE
         return await self._connection.read(kind.path(namespace, name), what, at_once=at_once)
@@ -82,7 +83,7 @@ class KubernetesCluster:
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """All objects, in pages. Items lack apiVersion and kind."""
+        """Read all objects, in pages. Items lack apiVersion and kind."""
         what = _what("list", kind, namespace)
         chosen = _chosen(labels)
         pages = Pages()
@@ -122,7 +123,7 @@ class KubernetesCluster:
     async def watch(
         self, kind: port.AnyKind, resource_version: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Changes after ``resource_version``."""
+        """Stream the changes after ``resource_version``."""
         what = _what("watch", kind)
         lasts_s = self._settings.watch_timeout_s * self._spread.uniform(1, 2)
         query = {
@@ -163,7 +164,7 @@ class KubernetesCluster:
         patch_type: Literal["json", "merge"],
         subresource: Literal["", "status"] = "",
     ) -> bytes:
-        """Change an object."""
+        """Change an object by a JSON patch or merge patch."""
         what = _what("patch", kind, namespace, name)
         path = kind.path(namespace, name, subresource)
         return await self._connection.write(
@@ -195,7 +196,7 @@ class KubernetesCluster:
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Bind a pod."""
+        """Bind a pod by its binding subresource."""
         what = f"bind Pod {namespace}/{pod} to {node}"
         binding = {
             "apiVersion": "v1",
@@ -214,7 +215,7 @@ class KubernetesCluster:
     async def evict(
         self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
     ) -> None:
-        """Evict a pod."""
+        """Delete a pod by its eviction subresource."""
         what = f"evict Pod {namespace}/{pod}"
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace_seconds is not None:

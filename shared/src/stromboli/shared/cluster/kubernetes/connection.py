@@ -40,8 +40,8 @@ KEPT_OPEN_S = 60.0
 s, and a new connection costs both sides a handshake of a few milliseconds.
 """
 CLOSE_TIMEOUT_S = 2.0
-"""How long closing waits for its sockets to be released, in seconds; it takes a few iterations of
-the event loop."""
+"""Maximum seconds for which closing waits until its sockets are released, which takes a few
+iterations of the event loop."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Idle seconds, interval in seconds and count of TCP keepalive probes: a silent watch whose peer
 has vanished is detected after 25 s instead of two hours. Some systems lack these options.

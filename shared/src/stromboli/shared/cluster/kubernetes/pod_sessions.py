@@ -181,7 +181,8 @@ class _RemoteConnection:
         self._opened: set[int] = set()
 
     async def read(self) -> bytes:
-        """The next bytes; the first message of each channel only names the port."""
+        """The next bytes, without the first message of each channel, which only contains the
+        port."""
         async for data in self._messages:
             channel, content = data[0], data[1:]
             if channel not in self._opened:

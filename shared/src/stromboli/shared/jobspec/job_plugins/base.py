@@ -67,7 +67,7 @@ class Plugin:
         return f"{', '.join(ignored)} ignored as unknown; known are {known}" if ignored else ""
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """Why no pod of this job can be created; empty if pods can."""
+        """Why no pod of this job can be created; empty if pods can be created."""
         return ""
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterable[PluginObject]:

@@ -97,8 +97,8 @@ def validation(plural: str, kind: Kind[Any]) -> Document:
 
 
 def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], Document]:
-    """Variables and the validation that prevent a forged submitter: without webhooks none is
-    recorded, and a client may write only its own name and groups.
+    """Variables and the validation that prevent a forged submitter: without webhooks no submitter
+    is recorded, and a client may write only its own name and groups.
     """
     user, groups = keys.USER, keys.USER_GROUPS
     same = " && ".join(

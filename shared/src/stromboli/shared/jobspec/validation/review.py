@@ -62,8 +62,8 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     topology (None: unknown), the object's namespace, and ``claimed``: the scheduler names under
     which another system acts.
 
-    ``reservations``: all by name, and ``nodes``: all, if the object is about reservations.
-    ``priority_classes``: all by name. ``submitter``: the user whose permissions are checked; None:
+    ``reservations``: all reservations by name, and ``nodes``: all nodes, if the object is about
+    reservations. ``priority_classes``: all priority classes by name.
     permissions are not checked. ``requester``: the user of the request; None: one of our services,
     which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
     API server.

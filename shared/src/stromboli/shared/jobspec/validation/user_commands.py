@@ -1,6 +1,6 @@
 """Validation of Commands: one-time user commands for a job or a queue.
 
-Volcano has no webhook for Commands, so one that no controller executes gets no response there.
+Volcano has no webhook for Commands: there, a Command that no controller executes gets no response.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """REST routes of the history: jobs, attempts, evictions, usage and changes of the cluster.
 
-The rights are those of the objects: a client that may list a kind in a namespace (or in all) may
-also read its history there. Objects that changes are about have no namespace.
+The rights are the rights on the objects: a client that may list a kind in a namespace (or in all
+namespaces) may also read its history there. The objects of cluster changes have no namespace.
 """
 
 from collections.abc import Callable
@@ -147,7 +147,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     @get(
         "/v1/history/evictions",
         opt=RIGHTS,
-        summary="Evictions of the pods of a job or namespace, and those that made room for it",
+        summary="Evictions of a job's or namespace's pods, and evictions that made room for them",
     )
     async def evictions(
         namespace: FromQuery[str] = "",

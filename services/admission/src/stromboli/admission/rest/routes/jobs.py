@@ -36,7 +36,7 @@ LISTED = needs(many("list", kinds.JOBS))
 ENDED = ("Completed", "Failed", "Terminated")
 COMMANDED = needs(RETURNED_FIELDS, many("create", kinds.COMMANDS))
 MAX_ATTEMPTS = 3
-"""How often a change is computed again because the job changed meanwhile."""
+"""Maximum number of times that a change is computed because the job changed meanwhile."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -59,9 +59,10 @@ class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
 class ChangeRequest(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True
 ):
-    """The fields of a job that can change after its creation; omitted ones remain. ``replicas``:
-    task -> its number of pods. Without ``minAvailable`` a gang that needs all its pods continues to
-    need all. ``activeDeadlineSeconds`` counts from the first start of the job's pods.
+    """The fields of a job that can change after its creation; omitted fields keep their values.
+    ``replicas``: task -> its number of pods. Without ``minAvailable`` a gang that needs all its
+    pods continues to need all. ``activeDeadlineSeconds`` counts from the first start of the job's
+    pods.
     """
 
     replicas: dict[str, Count] = {}

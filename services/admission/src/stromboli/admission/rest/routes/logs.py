@@ -42,7 +42,7 @@ def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
             str,
             QueryParameter(
                 name="uid",
-                description="The pod must have this uid; a deleted one is found if its node keeps "
+                description="The pod must have this uid; a deleted pod is found if its node keeps "
                 "the output of deleted pods.",
             ),
         ] = "",

@@ -41,13 +41,13 @@ CopyKey = Annotated[
 CopyUri = Annotated[
     str,
     QueryParameter(
-        name="uri", max_length=1024, description="Data sets of which the URI begins with this."
+        name="uri", max_length=1024, description="Data sets whose URI begins with this text."
     ),
 ]
 CopyNode = Annotated[
     str,
     QueryParameter(
-        name="node", max_length=253, description="Copies on this node, and data sets that have one."
+        name="node", max_length=253, description="Copies on this node, and their data sets."
     ),
 ]
 
@@ -59,7 +59,8 @@ class NodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PodEviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """``uid``: only the pod of this uid. ``grace_period_seconds``: by default the pod's own."""
+    """``uid``: only a pod with this uid is evicted. ``grace_period_seconds``: default: the pod's
+    own."""
 
     uid: str
     grace_period_seconds: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -217,12 +218,13 @@ def routes(
 
 
 def _position(after: str | None) -> str:
-    """The content key behind which a page of data sets begins."""
+    """The content key after which a page of data sets begins."""
     if after and not _KEY.fullmatch(after):
-        raise problems.invalid("continue", "it is not of a previous page", "omit it to begin again")
+        raise problems.invalid("continue", "not from a previous page", "omit it to begin again")
     return after or ""
 
 
 def _node_of(pod: bytes) -> str:
-    """The node of a pod. Reads no more of it, so that a pod with other unreadable fields counts."""
+    """The node of a pod. Decodes no other field, so that a pod with other unreadable fields
+    counts."""
     return decoding.decode(_BOUND, pod).spec.node_name

@@ -205,8 +205,8 @@ async def _explanation_events(
     principal: authentication.Principal,
 ) -> AsyncGenerator[WatchEvent, None]:
     """The events of one explanation. An id consists of a job's uid and the digest of the
-    explanation, so that after a reconnect it is sent again only if it has changed, and of another
-    job not at all: the deletion of the first one is sent before.
+    explanation. After a reconnect, the explanation is sent again only if it has changed. If the
+    name belongs to another job by then, the deletion of the first job is sent before.
     """
     chosen = ObjectSelector(namespace=namespace, name=name)
     is_again = _is_of_one(seen)

@@ -1,4 +1,5 @@
-"""REST route of what-if: when a pending job would start if it, or the cluster, were different."""
+"""REST route of what-if: the expected start of a pending job if the job or the cluster were
+different."""
 
 import msgspec
 from litestar import post
@@ -21,14 +22,14 @@ from stromboli.shared.messages.admission import Violation
 
 _NOT_RELEASED = (
     "its tasks are released one after another (dependsOn, array), so the sizes and requests of its "
-    "gang depend on what runs then"
+    "gang depend on the pods that run at that time"
 )
 
 
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All routes."""
+    """The REST routes of what-if."""
 
     @post(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/what-if",

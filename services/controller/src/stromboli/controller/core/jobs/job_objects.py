@@ -30,8 +30,8 @@ def group_key(job: Job) -> str:
 
 
 def group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """The commands that create the PodGroup, update it to the spec, or delete one of an earlier job
-    version."""
+    """The commands that create the PodGroup, update it to the spec, or delete a PodGroup of an
+    earlier job version."""
     state = cache.state(kinds.POD_GROUPS, group_key(job))
     group = cache.pod_group(group_key(job))
     if state is None:
@@ -56,10 +56,10 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
 
 
 def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
-    """The objects of a new job, in stages. Without a plan of pods all are created concurrently.
-    With one, the order is that of ``_group_creation``: the objects that the pods need, the plan,
-    the PodGroup. They are stages of one reconcile: a request that fails ends it, and the PodGroup
-    does not wait for the job's first status write.
+    """The objects of a new job, in stages. Without a plan of pods, all objects are created
+    concurrently. With a plan, the order is that of ``_group_creation``: the objects that the pods
+    need, the plan, the PodGroup. The stages are executed by one reconcile: a request that fails
+    ends it, and the PodGroup does not wait for the job's first status write.
     """
     made = tuple(creations(cache, job))
     is_absent = cache.state(kinds.POD_GROUPS, group_key(job)) is None

@@ -164,8 +164,8 @@ class JobPods:
         return [self._members.member(task, index) for (index,) in first]
 
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
-        """Policy events of pods of the current attempt, by name. ``with_pending``: include those of
-        pending pods, which may be all pods."""
+        """Policy events of pods of the current attempt, by name. ``with_pending``: include the
+        events of pending pods, which may be all pods."""
         found = self._policy_events | self._pending if with_pending else self._policy_events
         for name in sorted(found):
             yield found[name]

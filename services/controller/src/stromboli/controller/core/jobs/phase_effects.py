@@ -1,7 +1,8 @@
 """The commands that a job's phase requires: pods, PodGroup, other objects, counts and conditions.
 
 All commands are idempotent: names are derived from the job, and a command whose effect exists does
-nothing. Therefore one stage contains all of them, except those that depend on their success.
+nothing. Therefore one stage contains all commands, except the commands that depend on their
+success.
 """
 
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ def effects(
 def _pod_commands(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> Iterator[commands.Command]:
-    """The commands that create missing pods and delete surplus ones, once the PodGroup was admitted
+    """The commands that create missing pods and delete surplus pods, once the PodGroup was admitted
     to its queue."""
     group = cache.pod_group(job_objects.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):

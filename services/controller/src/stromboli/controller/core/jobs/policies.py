@@ -40,8 +40,8 @@ EVENTS = termination_causes.CAUSES | {
 }
 """Events that trigger actions. Other events that a policy may name at most trigger a reconcile."""
 MOST_DELAYED = 100
-"""Maximum number of delayed actions that a job's status records at a time; further ones are
-recorded once others are removed."""
+"""Maximum number of delayed actions that a job's status records at a time; further delayed actions
+are recorded once others are removed."""
 FIRST_BACKOFF = timedelta(seconds=10)
 """The default back-off: the second attempt is created immediately, the third this long after the
 second. It doubles with each further attempt, as for a Kubernetes Job."""
@@ -173,8 +173,8 @@ def delay(policy: LifecyclePolicy) -> timedelta:
 def delayed_after(
     status: batch.JobStatus, policy_action: PolicyAction
 ) -> tuple[DelayedAction, ...]:
-    """The delayed actions that remain after an action: those of pods that it does not restart. Once
-    an event of such a pod is published, only its delayed action records it."""
+    """The delayed actions that remain after an action: the delayed actions of pods that it does not
+    restart. Once an event of such a pod is published, only its delayed action records it."""
     return tuple(
         it for it in status.delayed if policy_action.part and not _restarts(policy_action.part, it)
     )

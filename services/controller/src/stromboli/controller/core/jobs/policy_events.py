@@ -1,8 +1,8 @@
 """The policy events of a job: occurrences to which its policies may react now.
 
 Events are derived from the difference between the pods and their published states, never from a
-single message, so that a crash loses none. Only pods of the current attempt count: a restart
-handles those of earlier ones. Source: Volcano's job controller.
+single message, so that a crash loses none. Only pods of the current attempt count: events of pods
+of earlier attempts are handled by the restart. Source: Volcano's job controller.
 """
 
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def collect(
     """All policy events: of pods by name, of deleted pods, of tasks, the PodGroup, and the
     deadline.
 
-    O(policy events). ``with_pending``: also those of pending pods, which may be all pods.
+    O(policy events). ``with_pending``: also events of pending pods, which may be all pods.
     """
     yield from pods.policy_events(with_pending=with_pending)
     for record in _vanished(cache, job, pods):

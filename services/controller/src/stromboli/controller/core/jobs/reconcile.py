@@ -130,8 +130,8 @@ def _decide(
 
 def _needs_values(plan: commands.Plan) -> bool:
     """Whether the plan may depend on values that the topics leave out: it creates an object other
-    than the PodGroup, or records an Event about what prevents that. A status write needs none of
-    them, and its response completes the job."""
+    than the PodGroup, or records an Event about what prevents that. A status write does not depend
+    on these values, and the response to it completes the job."""
     return any(
         isinstance(command, commands.RecordEvent | commands.PlanPods)
         or (isinstance(command, commands.Create) and command.kind is not kinds.POD_GROUPS)

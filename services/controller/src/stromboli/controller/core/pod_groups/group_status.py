@@ -166,7 +166,8 @@ def _with_cycle(
     conditions: tuple[PodGroupCondition, ...],
     now: datetime,
 ) -> tuple[PodGroupCondition, ...]:
-    """The conditions, with the one about eviction cycles if that holds or has held."""
+    """The conditions, with the condition about eviction cycles if the PodGroup is or was in a
+    cycle."""
     before = next((each for each in conditions if each.type == EVICTION_CYCLE), None)
     members = cache.eviction_cycles.of(group.metadata.uid, now)
     if not members and before is None:
@@ -203,7 +204,7 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
 
 def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
     """Whether this controller manages the PodGroup: if it manages the PodGroup's job or, for
-    unmanaged pods, if one of them names our scheduler.
+    unmanaged pods, if one of the pods names our scheduler.
     """
     owner = controller_cache.job_of(group)
     if owner is not None:

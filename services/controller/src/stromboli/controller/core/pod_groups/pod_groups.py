@@ -1,8 +1,9 @@
 """The PodGroup of a job: the gang that the scheduler places, as in Volcano.
 
-It has no status subresource, so one create sets phase and spec. Later only the fields that may
-change with the job are patched. A PodGroup of an earlier job version is *old*: it is deleted before
-the next one of that name is created, so that a restarted job is queued again.
+A PodGroup has no status subresource, so one create sets phase and spec. Later only the fields that
+may change with the job are patched. A PodGroup of an earlier job version is *old*: it is deleted
+before the PodGroup of the next version is created under its name, so that a restarted job is queued
+again.
 """
 
 from collections.abc import Iterator
@@ -99,8 +100,8 @@ def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create
 def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
-    """The patch that updates the PodGroup to a changed job. It never changes the queue, and of the
-    annotations only the estimated run time, which follows the time limit."""
+    """The patch that updates the PodGroup to a changed job. It never changes the queue. Of the
+    annotations it changes only the estimated run time, which follows the time limit."""
     wanted, found = desired_spec(cache, job), group.spec
     member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
@@ -132,8 +133,8 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
 
 def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
     """Whether the PodGroup was created for an earlier job version. A PodGroup without a version was
-    created by Volcano, which deletes it before it creates the next one, so it is of the current
-    version."""
+    created by Volcano, which deletes a PodGroup before it creates the next one, so it is of the
+    current version."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
     return has_version and manifests.version_of(group) < job.status.version
 
@@ -192,8 +193,8 @@ def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def _topology(topology: NetworkTopology) -> dict[str, Any]:
-    """The topology constraint for the PodGroup. A tier by number takes precedence over one by
-    name."""
+    """The topology constraint for the PodGroup. The number of a tier takes precedence over the name
+    of a tier."""
     found: dict[str, Any] = {"mode": topology.mode}
     if topology.highest_tier_allowed is not None:
         found["highestTierAllowed"] = topology.highest_tier_allowed

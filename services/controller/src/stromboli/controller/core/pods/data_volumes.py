@@ -41,14 +41,15 @@ def has_claims(job: batch.Job) -> bool:
 
 
 def claim_name(data_set: batch.DataSet) -> str:
-    """The claim of a data set; empty for one that our caches hold."""
+    """The claim of a data set; empty for a data set that our caches hold."""
     fluid = data_sets.fluid_data_set(data_set.uri)
     return data_set.persistent_volume_claim if fluid is None else fluid[1]
 
 
 def mount(spec: dict[str, Any], job: batch.Job, root: str) -> None:
     """Mount the data sets in every container, also in init containers. ``root``: the directory of
-    the nodes' caches. A claim that the pod has already is mounted from the same volume."""
+    the nodes' caches. If the pod already has a volume with the claim of a data set, the data set is
+    mounted from this volume."""
     if not job.spec.data_sets:
         return
     found = list(spec.get("volumes") or ())

@@ -1,13 +1,14 @@
 """Debug tools of a running job: a pod for each, with its Service, its Secret and, with a domain, an
 Ingress.
 
-The pod runs on a node with a pod of the job, since a volume may be reachable only there. It is
-bound without the scheduler, and its requests count: a node without enough free resources rejects
-it, and it is created again after ``AGAIN_AFTER``. It is deleted when the job's pods leave that
-node, when it is no longer requested, and with the job, and recreated while it is requested. The
-request for a tool that ended because it was idle or its time was over is removed from the job. The
-pod does not count as a pod of the job: its end is not an event of the job.
-``status.controlledResources`` has ``tool-<name>`` while the other objects exist.
+The pod runs on a node with a pod of the job, since a volume may be reachable only there. The
+controller binds it without the scheduler, and its requests count: a node without enough free
+resources rejects the pod, which is created again after ``AGAIN_AFTER``. The pod is deleted when the
+job's pods leave its node, when the tool is no longer requested, and with the job; while the tool is
+requested, a deleted pod is created again. When a tool ends because it was idle or its time was
+over, the request for it is removed from the job. The pod does not count as a pod of the job: its
+end is not an event of the job. ``status.controlledResources`` has ``tool-<name>`` while the other
+objects exist.
 """
 
 import hashlib
@@ -144,7 +145,7 @@ def controlled(job: Job) -> dict[str, str]:
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
-    """The entries of ``controlledResources`` without those of debug tools."""
+    """The entries of ``controlledResources`` without the entries of debug tools."""
     return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
 
 
@@ -298,7 +299,7 @@ def _deletion(pod: core.Pod) -> commands.Delete:
 
 
 def _found(cache: controller_cache.ControllerCache, job: Job, tool: str) -> core.Pod | None:
-    """The tool's pod, if it exists and belongs to this job; an unreadable one is left unchanged."""
+    """The tool's pod, if it exists and belongs to this job; an unreadable pod is left unchanged."""
     pod = cache.pod(_key(job, tool))
     return pod if pod is not None and manifests.is_owned(pod, job.metadata.uid) else None
 

@@ -74,8 +74,8 @@ def customize(
 
 
 def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Create]:
-    """Create the plugins' objects, and update those that depend on the job. Requires a job without
-    blockers."""
+    """Create the plugins' objects, and update the objects that depend on the job. Requires a job
+    without blockers."""
     for _, addition in _additions(job, plugins):
         yield commands.Create(
             kind=addition.kind,
@@ -142,8 +142,8 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _PluginObjects(msgspec.Struct, frozen=True):
-    """A job's plugin objects, each with its plugin, and the digests of those that are updated with
-    the job."""
+    """A job's plugin objects, each with its plugin, and the digests of the objects that are updated
+    with the job."""
 
     source: _Source
     additions: tuple[tuple[str, job_plugins.PluginObject], ...]

@@ -1,4 +1,4 @@
-"""Volume claims of a job: those that it names, and those that are created for it.
+"""Volume claims of a job: claims that it names, and claims that are created for it.
 
 The name of a created claim is derived from the job's uid and the mount path, so that a repeated
 create finds the claim. The job owns the claim, which is deleted with the job, not with pods. Unlike

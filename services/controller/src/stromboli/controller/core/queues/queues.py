@@ -4,9 +4,9 @@ Each reconcile makes one write, derived from current objects, so that a crash be
 does not change the result. The order is: a user command, the parent's state, the queue's state, the
 parent's name.
 
-A queue below a closed one is closed with it and marked, and opens with it again; one that was
-closed by a command is not marked and stays closed. So closing and opening propagate down the tree,
-one level per reconcile.
+When a queue is closed, the queues below it are closed, too, and marked; they open again with it. A
+queue that was closed by a command is not marked and stays closed. So closing and opening propagate
+down the tree, one level per reconcile.
 
 All of this is as in Volcano. The queues ``root`` and ``default`` are created if missing.
 """

@@ -1,13 +1,15 @@
 """Determines which pods may be created with their nodes, from the cluster's admission
 configuration.
 
-Two facts decide. The policy that protects the annotations of decisions must be in force
-(``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts as
-proof that the decision was executed. And no webhook or policy may change the pods after their plan,
-since it might change the created pod differently from the dry run. A setting lists those that
-change equal pods equally. Nor may any webhook or policy judge Bindings: a pod that is created with
-its node has none, and would evade it. A webhook or policy may also judge the update of a PodGroup
-that admits it to its queue. Then pods wait for this update, else both are requested at once.
+Three conditions have to be met. First, the policy that protects the annotations of decisions is in
+force (``stromboli.shared.jobspec.policies.pod_annotations``): the id of a decision on a pod counts
+as proof that the decision was executed. Second, no webhook or policy changes the pods after their
+plan, since it might change the created pod differently from the dry run. A setting lists the
+webhooks and policies that change equal pods equally. Third, no webhook or policy judges Bindings: a
+pod that is created with its node has no Binding, and would evade the webhook or policy.
+
+A webhook or policy may judge the update of a PodGroup that admits the PodGroup to its queue. Then
+the pods are created after this update; otherwise the controller requests both at once.
 
 Whatever cannot be evaluated here counts as a match: conditions in CEL, an unknown namespace, and a
 configuration that cannot be read.
@@ -121,9 +123,9 @@ def _may_match(
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's admission configuration, as bytes. ``webhooks``: the mutating ones. ``policy``,
-    ``binding``: the policy that protects the annotations and its binding, None if absent; it is
-    among ``validating_policies``, too."""
+    """The cluster's admission configuration, as bytes. ``webhooks``: the mutating webhooks.
+    ``policy``, ``binding``: the policy that protects the annotations and its binding, None if
+    absent; the policy is among ``validating_policies``, too."""
 
     webhooks: tuple[bytes, ...] = ()
     validating_webhooks: tuple[bytes, ...] = ()

@@ -141,8 +141,8 @@ class EventHistory:
                 pass
 
     def expect(self, message: msgspec.Struct) -> None:
-        """Note one of our own events whose append was not acknowledged. It remains due. Even if its
-        object is deleted before it is published, the deletion is published."""
+        """Note one of our own events whose append was not acknowledged. The event remains due: even
+        if its object is deleted before the event is published, the deletion is published."""
         match message:
             case batch.JobPhaseChanged():
                 self._of(message.job, message.uid)
@@ -169,8 +169,8 @@ class EventHistory:
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """Record the termination cause of a deleted pod for its ``Gone`` event. The ``Terminating``
-        state, whose event has the cause, may not have been observed."""
+        """Record the termination cause of a deleted pod for its ``Gone`` event, since the
+        ``Terminating`` state, whose event has the cause, may not have been observed."""
         history = self.jobs.get(job or "")
         task = None if history is None else history.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
@@ -222,8 +222,8 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
-    """The event that reports a deleted job, unless it was published. ``uid``: of the job that has
-    the key now; empty if there is none."""
+    """The event that reports a deleted job, unless it was published. ``uid``: the uid of the job
+    that has the key now; empty if there is no such job."""
     history = published.jobs.get(key)
     if history is None or history.uid == uid:
         return ()

@@ -4,9 +4,10 @@ A.
 Such a cycle wastes the work of all its jobs. It follows from a configuration in which two rules
 contradict each other, for example a high priority in a queue above its deserved share.
 
-An eviction is an edge from the PodGroup that gets the room to that of the victim. An eviction that
-closes a path back to its own beneficiary within ``WINDOW`` is a cycle, and all PodGroups on the
-path are in it. PodGroups are compared by uid: a job that is submitted again is another one.
+An eviction is an edge from the PodGroup that gets the room to the PodGroup of the victim. An
+eviction that closes a path back to its own beneficiary within ``WINDOW`` is a cycle, and all
+PodGroups on the path are in it. PodGroups are compared by uid: a job that is submitted again has
+another PodGroup.
 
 Memory: at most ``MOST_EVICTIONS`` edges; the oldest are dropped first, so that a cluster with more
 evictions in the window may miss a cycle and never reports a wrong one. Time: O(1) for a victim that
@@ -48,7 +49,7 @@ class EvictionCycles:
 
     def note(self, beneficiary: Member, victim: Member, now: datetime) -> tuple[Member, ...]:
         """Note an executed eviction; return the members of the cycle that it closes, the
-        beneficiary first. Empty if it closes no cycle, or one that is reported already."""
+        beneficiary first. Empty if it closes no cycle, or a cycle that was reported before."""
         self._drop_before(now - WINDOW)
         if beneficiary == victim:
             return ()

@@ -1,7 +1,8 @@
 """Plans of jobs: pods that a session may place before they exist.
 
-Materialized from ``batch.plans``, so that a new leader withdraws what the previous one published.
-All other state here concerns decisions in flight and is kept for one term.
+Plans are materialized from ``batch.plans``, so that a new leader withdraws the plans that the
+previous leader published. All other state here (pod specs and jobs that are not to be planned,
+names of pods that a decision creates) is kept for one term.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ class JobPlans:
         return self._found.get(pod_group)
 
     def of_job(self, job: str) -> list[plans.PodsPlanned]:
-        """All plans of jobs with this key, including those of a deleted job."""
+        """All plans of jobs with this key, including the plans of a deleted job."""
         return [self._found[key] for key in sorted(self._of_job.get(job, ()))]
 
     def apply(self, record: envelope.Record) -> str:

@@ -1,8 +1,8 @@
 """The queue tree, with the PodGroups of each queue by phase and the resources of their pods.
 
 Pure, and updated incrementally: a change of a pod costs O(resources + depth). A pod uses its
-requests from its binding until it has ended or is deleted. While it is terminating or unreadable
-they still count, since the node has not freed them yet.
+requests from its binding until it has ended or is deleted. The requests of a terminating or
+unreadable pod still count, since the node has not freed them yet.
 """
 
 from collections.abc import Iterable, Iterator

@@ -53,8 +53,8 @@ def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
 
 
 class UnmanagedPodIndex:
-    """The pods of each PodGroup, by key, and the fields and resourceVersion of the owner of
-    each of them."""
+    """The pods of each PodGroup, by key, and the fields and resourceVersion of the owner of the
+    pods."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
         self._scheduler_names = frozenset(scheduler_names)

@@ -1,10 +1,10 @@
 """Array jobs: one task that runs once for each index, with a limited number of indexes at a time.
 
 The status records the progress as index sets, and pods exist only for the *window*: the lowest
-indexes without a result, as many as the task has replicas. A result is recorded first. Its pod is
-kept so that its log can be read: the lowest hundred failed indexes and the last two hundred
-successful ones. So ten thousand indexes cost little more than the window, and a crash between the
-recording of a result and the deletion of its pod loses nothing.
+indexes without a result, as many as the task has replicas. A result is recorded first; the pod is
+kept so that its log can be read, for the lowest hundred failed indexes and the last two hundred
+successful indexes. So ten thousand indexes cost little more than the window, and a crash between
+the recording of a result and the deletion of its pod loses nothing.
 """
 
 import functools

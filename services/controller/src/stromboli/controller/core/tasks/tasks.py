@@ -131,8 +131,8 @@ def task_of(pod: core.Pod) -> str:
 
 
 def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod belongs to an earlier attempt: it is unfinished and of an earlier job
-    version, superseded by a partial restart, or of an index whose result is recorded."""
+    """Whether the pod belongs to an earlier attempt: an unfinished pod of an earlier job version,
+    a pod that a partial restart superseded, or a pod of an index whose result is recorded."""
     if manifests.version_of(pod) < job.status.version and not has_finished(pod):
         return True
     return partial_restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
@@ -234,9 +234,9 @@ def phase_of(job: Job) -> lifecycle.Phase:
 def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
     """Whether a pod that is not being deleted has to be deleted.
 
-    While a job stops, these are all pods, or only those that have not finished; while it restarts,
-    pods of an earlier version. Otherwise they are the pods of an earlier attempt and pods that the
-    spec no longer contains. ``retained``: names of pods that are kept although their index has a
+    While a job stops, all its pods are deleted, or only unfinished pods; while it restarts, pods of
+    an earlier version. Otherwise pods of an earlier attempt and pods that the spec no longer
+    contains are deleted. ``retained``: names of pods that are kept although their index has a
     result.
     """
     if partial_restarts.is_partial(job):

@@ -94,7 +94,7 @@ def _delete(found: topology.HyperNode) -> commands.Delete:
 
 def _taken(found: topology.HyperNode, source: str, now: datetime) -> commands.Command:
     text = (
-        f"the source {source} would create a HyperNode of this name; this one is unchanged because "
-        f"it is not labelled {SOURCE}={source}"
+        f"the source {source} would create a HyperNode of this name; this HyperNode is left "
+        f"unchanged, because it is not labelled {SOURCE}={source}"
     )
     return commands.event_about(kinds.HYPER_NODES, found, "Warning", "NameTaken", text, now)

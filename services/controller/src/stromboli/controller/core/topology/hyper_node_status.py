@@ -40,7 +40,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 def _conditions(
     found: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
 ) -> tuple[core.Condition, ...]:
-    """The conditions with ours updated and those of other clients unchanged."""
+    """The conditions with ours updated and the conditions of other clients unchanged."""
     status, reason, message = "True", "AsWritten", ""
     if wrong:
         status, reason, message = "False", "WrongMembers", "; ".join(wrong)

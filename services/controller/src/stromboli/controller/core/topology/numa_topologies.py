@@ -1,6 +1,6 @@
 """Creates the Numatopology of a node from its agent's report, for other tools.
 
-It is written on change only, in Volcano's format: CPUs without an exclusive owner count as
+The object is written on change only, in Volcano's format: CPUs without an exclusive owner count as
 allocatable, reserved ones included. The id of a core is the lowest number of its CPUs, unique over
 all sockets. The node owns the object. An old report is kept, with the time of the agent's last
 report.

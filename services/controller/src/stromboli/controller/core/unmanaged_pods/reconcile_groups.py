@@ -30,7 +30,7 @@ from stromboli.shared.api.scheduling import PodGroup
 
 _ENDED = ("Succeeded", "Failed")
 _FIXED_ONCE_IN = ("queue", "networkTopology")
-"""Fields that are not updated once the PodGroup was enqueued, since it was admitted with them."""
+"""Fields that are not updated once the PodGroup was enqueued: it was admitted with their values."""
 
 
 class LastWritten(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ SECONDS_FROM = 10**9
 
 
 def is_ours(cache: controller_cache.ControllerCache, spec: dict[str, Any]) -> bool:
-    """Whether this controller would manage a job of this spec: it names one of our schedulers, or
-    none while no other batch system is active.
+    """Whether this controller would manage a job of this spec: the spec names one of our
+    schedulers, or it names none and no other batch system is active.
     """
     name = spec.get("schedulerName")
     return name in cache.scheduler_names if name else not cache.sync.claimed

@@ -39,8 +39,8 @@ class CronState(msgspec.Struct, frozen=True):
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Record the state of the jobs, delete those above the history limits, and start the job that
-    is due."""
+    """Record the state of the jobs, delete the jobs above the history limits, and start the job
+    that is due."""
     cron_state = _look(cache, key)
     if cron_state is None:
         return ()

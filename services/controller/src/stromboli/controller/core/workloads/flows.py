@@ -165,7 +165,7 @@ def _questions(
 
 
 def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
-    """Jobs that do not exist yet, each with those of its dependencies that are in the flow."""
+    """Jobs that do not exist yet, each with the dependencies of it that are in the flow."""
     by_name = {member.entry.name: member for member in members}
     for member in members:
         if member.phase is None:
@@ -210,7 +210,7 @@ def _start(
 
 
 def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
-    """Events for jobs that are observed for the first time. A job that was rejected gets none."""
+    """Events for jobs that are observed for the first time. A rejected job gets no Event."""
     for member in members:
         if member.job is not None and member.recorded is None:
             yield _about(found, "Normal", "Created", f"created job {member.name}", now)

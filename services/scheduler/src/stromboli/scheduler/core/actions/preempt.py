@@ -99,8 +99,8 @@ class _Attempt:
         self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
 
     def other_jobs(self, job: entities.Job) -> VictimJobs:
-        """Return the other jobs of the queue that may have victims, found when first needed.
-        Evictions for this gang only remove jobs from it."""
+        """Return a function that returns the other jobs of the queue that may have victims; it
+        finds them at its first call. Evictions for this gang only remove jobs from the set."""
         return functools.cache(
             lambda: self._victims.jobs_for(job, lambda other: other.queue == job.queue)
         )
@@ -228,7 +228,7 @@ class _Attempt:
         """Return whether a victim's job would be ordered before the preemptor's job after the
         eviction.
 
-        It would take the room back and be evicted again, without end.
+        The victim would take the room back and be evicted again, without end.
         """
         ssn = self._session
         if not ssn.flat(interfaces.JOB_ORDER):

@@ -16,7 +16,8 @@ from stromboli.scheduler.core.model import entities, requirements
 
 NAME = "reclaim"
 MAX_COMPARED = 64
-"""Nodes with room that are compared for the smallest victims; each takes about 100 us."""
+"""Maximum number of nodes with room that are compared for the smallest victims; each takes about
+100 us."""
 
 ChooseRoom = Callable[[Iterator[victim_search.NodeRoom]], victim_search.NodeRoom | None]
 """Chooses one of a task's nodes with room."""

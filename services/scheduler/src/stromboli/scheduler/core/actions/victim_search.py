@@ -32,7 +32,8 @@ from stromboli.scheduler.core.placement import extension_points
 ALLOCATE = "allocate"
 """The action that binds to idle room."""
 MOST_FOR_QUOTA = 256
-"""Victims of one task that exceeds its queue's quota; trials with more would take seconds."""
+"""Maximum number of victims for a task that exceeds its queue's quota; trials with more would take
+seconds."""
 
 ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
 """Returns the candidates on a node that plugins allow: ``Session.preemptable`` or
@@ -54,7 +55,7 @@ MakeRoom = Callable[[entities.Task], NodeRoom | None]
 
 
 class SearchRules(msgspec.Struct, frozen=True, eq=False):
-    """What an action allows the search to do.
+    """The rules of an action for the search.
 
     ``action``: its name, which is the eviction reason. ``may_place``: whether a task may get room
     now. ``make_room``: finds room by evictions. ``nominates_idle``: whether a gang that needs no

@@ -11,12 +11,13 @@
    ``atStart: Evict`` (the default for maintenance). At the end, tasks that use the reservation are
    left running, or evicted with ``atEnd: Evict``.
 
-The check is built into the session, in addition to those of plugins, so that it holds for every
-configuration and every action. Its answers change at the starts and ends of periods (``changes``).
-That a task no longer fits before a start only removes room, and needs no session.
+The check is built into the session, in addition to the checks of plugins, so that it holds for
+every configuration and every action. Its results change at the starts and ends of periods
+(``changes``). As a start comes closer, some tasks no longer end before it: that only removes room,
+and triggers no session.
 
-Cost: O(reservations that are not over) for each distinct time limit, and O(nodes) for each of those
-that a task would run into.
+Cost: O(reservations that are not over) for each distinct time limit, and O(nodes) for each
+reservation whose period the task would reach.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,16 +35,16 @@ from stromboli.shared.jobspec import reservations
 from stromboli.shared.jobspec.validation.queueing import permissions
 
 EVICTED_UNTIL = timedelta(days=1)
-"""How long after its end the pods of a reservation are evicted: a scheduler that was down for a day
-leaves them running. Without a limit each session would look for them until the object is
-deleted."""
+"""Time after the end of a reservation within which its pods are evicted: if the scheduler was down
+for a day, it leaves them running. Without a limit each session would search for them until the
+object is deleted."""
 RunTime: TypeAlias = "timedelta | None"
 """How long a task runs at most; None if unknown."""
 
 
 class Use(NamedTuple):
-    """What a job has to do with reservations: the one that it names, and why it must wait for it;
-    both are empty for most jobs."""
+    """The relation of a job to reservations. ``name``: the reservation that the job names.
+    ``waits``: why the job must wait for the reservation. Both are empty for most jobs."""
 
     name: str = ""
     waits: str = ""
@@ -87,7 +88,7 @@ class ReservationRule:
         return not self._ahead
 
     def changes(self) -> Iterator[datetime]:
-        """The times in the future at which the rule gives other answers."""
+        """The future times at which the results of the rule change."""
         for each in self._ahead:
             if each.start > self._now:
                 yield each.start
@@ -96,7 +97,7 @@ class ReservationRule:
     # Jobs -------------------------------------------------------------------------------------
 
     def use(self, job: entities.Job | None) -> Use:
-        """What the job has to do with reservations."""
+        """The relation of the job to reservations."""
         if job is None:
             return Use()
         known = self._uses.get(job.key)
@@ -134,7 +135,7 @@ class ReservationRule:
     # Nodes ------------------------------------------------------------------------------------
 
     def class_key(self, task: entities.Task, job: entities.Job | None) -> object:
-        """The data of a task on which its nodes depend: tasks with the same key have the same."""
+        """The key of a task for this rule: tasks with equal keys may use the same nodes."""
         use = self.use(job)
         if not self._ahead:
             return use if use.name else None
@@ -143,8 +144,8 @@ class ReservationRule:
     def checks(
         self, task: entities.Task, job: entities.Job | None
     ) -> Sequence[extension_points.Check]:
-        """The checks for a task, for all nodes. They last until time passes: no end of other gangs
-        lets a node pass."""
+        """The checks for a task, for all nodes. A node that fails one passes it only as time
+        passes, not because other gangs end."""
         use = self.use(job)
         if not (self._ahead or use.name):
             return ()
@@ -157,7 +158,8 @@ class ReservationRule:
     def available(
         self, job: entities.Job, start: datetime, run_time: RunTime
     ) -> extension_points.Mask:
-        """The nodes that a job with this time limit may use from a future start on."""
+        """The nodes that a job with this time limit may use if it starts at ``start``, in the
+        future."""
         mask: extension_points.Mask = np.ones(self._size, np.bool_)
         name = self.use(job).name
         for each in self._ahead:
@@ -170,7 +172,7 @@ class ReservationRule:
         return mask
 
     def _conflicting(self, run_time: RunTime) -> tuple[str, ...]:
-        """The reservations into which a task would run that starts now."""
+        """The reservations whose period a task would reach if it started now."""
         known = self._conflicts.get(run_time)
         if known is None:
             known = self._conflicts[run_time] = tuple(
@@ -218,7 +220,8 @@ class ReservationRule:
 
 
 def _conflicts(found: reserved_nodes.ReservedNodes, start: datetime, run_time: RunTime) -> bool:
-    """Whether a task that starts then would run within the period or, without a time limit, may."""
+    """Whether a task that starts at ``start`` runs within the period or, without a time limit,
+    may."""
     if found.end <= start:
         return False
     if found.start <= start:

@@ -51,9 +51,9 @@ class ClaimCache:
                 self._cluster_resources.put(self._with_decisions(found))
 
     def refresh(self, *changed: scheduling.Bind) -> bool:
-        """Update the claims of binds that were decided or answered, and of all that were closed
-        since the last call: the snapshots alone show theirs from now on. Returns whether any was
-        closed. O(claims of these binds)."""
+        """Update the claims of these binds, which were decided or answered, and of all binds that
+        were closed since the last call: from now on, their claims are as in the snapshots. Returns
+        whether a bind was closed. O(claims of these binds)."""
         released = self._assumed.take_released()
         for bind in (*changed, *released):
             for kind, key in _claim_keys(bind):

@@ -184,7 +184,7 @@ class ClusterCache:
             self.request_session(self._cause or topics.DECISIONS.name)
 
     def compact(self, before: int) -> None:
-        """Drop what a standby collects for the next session, which may be months away.
+        """Drop the data that a standby collects for its next session, which may be months away.
 
         Decisions below the offset ``before`` must be old enough that all their pods are visible.
         """

@@ -9,12 +9,12 @@ gangs would reserve them indefinitely, and others would never be admitted:
 - *obstructed*: no end of other gangs lets it start (``eventual_room``): no node has its labels, all
   have a taint, its volume is absent.
 
-They stay Inqueue, and their room counts again once they have pods, or may fit. Pods are placed by
-what is idle, so nothing is over-committed meanwhile. A gang that waits for room that other gangs
-hold keeps its reservation: otherwise small gangs would take all room that becomes free.
+These gangs stay Inqueue. Their room counts again once they have pods or may fit. Pods are placed on
+idle resources only, so nothing is over-committed meanwhile. A gang that waits for room that other
+gangs hold keeps its reservation: otherwise small gangs would take all room that becomes free.
 
 Sessions keep all kinds in their recorded memory, so that a restart and a replay know them. What a
-session finds holds from the next one.
+session finds applies from the next session on.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,13 @@ from stromboli.shared.messages import scheduling as messages
 
 NAME = "lapsed-admissions"
 MAX_GANGS = 1000
-"""Limit of each kind, for the size of a record. The room of further gangs is kept."""
+"""Maximum number of gangs of each kind, which limits the size of a record. The room of further
+gangs is kept."""
 SOON = timedelta(milliseconds=1)
 
 
 class Lapsed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The gangs, with their uids."""
+    """The gangs for which no room is kept: key -> uid of the PodGroup."""
 
     without_pods: dict[str, str] = {}
     too_large: dict[str, str] = {}
@@ -45,7 +46,7 @@ class Lapsed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def apply(world: cluster_model.ClusterModel, memory: Mapping[str, str]) -> None:
-    """Keep no room for the gangs of the memory. Call it before the session opens, on a settled
+    """Keep no room for the gangs in the memory. Call it before the session opens, on a settled
     model. O(these gangs)."""
     known = _still_lapsed(world, _decode(memory.get(NAME, "")))
     keys = frozenset([*known.without_pods, *known.too_large, *known.obstructed])
@@ -91,7 +92,7 @@ def note(
 
 
 def _still_lapsed(world: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
-    """Without gangs that are gone, were admitted again, or have pods now."""
+    """The lapsed gangs without gangs that are gone, were admitted again, or have pods now."""
     jobs = world.jobs
 
     def holds(key: str, uid: str) -> bool:

@@ -36,7 +36,7 @@ NAME = "node-rejections"
 FIRST_WAIT = timedelta(minutes=1)
 MAX_WAIT = timedelta(minutes=30)
 MAX_NODES = 1_000
-"""About 70 bytes each in the record of every session that decides."""
+"""Maximum number of cool-downs: about 70 bytes each in the record of every session that decides."""
 _MAX_DOUBLINGS = 10
 
 
@@ -108,7 +108,7 @@ def cool_down(opened: session.Session, rejected: RejectedPods) -> None:
 
 
 def bounded(found: Iterable[Cooldown]) -> tuple[Cooldown, ...]:
-    """At most ``MAX_NODES``, those that end last, by node and class."""
+    """At most ``MAX_NODES`` cool-downs, the ones that end last, by node and class."""
     last = sorted(found, key=lambda it: (it.until, it.node, it.of_class), reverse=True)
     return tuple(sorted(last[:MAX_NODES], key=lambda it: (it.node, it.of_class)))
 

@@ -2,7 +2,7 @@
 
 A gang that fits idle room is admitted and bound by one statement, and its pods are created with
 their nodes. The pass runs on the model with the decisions of the session applied, as they will be
-assumed: what plugins see is what they would see after pending pods were created.
+assumed: plugins see the same objects as after the creation of pending pods.
 
 Only ``allocate`` and ``backfill`` run, and only for these gangs, so nothing is evicted for planned
 members. A gang that does not fit is only admitted.
@@ -19,7 +19,8 @@ from stromboli.shared.messages import plans
 from stromboli.shared.messages import scheduling as messages
 
 _EXTENDER = "extender"
-"""Its answers are recorded for the first pass only."""
+"""The plugin that is left out of the pass, because its answers are recorded for the first pass
+only."""
 
 Plans = Mapping[str, plans.PodsPlanned]
 """PodGroup -> its plan."""

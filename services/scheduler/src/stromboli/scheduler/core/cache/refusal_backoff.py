@@ -37,7 +37,7 @@ FIRST_WAIT = timedelta(seconds=1)
 MAX_WAIT = timedelta(minutes=1)
 """Longest delay of a gang after refusals have ended."""
 MAX_GANGS = 1_000
-"""About 120 bytes each in the record of every session that decides."""
+"""Maximum number of gangs: about 120 bytes each in the record of every session that decides."""
 _MAX_DOUBLINGS = 10
 
 

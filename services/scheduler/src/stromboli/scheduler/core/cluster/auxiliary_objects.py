@@ -90,8 +90,8 @@ class AuxiliaryObjects:
         self._all = None
 
     def put_usage(self, node: str, message: node_usage.UsageObserved | None) -> None:
-        """Replace the loads of a node. None, for a record that cannot be read, and the loads of a
-        silent agent are unknown."""
+        """Replace the loads of a node. They are unknown if ``message`` is None, because its record
+        cannot be decoded, or if the agent is silent."""
         self.node_usage.pop(node, None)
         if message is not None and message.silent_since is None:
             self.node_usage[node] = message.usage
@@ -131,8 +131,8 @@ class AuxiliaryObjects:
         return kept[3]
 
     def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
-        """A plugin's cached result, computed again if one of its ``parts`` has become another
-        object or another number.
+        """A plugin's cached result, which ``make`` computes again if one of ``parts`` is another
+        object or another number than before.
         """
         known = self._remembered.get(name)
         if known is None or not all(

@@ -59,7 +59,8 @@ class DataCopies:
         return self._copies.get(key, {})
 
     def size(self, key: str) -> int:
-        """The bytes of the content, as most complete copies have it; 0 if there is none."""
+        """The size in bytes that most complete copies of the content have; 0 without such
+        copies."""
         sizes = self._sizes.get(key)
         return max(sizes, key=lambda size: (sizes[size], size)) if sizes else 0
 
@@ -71,7 +72,7 @@ class DataCopies:
 
 
 def _by_key(report: data.DataObserved | None) -> dict[str, data.DataCopy]:
-    """The copies of a report; of two with one key the last."""
+    """The copies of a report; of two copies with the same key, the last one."""
     return {} if report is None else {copy.key: copy for copy in report.copies}
 
 

@@ -16,7 +16,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 """Pods per node, over all nodes."""
 Rows: TypeAlias = npt.NDArray[np.intp]
 ARRAY_SHARE = 8
-"""An array replaces the dictionary when one in 8 nodes has pods: from there on it is smaller."""
+"""An array replaces the dictionary once one in 8 nodes has pods: it then takes less memory."""
 
 K = TypeVar("K")
 
@@ -47,7 +47,7 @@ class RowCounts:
         return made
 
     def add(self, row: int, change: int) -> None:
-        """Count so many more pods on the row."""
+        """Add ``change`` to the number of pods on the row."""
         if self._array is not None:
             self._array[row] += change
             return
@@ -116,7 +116,7 @@ class CountsBy(Generic[K]):
         return self._counts.get(key)
 
     def add(self, key: K, row: int, change: int) -> None:
-        """Count so many more pods with the key on the row. O(1)."""
+        """Add ``change`` to the number of pods with the key on the row. O(1)."""
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = RowCounts(self._size)
@@ -178,7 +178,7 @@ class SessionCountsBy(Generic[K]):
         return RowCounts(self._size) if found is None else found
 
     def add(self, key: K, row: int, change: int) -> None:
-        """Count so many more pods with the key on the row, in this session."""
+        """Add ``change`` to the number of pods with the key on the row, in this session."""
         if key not in self._own:
             known = self._known.get(key)
             if known is None:

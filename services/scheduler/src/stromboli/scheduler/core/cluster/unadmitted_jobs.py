@@ -16,7 +16,7 @@ SortKey: TypeAlias = tuple[Any, ...]
 
 
 class AdmissionClass(NamedTuple):
-    """``request``: the minimum request, one amount per resource."""
+    """Jobs of a queue with the same minimum request. ``request``: one amount per resource."""
 
     queue: str
     request: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What another configuration would decide differently, gang by gang."""
+"""Finds the gangs about which another configuration would decide differently."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,9 @@ from stromboli.shared.messages import scheduling as messages
 
 
 class GangDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is decided of a gang: its queue admits it, pods get nodes, pods are evicted, or why it
-    waits. ``binds``: node -> number of pods; ``pods``: pod -> node, of pods that exist."""
+    """What sessions decide about a gang: its queue admits it, pods get nodes, pods are evicted, or
+    the reason why it waits. ``binds``: node -> number of pods. ``pods``: pod -> node, for pods that
+    exist."""
 
     is_admitted: bool = False
     binds: Mapping[str, int] = {}
@@ -23,7 +24,7 @@ class GangDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A gang of which both configurations decide differently."""
+    """A gang about which two configurations decide differently."""
 
     pod_group: str
     present: GangDecision
@@ -37,8 +38,8 @@ _LONG_S = 1e9
 def present_decisions(
     cluster: cluster_objects.Cluster, options: expected_starts.Options
 ) -> dict[str, GangDecision]:
-    """What is decided now and in the sessions that follow at once: an admitted gang gets its pods,
-    which are placed. Gang -> decision, of gangs that wait or of which something is decided."""
+    """What is decided now and in the sessions that follow immediately: an admitted gang gets its
+    pods, which are then placed. Gang -> decision, for each gang that waits or has a decision."""
     no_ends = [0.5] * len(cluster.pod_groups)
     found = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
     decided = of_statements(found.statements)
@@ -48,13 +49,13 @@ def present_decisions(
 
 
 def _never_ends(job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
-    """Time does not pass, so nothing ends."""
+    """The run time of a job that never ends, since no time passes."""
     del job, elapsed_s, part
     return _LONG_S
 
 
 def of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, GangDecision]:
-    """What the statements of one or more sessions decide of each gang."""
+    """Gang -> what the statements of one or more sessions decide about it."""
     by_gang: dict[str, list[messages.StatementDecided]] = {}
     for each in statements:
         by_gang.setdefault(each.pod_group, []).append(each)
@@ -76,8 +77,8 @@ def _decision(statements: Iterable[messages.StatementDecided]) -> GangDecision:
 def differences(
     present: Mapping[str, GangDecision], changed: Mapping[str, GangDecision]
 ) -> list[Difference]:
-    """The gangs whose decisions differ, by key. The texts of reasons may differ in numbers alone;
-    only their kinds (tiers) are compared."""
+    """The gangs whose decisions differ, by key. Of reasons, only the kinds (tiers) are compared:
+    the texts may differ in numbers alone."""
     return [
         Difference(key, here, there)
         for key in sorted(present.keys() | changed.keys())

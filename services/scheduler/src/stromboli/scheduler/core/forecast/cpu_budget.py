@@ -1,7 +1,7 @@
 """Bounds the CPU time of a background computation: a token bucket of CPU seconds.
 
-Over any interval of t seconds the computation uses at most ``burst_s + share x t`` CPU seconds plus
-those of one step, if it pauses for as long as ``spend`` returns.
+Over any interval of t seconds the computation uses at most ``burst_s + share x t`` CPU seconds,
+plus the CPU seconds of one step, if it pauses for as long as ``spend`` returns.
 """
 
 

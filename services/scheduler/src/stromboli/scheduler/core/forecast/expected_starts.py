@@ -57,11 +57,12 @@ def _no_pause() -> None:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``only``: the gangs to forecast; None: all that wait. ``first``: a draw ends after this many
-    starts; None: after all. ``tolerance``: ends within this fraction of the simulated time so far
-    share a session; 0: exact. ``pause`` is called before each step of time, to limit the use of
-    CPU. ``scheduler_names``: names of the pods' scheduler. ``members``: PodGroup -> the pods that
-    it gets once it is admitted; others get equal parts of their minimum resources.
+    """``only``: the gangs to forecast; None: all waiting gangs. ``first``: a draw ends after this
+    many starts; None: after all. ``tolerance``: ends of pods within this fraction of the simulated
+    time so far share a session; 0: exact. ``pause`` is called before each step of time, to limit
+    the use of CPU. ``scheduler_names``: the scheduler names of the pods. ``members``: PodGroup ->
+    the pods that it gets once it is admitted; pods of other gangs get equal parts of the minimum
+    resources.
     """
 
     configured: configuration.Configuration
@@ -93,8 +94,8 @@ class DrawnStarts(msgspec.Struct, frozen=True):
 
     ``queues``: gang that waits at present -> its queue. ``reasons``: gang -> tier and text of the
     reason. ``starts_s``: gang -> its start. ``left``: gang that is still blocked at the end -> tier
-    of the reason. ``is_cut``: the draw ended after ``Options.first`` starts, so the others are not
-    known.
+    of the reason. ``is_cut``: the draw ended after ``Options.first`` starts, so the starts of the
+    other gangs are not known.
     """
 
     queues: dict[str, str]
@@ -105,7 +106,8 @@ class DrawnStarts(msgspec.Struct, frozen=True):
 
 
 class PresentDecisions(msgspec.Struct, frozen=True):
-    """What is decided at present. ``waiting``: gang that waits nevertheless -> tier and text."""
+    """The decisions at present. ``waiting``: gang that still waits -> tier and text of the
+    reason."""
 
     statements: tuple[messages.StatementDecided, ...]
     waiting: dict[str, tuple[str, str]]
@@ -214,8 +216,8 @@ class Forecast:
         return first is not None and first <= len(self._starts_s) < len(self._watched)
 
     def _reasons_left(self, *, is_over: bool) -> dict[str, str]:
-        """Gang -> tier of its reason. At the horizon, gangs that only wait behind others are left
-        out."""
+        """Gang -> tier of its reason. At the horizon, gangs that only wait behind other gangs are
+        left out."""
         waiting = self._watched.keys() - self._starts_s.keys()
         tiers = {key: self._scheduler.reason(key)[0] for key in waiting}
         return {key: tier for key, tier in tiers.items() if is_over or tier == "queue-closed"}

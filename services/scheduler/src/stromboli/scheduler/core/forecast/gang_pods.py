@@ -1,4 +1,4 @@
-"""Pods of a forward simulation: those that a gang would get, and their states."""
+"""The pods of gangs in a forward simulation, and their states."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ _PENDING = core.PodStatus(phase="Pending")
 
 
 def tasks_of(group: scheduling.PodGroup) -> list[str]:
-    """The task of each pod without which the gang cannot start; "" for any task."""
+    """The task of each pod that the gang needs to start; "" for any task."""
     found = [
         task
         for task, least in sorted((group.spec.min_task_member or {}).items())
@@ -31,8 +31,8 @@ def member(
     task: str = "",
     members: int = 1,
 ) -> core.Pod:
-    """A pending pod of a gang of which only the minimum resources are known; it requests an equal
-    part of them, one of ``members``. Raises ValueError for an invalid quantity."""
+    """A pending pod of a gang of which only the minimum resources are known. It requests one of
+    ``members`` equal parts of them. Raises ValueError for an invalid quantity."""
     parts: dict[str, core.Quantity] = {
         name: _part(name, amount, members)
         for name, amount in requirements.parse_sums(

@@ -35,12 +35,12 @@ class Present(msgspec.Struct, frozen=True):
 
 
 def of_snapshot(found: snapshot.Snapshot, now: datetime) -> Present:
-    """All readable objects, which are never changed. O(objects)."""
+    """All readable objects of the snapshot; nothing changes them later. O(objects)."""
     return Present(now, {field: list(found.objects(kind)) for field, kind in FIELDS.items()})
 
 
 def cluster(present: Present) -> cluster_objects.Cluster:
-    """The input of a session."""
+    """The objects as the input of a session."""
     objects = dict(present.objects)
     labels = {
         each.metadata.name: each.metadata.labels or {}

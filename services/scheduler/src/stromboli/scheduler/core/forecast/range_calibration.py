@@ -12,7 +12,7 @@ is on its side (the quantile tracker of conformal prediction: Angelopoulos, Cand
 "Conformal PID Control for Time Series Prediction", NeurIPS 2023). The median is not changed, and
 neither is a range whose simulations all agree: its run times are known.
 
-A start counts against the first forecast of its job, and only if the job waited for more than
+A start is compared with the first forecast of its job, and only if the job waited for more than
 ``LEAST_WAIT_S`` since then. Cost: O(1) for each forecast and start. Memory: O(``MOST_OPEN``).
 """
 
@@ -27,12 +27,13 @@ from stromboli.scheduler.core.forecast import expected_starts
 LEAST_WAIT_S = 60.0
 STEP = 0.4
 OUTSIDE = 0.1
-"""The part of the starts that should be on each side of the range."""
+"""The fraction of the starts that should be on each side of the range."""
 FIRST_FACTOR = 1.3
-"""Before anything is learned; ``bench.calibration`` measures the result."""
+"""The factors before the first start; ``bench.calibration`` measures the result."""
 MOST_FACTOR = 10.0
 MOST_OPEN = 20_000
-"""Forecasts whose jobs have not started. The oldest is dropped: its start teaches nothing."""
+"""Maximum number of forecasts whose jobs have not started. Beyond it the oldest forecast is
+dropped, and nothing is learned from its start."""
 
 
 class Widening(msgspec.Struct, frozen=True):
@@ -44,7 +45,8 @@ class Widening(msgspec.Struct, frozen=True):
     def applied(
         self, start: expected_starts.ExpectedStart, horizon_s: float
     ) -> expected_starts.ExpectedStart:
-        """The expected start with its range widened; later than ``horizon_s`` is None."""
+        """The expected start with its range widened; a time later than ``horizon_s`` becomes
+        None."""
         low, high = start.p10_s, start.p90_s
         if low is None or low == high:
             return start
@@ -56,7 +58,8 @@ class Widening(msgspec.Struct, frozen=True):
         )
 
     def learned(self, wait_s: float, low_s: float, high_s: float | None) -> "Widening":
-        """The factors after a job waited for ``wait_s`` whose range was simulated as these."""
+        """The factors after a job with the simulated range ``low_s`` to ``high_s`` waited for
+        ``wait_s``."""
         is_early = wait_s < low_s / self.below
         is_late = high_s is not None and wait_s > high_s * self.above
         return Widening(_moved(self.below, is_miss=is_early), _moved(self.above, is_miss=is_late))
@@ -68,7 +71,7 @@ def _moved(factor: float, *, is_miss: bool) -> float:
 
 
 class RangeCalibrator:
-    """Compares first forecasts with starts, one by one. Each start may come twice."""
+    """Compares first forecasts with starts, one by one. A start may be reported twice."""
 
     def __init__(self, widening: Widening | None = None) -> None:
         self.widening = widening or Widening()
@@ -83,7 +86,7 @@ class RangeCalibrator:
             self._open.popitem(last=False)
 
     def started(self, pod_group: str, at: datetime) -> None:
-        """The PodGroup has started; its forecast teaches, if there is one."""
+        """Learn from the start of a PodGroup, if it has a forecast."""
         found = self._open.pop(pod_group, None)
         if found is None:
             return
@@ -93,5 +96,5 @@ class RangeCalibrator:
             self.widening = self.widening.learned(wait_s, low_s, high_s)
 
     def deleted(self, pod_group: str) -> None:
-        """The PodGroup will not start."""
+        """Drop the forecast of a deleted PodGroup, which will not start."""
         self._open.pop(pod_group, None)

@@ -1,8 +1,8 @@
 """Learns run times from ``batch.events``.
 
-A job's tasks that end by themselves give one run time: the mean time from Running to the end, added
-when none of the job's tasks runs any more. A gang of a thousand tasks thus counts as much as a
-single task. A task that is stopped (evicted, restarted, deleted) would have run longer, and is left
+The tasks of a job that end by themselves give one run time: the mean time from Running to the end.
+It is added when no task of the job runs any more, so a gang of a thousand tasks counts as much as a
+single task. A task that is stopped (evicted, restarted, deleted) would have run longer and is left
 out. Each event may come twice. Memory: O(jobs that are not deleted, and their running tasks).
 """
 
@@ -17,7 +17,7 @@ _BY_ITSELF = ("Succeeded", "Failed")
 
 
 class _Job:
-    """What is known of a job: its traits, and the tasks that run."""
+    """The known facts about a job: its traits, and its running tasks."""
 
     __slots__ = ("ended", "queue", "size", "started", "total_s", "user")
 
@@ -31,14 +31,14 @@ class _Job:
 
 
 class RunTimeEvents:
-    """Adds run times to an estimator. Apply the events in their order."""
+    """Adds run times to an estimator, from events that are applied in order."""
 
     def __init__(self, learned: run_times.RunTimeEstimator) -> None:
         self._learned = learned
         self._jobs: dict[str, _Job] = {}
 
     def apply(self, message: msgspec.Struct) -> None:
-        """Apply a message of the topic; others change nothing."""
+        """Apply a message of the topic; other types of messages change nothing."""
         match message:
             case batch.JobPhaseChanged():
                 self._note_traits(message)

@@ -1,4 +1,4 @@
-"""Estimates how long a job's tasks run, from what similar jobs took.
+"""Estimates how long a job's tasks run, from the run times of similar jobs.
 
 An online estimator: each finished job is added to the groups that it belongs to, from the narrowest
 to the widest: user and name, user, queue and size, queue and size, queue, all. A group keeps the
@@ -30,7 +30,7 @@ _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 class JobTraits(NamedTuple):
-    """What run times depend on. ``size``: number of tasks."""
+    """The properties of a job on which run times depend. ``size``: number of tasks."""
 
     user: str
     name: str
@@ -39,7 +39,7 @@ class JobTraits(NamedTuple):
 
 
 class _Group:
-    """The newest run times in the order of their arrival, and sorted."""
+    """The newest run times: in the order of their arrival, and sorted."""
 
     __slots__ = ("newest", "ordered")
 

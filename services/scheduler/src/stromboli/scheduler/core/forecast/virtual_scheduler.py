@@ -27,7 +27,7 @@ _NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
 
 
 class Scheduler:
-    """The cache and the sessions of one simulation. ``seed``: of the sessions."""
+    """The cache and the sessions of one simulation. ``seed``: the seed of the sessions."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Scheduler:
         self.sessions = 0
         self.wake_at: datetime | None = None
         self.gauges: tuple[extension_points.Gauge, ...] = ()
-        """Of the last session that computed them."""
+        """The gauges of the last session that computed them."""
         self.waiting_by_tier: dict[str, int] = {}
         """Kind of reason -> number of jobs that the last session explained by it."""
 
@@ -91,7 +91,8 @@ class Scheduler:
         self._fold(envelope.Draft(topic=topics.DATA, key=report.node, message=report, time=at))
 
     def wanted_data(self) -> dict[str, data.DataWanted | None]:
-        """What the caches of nodes should have, where that changed since the last call."""
+        """Node -> the data sets that its cache should contain, for nodes where that changed since
+        the last call."""
         return self.cache.wanted_data.take_changes(self.cache.world)
 
     def decide(

@@ -1,10 +1,10 @@
-"""When a pending gang would start if it, or the cluster, were different.
+"""The expected start of a pending gang if the gang or the cluster were different.
 
 The present cluster is copied with the change, and both are simulated forward with the same draws of
-run times, so that their difference is that of the change alone. What a running system changes in
-place (priority, replicas, minAvailable) changes in place; a job whose queue or requests differ is
-*new*: it is submitted now, and enters its queue last. Members of a gang whose pods are not created
-yet are built from the templates of its tasks, as the controller does.
+run times, so that they differ by the change alone. Fields that a running system changes in place
+(priority, replicas, minAvailable) change in place. A job with another queue or other requests is
+*new*: it is submitted now, and is the last one in its queue. Members of a gang whose pods are not
+created yet are built from the templates of its tasks, as the controller does.
 
 A change whose effect cannot be simulated raises ``CannotTellError`` with the reason.
 """
@@ -26,7 +26,7 @@ from stromboli.shared.messages import what_if as messages
 _ENDED = ("Succeeded", "Failed")
 _HOSTNAME = "kubernetes.io/hostname"
 _SHOWN = ("cpu", "memory")
-"""Resources of added nodes that are named beside devices."""
+"""Resources of added nodes that notes name in addition to devices."""
 
 
 class CannotTellError(Exception):
@@ -39,7 +39,7 @@ class OutOfTimeError(Exception):
 
 class Case(msgspec.Struct, frozen=True):
     """A cluster to simulate. ``members``: PodGroup -> the pods that it gets once it is admitted.
-    ``notes``: what was assumed."""
+    ``notes``: the assumptions of the simulation."""
 
     cluster: cluster_objects.Cluster
     members: Mapping[str, tuple[core.Pod, ...]] = {}
@@ -47,7 +47,8 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The expected starts as the job is, and as it would be. ``draws``: of each."""
+    """The expected starts without and with the change. ``draws``: the number of simulations of
+    each."""
 
     present: expected_starts.ExpectedStart
     changed: expected_starts.ExpectedStart
@@ -173,8 +174,8 @@ def _resized(
     pods: Sequence[core.Pod],
     gang: messages.Gang,
 ) -> tuple[core.Pod, ...]:
-    """The existing pods, without those whose task has fewer replicas, and with those that it
-    lacks; none if none exist."""
+    """The existing pods, without pods of tasks that have fewer replicas now, and with the pods that
+    are missing; none if no pods exist."""
     if not pods or not gang.tasks:
         return tuple(pods)
     wanted = {pod.metadata.name: pod for pod in _members(cluster, group, gang)}
@@ -255,8 +256,8 @@ def _with_nodes(
     group: scheduling.PodGroup,
     pods: Sequence[core.Pod],
 ) -> tuple[cluster_objects.Cluster, str]:
-    """The cluster with empty copies of the kind of node that takes most of the job's pods, of
-    several the most frequent one; and a note that describes it. Raises CannotTellError."""
+    """The cluster with empty copies of the kind of node that takes most of the job's pods (if there
+    are several, the most frequent kind), and a note that describes them. Raises CannotTellError."""
     if _is_bound_to_domains(group):
         raise CannotTellError(
             "its pods must share a topology domain, and the domain of new nodes is unknown"
@@ -294,7 +295,8 @@ def _with_nodes(
 
 
 def _template(cluster: cluster_objects.Cluster, pods: Sequence[core.Pod]) -> tuple[core.Node, int]:
-    """A node to copy, and how many are like it. O(nodes + kinds of nodes x pods)."""
+    """A node to copy, and the number of nodes of the same kind. O(nodes + kinds of nodes x
+    pods)."""
     classes: dict[bytes, list[core.Node]] = {}
     for node in sorted(cluster.nodes, key=lambda it: it.metadata.name):
         classes.setdefault(_class_of(node), []).append(node)

@@ -18,7 +18,7 @@ class _Before(msgspec.Struct, frozen=True):
 
 
 class Changes:
-    """The state of tasks before their first change, and of jobs at the opening."""
+    """The state of tasks before their first change, and of jobs when the session opened."""
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn

@@ -52,8 +52,8 @@ class Extensions(interfaces.Registry):
         return self._within_reclaim_limits(_agreed(tiers, candidates, reclaimer))
 
     def may_preempt(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
-        """Whether the other job may have victims for a preemptor in its queue: in some tier no
-        plugin excludes it."""
+        """Whether the other job may have victims for a preemptor in its queue: in at least one
+        tier, no plugin excludes the job."""
         return self._may_have_victims(interfaces.PREEMPTABLE, evictor, other)
 
     def may_reclaim(self, evictor: extension_points.Evictor, other: entities.Job) -> bool:
@@ -92,7 +92,7 @@ class Extensions(interfaces.Registry):
     def is_open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int
     ) -> extension_points.Mask:
-        """Those of ``size`` nodes that are available to a task from start to end."""
+        """The nodes, of ``size`` in total, that are available to a task from start to end."""
         mask = np.ones(size, np.bool_)
         for test in self.flat(interfaces.AVAILABILITY):
             mask &= test(start, run_time, rows)
@@ -184,7 +184,7 @@ class Extensions(interfaces.Registry):
 
     def job_enqueueable(self, job: entities.Job, *, has_own_nodes: bool = False) -> bool:
         """Whether the plugins vote that the job becomes Inqueue. ``has_own_nodes``: nodes are kept
-        for the job, so that votes on room are not asked."""
+        for the job, so votes on room are not requested."""
         votes = self.functions(interfaces.JOB_ENQUEUEABLE)
         if has_own_nodes:
             votes = [[vote for vote in tier if vote not in self._room_votes] for tier in votes]
@@ -205,7 +205,7 @@ class Extensions(interfaces.Registry):
         return False
 
     def job_valid(self, job: entities.Job) -> extension_points.JobInvalid | None:
-        """The first objection to trying the job, or None."""
+        """The first reason not to try the job, or None."""
         answers = (test(job) for test in self.flat(interfaces.JOB_VALID))
         return next((answer for answer in answers if answer is not None), None)
 
@@ -236,7 +236,7 @@ def _voted(tiers: interfaces.Tiers, *subject: Any) -> bool:
 def _agreed(
     tiers: interfaces.Tiers, candidates: Sequence[entities.Task], *subject: Any
 ) -> list[entities.Task]:
-    """Tiered intersection: the first tier with a common choice decides.
+    """The victims of the first tier whose plugins have a common choice.
 
     A plugin without a choice, or an empty intersection, ends its tier. Volcano calls the rest of
     the tier as if no plugin had answered before, and so evicts tasks that a plugin protects.

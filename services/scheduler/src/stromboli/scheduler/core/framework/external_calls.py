@@ -26,7 +26,7 @@ class ExternalResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Ask = Callable[[Sequence[ExternalRequest]], Sequence[ExternalResponse]]
-"""One response for each request, in order."""
+"""Makes the requests; returns one response for each, in order."""
 Run = tuple[int, ExternalResponse]
 """(count, response): equal responses in a row, because nodes mostly give the same one."""
 

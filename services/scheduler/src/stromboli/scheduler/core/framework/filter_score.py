@@ -52,7 +52,8 @@ class FilterResult:
 
     @property
     def resolvable(self) -> extension_points.Mask:
-        """Computed at each call: only actions that evict ask for it."""
+        """Which nodes no check rejects regardless of evictions. Computed at each call, since only
+        actions that evict need it."""
         mask: extension_points.Mask = np.ones(len(self.passed), np.bool_)
         for check in self.checks[: len(self.checks) - len(self._own)]:
             if check.code is not extension_points.Code.UNSCHEDULABLE:

@@ -60,7 +60,7 @@ class Combine(enum.Enum):
     TIERED_UNION = "union of a tier"
     """The union of the answers of the first tier that has any."""
     TIERED_INTERSECTION = "intersection of a tier"
-    """The first tier decides whose plugins agree on at least one victim; ABSTAIN is ignored."""
+    """The first tier whose plugins agree on at least one victim decides; ABSTAIN is ignored."""
     SUCCESSION = "in succession"
     """Each plugin narrows the result of the previous one."""
     NOTIFICATION = "notification"
@@ -68,7 +68,7 @@ class Combine(enum.Enum):
 
 
 class Point(NamedTuple):
-    """An extension point. ``flag``: of the configuration; empty if it cannot be disabled."""
+    """An extension point. ``flag``: its configuration flag; empty if it cannot be disabled."""
 
     name: str
     flag: str
@@ -137,7 +137,7 @@ class Plugin(Protocol):
         """Read the session and register functions."""
 
     def close(self, ssn: "session.Session") -> None:
-        """Called after all actions: write conditions and ``ssn.remember``."""
+        """Called after all actions, to write conditions and ``ssn.remember``."""
 
 
 PluginFactory: TypeAlias = Callable[[configuration.PluginOptions], Plugin]
@@ -307,11 +307,11 @@ class Registry:
         self._add(UNIFIED_EVICTABLE, choose)
 
     def add_reclaim_limit(self, leave: extension_points.VictimSource) -> None:
-        """Those of the victims that their queues can lose together, whichever tier chose them."""
+        """(victims of any tier) -> the victims that their queues can lose together."""
         self._add(RECLAIM_LIMIT, leave)
 
     def add_evictable(self, test: extension_points.Evictable) -> None:
-        """(job that needs room or None, candidate) -> whether it may be evicted at all: a veto."""
+        """(job that needs room or None, candidate) -> whether the candidate may be evicted."""
         self._add(EVICTABLE, test)
 
     def add_eviction_notice(self, tell: extension_points.EvictionNotice) -> None:

@@ -1,7 +1,7 @@
 """Nodes that take no tasks of a class for a while, because they rejected such pods.
 
 ``cache.node_rejections`` selects these nodes. The check is built into the session, in addition to
-those of plugins, and applies to every action.
+the checks of plugins, and applies to every action.
 """
 
 import hashlib

@@ -61,7 +61,8 @@ def open_on_model(
 
 
 def _open_reservations(opened: session.Session) -> None:
-    """Set the rule of AdvanceReservations, and request sessions when its answers change."""
+    """Set the rule of AdvanceReservations, and request sessions for the times at which its results
+    change."""
     found = reserved_nodes.of_cluster(opened.world.auxiliary, opened.nodes)
     limits, size = run_times.RunTimes(opened), len(opened.nodes)
     opened.reservations = rule.ReservationRule(found, opened.now, size, limits.of)
@@ -103,7 +104,7 @@ def build_model(
 
 
 def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
-    """Objects ordered by key; of duplicates the newer one."""
+    """Objects ordered by key; of duplicates, the newer object."""
     found: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
         if each.metadata.key in found:

@@ -27,7 +27,7 @@ class Heap(Generic[T]):
         return (item for _, _, item in self._items)
 
     def push(self, item: T) -> None:
-        """Insert an item after its equals."""
+        """Insert an item behind equal items."""
         heapq.heappush(self._items, (self._key(item), self._pushed, item))
         self._pushed += 1
 
@@ -37,7 +37,7 @@ class Heap(Generic[T]):
 
 
 class Ranking(Generic[T]):
-    """Hashable items that are popped and pushed again.
+    """Orders hashable items that are popped and pushed again.
 
     ``place`` returns the group of an item and its key in it. A group is sorted by keys, and only a
     popped item may change its key. The first items of groups are compared with each other, and the

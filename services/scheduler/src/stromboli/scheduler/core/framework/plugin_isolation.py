@@ -75,8 +75,8 @@ _RESTRICTING = frozenset(
 
 
 class PluginFailure(msgspec.Struct, frozen=True):
-    """A plugin's failure and when it expires. ``points``: where it had registered; None if it
-    did not open.
+    """The failure of a plugin. ``until``: when the failure expires. ``points``: the points at which
+    the plugin had registered; None if it did not open.
     """
 
     plugin: str
@@ -157,8 +157,8 @@ class FailureHistory:
 
 
 class FailureCause(msgspec.Struct, frozen=True):
-    """The plugin that failed. ``job``: the job it was called for, or was processing (not
-    ``is_asked``); empty if there is none or several.
+    """The plugin that failed. ``job``: the job for which it was called or, without ``is_asked``,
+    which it was processing; empty if there is none or several.
     """
 
     plugin: str
@@ -188,8 +188,8 @@ def run_isolated(
 ) -> session.Session:
     """Run a session until an attempt succeeds, one attempt after each new failure; return it.
 
-    ``open_with`` opens on the same model each time. Errors that belong to no plugin are raised, and
-    so are those on an excluded job: the model may be inconsistent then.
+    ``open_with`` opens a session on the same model each time. Errors that no plugin caused are
+    raised, and so are errors on an excluded job, since the model may be inconsistent then.
     """
     plugin_failures.forget(now)
     while True:
@@ -223,8 +223,8 @@ def run_isolated(
 
 
 def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCause | None:
-    """The plugin that raised an error; None if the session itself did. ``ssn``: the session, if it
-    had opened.
+    """The plugin that raised an error; None if the session itself did. ``ssn``: the session; None
+    if it had not opened.
     """
     if isinstance(error, session.PluginFailedError):
         cause = error.__cause__
@@ -365,7 +365,7 @@ class JobExclusion:
 
 
 class PluginSubstitute:
-    """Answers instead of a removed plugin, as the module's docstring describes."""
+    """Takes the place of a removed plugin, as the module's docstring describes."""
 
     def __init__(self, failure: PluginFailure) -> None:
         self._trouble = failure

@@ -28,7 +28,7 @@ class RunTimes:
         self._estimates: dict[str, timedelta | None] = {}
 
     def of(self, task: entities.Task) -> timedelta | None:
-        """How long the task runs at most; None if unknown."""
+        """The maximum run time of the task; None if unknown."""
         job = self._session.job_of(task)
         limit = task.pod.spec.active_deadline_seconds
         said = (
@@ -67,8 +67,8 @@ class RunTimes:
         return None if run_time is None else self._end(task, run_time)
 
     def remaining(self, task: entities.Task, default: timedelta) -> timedelta:
-        """How long the task still runs, by ``end``. ``default``: the run time of tasks without
-        one."""
+        """How long the task still runs, by ``end``. ``default``: the run time of a task without an
+        estimate."""
         run_time = self.of(task)
         end = self._end(task, default if run_time is None else run_time)
         return end - self._session.now

@@ -42,8 +42,8 @@ class PluginFailedError(Exception):
 
 
 class PluginHungError(BaseException):
-    """Raised by the watchdog in the thread of a plugin that hangs. No ``Exception``, so that the
-    plugin does not catch it."""
+    """Raised by the watchdog in the thread of a plugin that hangs. It is not an ``Exception``, so
+    that the plugin does not catch it."""
 
 
 class Eviction(msgspec.Struct, frozen=True):
@@ -77,17 +77,17 @@ class Session(extensions.Extensions):
     """The state of one session, which works on the cluster model in place.
 
     ``jobs``: all jobs, unordered. ``waiting``: ordered keys of the jobs that wait for a decision or
-    need an explanation; loops over jobs use these unless they need all. ``total``: allocatable of
-    all nodes. ``complaints``: problems to log that do not stop the session. ``failures``: plugin ->
-    why a substitute answers for it. ``opened``: plugins by name. ``events``: PodGroup -> texts for
-    users. ``seed``: replaces random numbers. ``decision_limit``: how many binds and evictions may
-    be decided, None for no limit. ``untried``: jobs left for another session because of this limit.
-    ``resumed``: unadmitted jobs that the session does not skip after all. ``outside``: the plugins'
-    calls to other processes. ``timed``: measures parts of the session. ``remember``: plugin -> what
-    it finds in ``cluster.memory`` in the next session. ``wake_at``: time from which a session may
-    decide differently without any change; None for never. ``can_borrow``: a plugin allows borrowing
-    (``borrowing``). ``is_borrowing``: a gang is borrowing at the moment. ``reservations``: the rule
-    of AdvanceReservations.
+    need an explanation; loops over jobs use these unless they need all jobs. ``total``: the
+    allocatable resources of all nodes. ``complaints``: problems to log that do not stop the
+    session. ``failures``: plugin -> why a substitute takes its place. ``opened``: plugins by name.
+    ``events``: PodGroup -> texts of Events for users. ``seed``: replaces random numbers.
+    ``decision_limit``: the maximum number of binds and evictions, None for no limit. ``untried``:
+    jobs left for another session because of this limit. ``resumed``: unadmitted jobs that the
+    session does not skip after all. ``outside``: the plugins' calls to other processes. ``timed``:
+    measures parts of the session. ``remember``: plugin -> its ``cluster.memory`` in the next
+    session. ``wake_at``: time from which a session may decide differently although nothing changed;
+    None for never. ``can_borrow``: a plugin allows borrowing (``borrowing``). ``is_borrowing``: a
+    gang is borrowing now. ``reservations``: the rule of AdvanceReservations.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class Session(extensions.Extensions):
     ) -> None:
         """Create and open every configured plugin.
 
-        ``find``: returns the factory of a plugin by its name and those already open. It raises
-        LookupError for an unknown plugin, which is left out and reported.
+        ``find``: returns the factory of a plugin by its name and the names of open plugins. It
+        raises LookupError for an unknown plugin, which is left out and reported.
         """
         for tier, plugins in enumerate(self.configuration.tiers):
             for place, options in enumerate(plugins):
@@ -187,7 +187,7 @@ class Session(extensions.Extensions):
         self.changes.rollback()
 
     def waiting_jobs(self) -> Iterator[entities.Job]:
-        """Jobs that wait for a decision or need an explanation, in the order of keys."""
+        """The jobs that wait for a decision or need an explanation, in the order of keys."""
         return (self.jobs[key] for key in self.waiting)
 
     def unadmitted_jobs(self) -> Iterator[Iterator[entities.Job]]:
@@ -364,7 +364,7 @@ class Session(extensions.Extensions):
         )
 
     def keep_reservations(self, first: "Session") -> None:
-        """Reserve the queues that an earlier session over the same model has reserved."""
+        """Reserve the queues that an earlier session on the same model reserved."""
         self._blocked.update(first._blocked)
 
     # Changes --------------------------------------------------------------------------------

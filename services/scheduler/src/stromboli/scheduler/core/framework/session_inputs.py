@@ -53,8 +53,8 @@ def encode_inputs(
     plugin_failures: plugin_isolation.FailureHistory,
     known: datetime | None,
 ) -> dict[str, msgspec.Raw]:
-    """The inputs in the form of the session's record. ``known``: time of the measurements in an
-    earlier record.
+    """The inputs in the form of the session's record. ``known``: the time of the measurements that
+    an earlier record contains.
     """
     found = {DECISION_LIMIT: _raw(decision_limit)}
     if calls.record:
@@ -74,7 +74,7 @@ def measured_at(kept: Mapping[str, msgspec.Raw]) -> datetime | None:
 
 
 class RecordedInputs:
-    """Reads records in order, because one may refer to measurements of an earlier one."""
+    """Reads records in order, because a record may refer to measurements in an earlier record."""
 
     def __init__(self) -> None:
         self._measured: cluster_objects.MeasuredUsage | None = None

@@ -34,13 +34,13 @@ class SessionForPlugins(Protocol):
     jobs: dict[str, entities.Job]
     queues: dict[str, entities.Queue]
     cluster: cluster_objects.Cluster
-    """Other objects, measured usage, and ``memory``: what the previous session stored."""
+    """Other objects, measured usage, and ``memory``: the state that the previous session stored."""
     outside: "external_calls.ExternalCalls"
     """The only way to call another process; responses are recorded."""
     complaints: list[str]
     """Problems to log that do not stop the session."""
     remember: dict[str, str]
-    """Plugin -> what the next session finds in ``cluster.memory``."""
+    """Plugin -> the state that it gets in ``cluster.memory`` in the next session."""
 
     def waiting_jobs(self) -> Iterable[entities.Job]:
         """Jobs that wait for a decision or need an explanation, by key. Use it instead of
@@ -96,4 +96,4 @@ class SessionForActions(SessionForPlugins, Protocol):
         """Notify plugins that the job was tried and cannot start now."""
 
     def held_back(self, job: entities.Job) -> str:
-        """Why the job must wait for another one of its queue; empty if it need not."""
+        """Why the job must wait for another job of its queue; empty if it need not."""

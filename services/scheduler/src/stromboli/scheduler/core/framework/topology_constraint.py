@@ -1,8 +1,8 @@
 """Topology constraints of jobs: which topology domains their tasks may use.
 
 A gang or a subgroup may name the highest tier that it may span. A ``hard`` constraint always holds,
-in every action: after the first task is placed, further tasks are placed only on nodes that share a
-domain of that tier or a lower one with it. A ``soft`` constraint prefers the lowest possible tier.
+in every action: after the first task is placed, further tasks are placed only on nodes of the
+same domain of that tier or of a lower tier. A ``soft`` constraint prefers the lowest possible tier.
 An invalid constraint is rejected with the reason, and never treated as absent.
 """
 

@@ -11,15 +11,15 @@ from typing import Generic, TypeVar
 
 MAX_BYTES = 2**25
 MIN_ENTRIES = 16
-"""Entries that are always kept, however large the cluster is."""
+"""Number of entries that are always kept, however large the cluster is."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class ArrayCache(Generic[K, V]):
-    """Answers by key; the least recently used one is evicted first. ``entry_bytes``: size of one
-    answer."""
+    """Cached results by key; the least recently used result is evicted first. ``entry_bytes``: the
+    size of one result."""
 
     def __init__(self, entry_bytes: int, max_bytes: int = MAX_BYTES) -> None:
         self._max_entries = max(MIN_ENTRIES, max_bytes // max(1, entry_bytes))
@@ -29,7 +29,7 @@ class ArrayCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The answer for a key, computed if it is not cached."""
+        """The result for a key, computed if it is not cached."""
         if key in self._entries:
             self._entries.move_to_end(key)
             return self._entries[key]

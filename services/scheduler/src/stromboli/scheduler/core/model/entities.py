@@ -50,11 +50,11 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The fields that equal tasks share; interned and compared by identity.
 
     Predicates and scores are computed once per class and read pods only through these fields; other
-    fields of pods never split a class. ``labels``: those by which the affinity or spread of some
-    pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per container.
-    ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has ephemeral volumes,
-    for which claims are created. ``data_sets``: those that caches on nodes hold. ``data_problem``:
-    why they cannot be read; empty if they can.
+    fields of pods never split a class. ``labels``: the labels by which the affinity or spread of
+    some pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per
+    container. ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has
+    ephemeral volumes, for which claims are created. ``data_sets``: the data sets that caches on
+    nodes hold. ``data_problem``: why the data sets cannot be read; empty if they can.
     """
 
     number: int
@@ -273,8 +273,8 @@ class Job(msgspec.Struct, eq=False):
         return not (self.frozen or self.is_going or self.is_backing_off)
 
     def name_for(self, namespace: str) -> str:
-        """How the job is called in reasons that users of a namespace read: its key, except for
-        users of other namespaces, who might not be allowed to list it."""
+        """The name of the job in reasons that users of a namespace read: its key, except for users
+        of other namespaces, who might not be allowed to list it."""
         return self.key if namespace == self.namespace else "a job in another namespace"
 
     @property

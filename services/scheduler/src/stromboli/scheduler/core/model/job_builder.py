@@ -201,10 +201,10 @@ def follow(
     node: str,
 ) -> bool:
     """Update a placed task, and the sums of its job, if its pod differs in its status only. Returns
-    whether it does.
+    whether the task was updated.
 
-    Most versions of a pod are such: bound where it was assumed, running, ready. Class, request and
-    node remain, and with them everything that is derived from those.
+    Most versions of a pod differ in status only: bound where it was assumed, running, ready. Class,
+    request and node remain, and so does all data that is derived from them.
     """
     if member.node != node or not {member.status, status} <= entities.ALLOCATED:
         return False

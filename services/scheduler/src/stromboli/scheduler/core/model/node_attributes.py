@@ -27,7 +27,7 @@ class NodeAttributes:
     ``placement_version`` changes whenever an attribute changes that affects where pods may run.
     ``taint_sets``: the distinct sets of taints; ``taints_of``: the index of each row's set.
 
-    Sets of taints and label values that no node has any more are dropped. Controllers write
+    Sets of taints, and label values, are dropped once no node has them. Controllers write
     timestamps and counters into both, so the number of values over a cluster's life is unbounded.
     """
 
@@ -138,7 +138,7 @@ class NodeAttributes:
         return self._label_codes[key], self._label_values[key]
 
     def _taint_code(self, taints: tuple[core.Taint, ...]) -> int:
-        """The index of a set of taints; counts one more row."""
+        """The index of a set of taints; counts one more row with this set."""
         code = self._taint_codes.get(taints)
         if code is None and self._free_taint_codes:
             code = self._free_taint_codes.pop()

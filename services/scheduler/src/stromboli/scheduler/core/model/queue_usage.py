@@ -121,8 +121,9 @@ class QueueUsage:
             self.put(jobs[key])
 
     def without_pods(self, now: datetime) -> tuple[list[str], datetime | None]:
-        """The Inqueue jobs without pods for ``PODS_EXPECTED_WITHIN``, and when there is another
-        one. Times are not stored: they begin again after a restart. O(arrived and found jobs).
+        """The Inqueue jobs without pods for ``PODS_EXPECTED_WITHIN``, and the time at which the
+        next job may be among them. Times are not stored: they begin again after a restart.
+        O(arrived and found jobs).
         """
         for key in self._arrived:
             self._awaited[key] = now

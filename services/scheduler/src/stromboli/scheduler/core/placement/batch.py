@@ -49,8 +49,8 @@ def place_run(
 
 
 SAMPLED, EXCESS = 16, 4
-"""One in 16 scores is a sample. It tells a score that about four times as many nodes reach as are
-needed."""
+"""One in 16 scores is a sample. The sample gives a score that about four times as many nodes reach
+as are needed."""
 
 
 def _best(scores: extension_points.Scores, count: int) -> Indices:
@@ -72,7 +72,8 @@ def _good(scores: extension_points.Scores, count: int) -> Indices | None:
     """Ascending indices of few scores, among them the ``count`` best and all equals of the worst of
     these; None if no such selection is found.
 
-    Of all scores, those that reach a good score of a sample: cheaper than to partition all.
+    The selection has all scores that reach a good score of a sample, which costs less than a
+    partition.
     """
     rank = EXCESS * count // SAMPLED
     if not rank or len(scores) <= EXCESS * EXCESS * count:

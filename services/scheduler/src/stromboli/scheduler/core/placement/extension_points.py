@@ -85,7 +85,7 @@ class Evictor(NamedTuple):
 
 
 class Victims(NamedTuple):
-    """A plugin's choice among candidates. With ``vote`` ABSTAIN the plugin has no say in this
+    """A plugin's choice among candidates. With ``vote`` ABSTAIN the plugin has no opinion in this
     tier.
     """
 
@@ -166,8 +166,8 @@ JobMoved: TypeAlias = Callable[[entities.Job], bool]
 The heap of jobs keeps its order between two calls.
 """
 Evictable: TypeAlias = Callable[[entities.Job | None, entities.Task], bool]
-"""(job that needs room, candidate) -> whether it may be evicted; None if the eviction serves no
-job.
+"""(job that needs room, candidate) -> whether the candidate may be evicted; the job is None if the
+eviction serves no job.
 """
 EvictionNotice: TypeAlias = Callable[[entities.Task], timedelta]
 """How long before its termination an evicted task is notified."""

@@ -99,7 +99,7 @@ class _Search:
         return self._placed(0, self._left.copy())
 
     def _placed(self, at: int, left: resource_vectors.Table) -> list[Counts] | None:
-        """Places for the demands from this one on."""
+        """The nodes for the tasks of this demand and of all later demands."""
         if at == len(self._demands):
             return []
         rows, fits = self._ranked(left, self._demands[at])
@@ -113,7 +113,8 @@ class _Search:
         fits: npt.NDArray[np.int64],
         count: int,
     ) -> list[Counts] | None:
-        """Places for ``count`` tasks of this demand on these nodes, and for all later demands."""
+        """The nodes among these for ``count`` tasks of this demand, and the nodes for all later
+        demands."""
         if count == 0:
             later = self._placed(at + 1, left)
             return None if later is None else [{}, *later]

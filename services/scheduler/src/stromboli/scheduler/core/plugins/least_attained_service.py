@@ -9,8 +9,9 @@ Rules:
 1. Thresholds divide attained service into levels; a job of a lower level is served first. Within a
    level other plugins and the age decide, and nothing is evicted for this order: compared by exact
    service, two jobs would evict each other in turn.
-2. Where an action evicts, a job may evict tasks of jobs of a higher level, and of its queue as for
-   any preemption. A job reaches the next level at a time that is known, and a session runs then.
+2. Where an action evicts, a job may evict tasks of jobs that have a higher level and, as for any
+   preemption, are in its queue. A job reaches the next level at a known time, and a session runs
+   then.
 3. A job that has waited for ``waits-at-most``, since its creation or since it was last evicted,
    precedes all that have not, in the order of creation. Once it runs, it remains there and is not
    evicted by rule 2. So no job waits, or loses its work, indefinitely.
@@ -53,7 +54,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class ServiceRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What a job had attained when its tasks were last evicted.
+    """The service that a job had attained when its tasks were last evicted.
 
     ``service``: amount x microseconds; a text, because it may exceed 64 bits.
     ``without_job_since``: since when the job has no PodGroup.
@@ -78,7 +79,7 @@ class Plugin:
         self._keys: dict[str, tuple[int, float]] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Register, and read what evicted jobs had attained. O(records)."""
+        """Register, and read the stored service of evicted jobs. O(records)."""
         ssn.complaints.extend(self._arguments.complaints)
         self._session = ssn
         names = ssn.resources.names

@@ -26,7 +26,7 @@ _FULL = 100
 
 
 class _Limits(msgspec.Struct, frozen=True):
-    """Percent by dimension: a node below all of ``low`` is quiet, one above any of ``high`` is
+    """Percent by dimension. A node below all of ``low`` is quiet, a node above any of ``high`` is
     busy."""
 
     low: Mapping[str, float]
@@ -42,7 +42,7 @@ class _Load(msgspec.Struct):
 
     @property
     def sum(self) -> float:
-        """The sum over dimensions, by which nodes are ordered."""
+        """The sum of the percentages over dimensions, by which nodes are ordered."""
         return sum(self.percent.values())
 
 
@@ -69,7 +69,7 @@ class Plugin:
         ssn.add_victim_tasks(lambda tasks: self._victims(ssn, tasks))
 
     def close(self, ssn: session.Session) -> None:
-        """Keep the time of the last run."""
+        """Store the time of the last run for the next session."""
 
     def _read(self) -> None:
         text = self._given.text("interval", "5m")

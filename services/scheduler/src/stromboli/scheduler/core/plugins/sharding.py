@@ -49,8 +49,8 @@ class Plugin:
         """Keeps no state between sessions."""
 
     def _nodes(self, ssn: session.Session) -> set[str]:
-        """Return the nodes of the shard without those that others still use; none if there is no
-        shard."""
+        """Return the nodes of the shard without nodes that other schedulers still use; none if
+        there is no shard."""
         shards = {shard.metadata.name: shard for shard in ssn.cluster.node_shards}
         own = shards.pop(self._name, None)
         if own is None:

@@ -1,19 +1,19 @@
 """The plugin ``shortest-remaining-service``: jobs that need least are served first.
 
 The remaining service of a job is what its unfinished tasks still need: for each resource the sum of
-request x remaining run time, as a fraction of what the cluster has of it; the largest of these
-decides. So a job that is short but wide is not before one that is long but narrow. On equal
+request x remaining run time, as a fraction of the cluster's amount of it; the largest of these
+decides. So a short, wide job does not precede a long, narrow one. On equal
 machines and without later arrivals this order has the least mean completion time (Conway, Maxwell
 and Miller, Theory of Scheduling, 1967, for equal widths).
 
 Rules:
 
 1. A task's run time is its estimate (see ``run_times``), or ``default-run-time``. A running task
-   needs the rest of it; one that exceeds it by t is expected to need another t.
-2. A job that has not started and has existed for ``waits-at-most`` precedes all that have not, in
+   needs the rest of it; a task that exceeds it by t is expected to need another t.
+2. A job that has not started and has existed for ``waits-at-most`` precedes all other jobs, in
    the order of creation. Without this rule a large job would wait as long as smaller ones arrive.
    The order alone keeps no room: a gang that needs several nodes also needs ``reservation``.
-3. It decides the order only, and evicts nothing.
+3. The plugin decides the order only, and evicts nothing.
 
 Arguments: ``default-run-time`` (24h), ``waits-at-most`` (24h); durations. Cost: O(tasks) for each
 job that is compared, 1 to 2 µs each.
@@ -54,7 +54,7 @@ class Plugin:
         return durations.duration(self._arguments.refuse(name, text, wanted, DEFAULT))
 
     def open(self, ssn: session.Session) -> None:
-        """Register. What a job needs is read on demand."""
+        """Register. The remaining service of a job is computed on demand."""
         ssn.complaints.extend(self._arguments.complaints)
         self._session = ssn
         self._total: shares.Row = ssn.total.tolist()

@@ -5,9 +5,9 @@ Cpu and memory are measured by Prometheus. Measurements lag: they lack pods that
 started recently, so an estimate of their use is added. Nodes without a measurement pass the filter
 and score zero.
 
-Disk and network are measured by the nodes' agents, and score only: pods do not request them, so a
-filter could keep pods waiting for a load that no one can explain to them. A node with an unknown
-load counts as the mean of the known ones, so that it is neither preferred nor avoided.
+Disk and network are measured by the nodes' agents and are only scored: pods do not request them, so
+a filter could keep pods waiting for a load that no one can explain to them. A node with an unknown
+load counts as the mean of the known loads, so that it is neither preferred nor avoided.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -163,8 +163,8 @@ class Plugin:
 
     def _score_io(self, ssn: session.Session) -> extension_points.Scores:
         """Return the scores of all nodes for their disk and network: 100 times the weights for a
-        node without load. They are equal for all pods, and constant in a session. O(nodes), and
-        nothing is read without such weights."""
+        node without load. They are equal for all pods, and constant in a session. O(nodes); without
+        such weights, nothing is read."""
         if not self._io_weights.any():
             return np.zeros(len(ssn.nodes.names), np.int64)
         known = [ssn.world.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
@@ -274,8 +274,8 @@ def _amount(
 
 
 def _capacities(ssn: session.Session) -> _Loads:
-    """Return the capacity of nodes, not allocatable: measurements are percentages of the whole
-    machine."""
+    """Return the capacity of nodes, not the allocatable amount: measurements are percentages of the
+    whole machine."""
     capacity = ssn.nodes.allocatable[:2].astype(np.float64)
     for row, node in enumerate(ssn.nodes.objects):
         for column, name in enumerate(("cpu", "memory")):

@@ -17,10 +17,10 @@ from stromboli.scheduler.core.queue_quota import shares
 class QueueQuota(msgspec.Struct, eq=False):
     """A queue's limits and usage, one amount per resource.
 
-    ``real_capability``: the most that it can reach given the guarantees of others. ``inqueue``:
-    resources that enqueued jobs still lack for their minimum. ``elastic``: resources that its jobs
-    hold above their minimum. ``deserved`` may have fractions of a unit. ``named``: the columns of
-    which the queue states a deserved amount, zero included; cpu and memory aside.
+    ``real_capability``: the most that it can reach given the guarantees of other queues.
+    ``inqueue``: resources that enqueued jobs still lack for their minimum. ``elastic``: resources
+    that its jobs hold above their minimum. ``deserved`` may have fractions of a unit. ``named``:
+    the columns, except cpu and memory, for which the queue states a deserved amount, zero included.
     """
 
     queue: entities.Queue
@@ -85,7 +85,8 @@ class Limits(msgspec.Struct, eq=False):
     _ceiling: shares.Row = []
 
     def reachable(self, unguaranteed: shares.Row) -> shares.Row:
-        """The most that the queue can reach, given what is guaranteed to no queue."""
+        """The most that the queue can reach, given the resources that are guaranteed to no
+        queue."""
         if self._unguaranteed != unguaranteed:
             most = shares.sum_of(unguaranteed, self.guarantee)
             self._reachable = shares.minimum(most, self.capability)
@@ -93,8 +94,8 @@ class Limits(msgspec.Struct, eq=False):
         return self._reachable
 
     def ceiling(self, request: shares.Row, unguaranteed: shares.Row) -> shares.Row:
-        """The request within what the queue can reach, at least the guarantee. Kept as long as the
-        arguments are the same lists."""
+        """The request, limited to what the queue can reach and at least the guarantee. Cached as
+        long as the arguments are the same lists."""
         reachable = self.reachable(unguaranteed)
         if self._request is not request:
             self._ceiling = [

@@ -1,9 +1,9 @@
 """Why a job was pending at a time in the past, from the log.
 
 The cache is built from the records up to that time, as the scheduler had read them, and one session
-explains what waits. The session decides with the configuration that was in force, which the record
-of the last session before identifies. Records count by their own time, so those that were published
-in the same moment may be missing.
+explains why gangs wait. The session decides with the configuration that was in force, which the
+last session record before that time identifies. Records are selected by their own time, so records
+that were published in the same moment may be missing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,14 @@ from stromboli.shared import envelope, queue_order, topics
 from stromboli.shared.messages import scheduling as messages
 
 _WITHOUT_ANSWERS = session_inputs.SessionInputs(decision_limit=10**9)
-"""Decisions that waited for the in-flight limit are no reason why a job is pending."""
+"""Inputs without answers and without a limit: a decision that waited for the in-flight limit does
+not explain why a job is pending."""
 _OF_SESSIONS = (topics.DECISIONS, topics.OUTCOMES, topics.BATCH_PLANS)
 
 
 class TooEarlyError(Exception):
-    """The log begins later. ``oldest``: the first time that has an answer; None: there is none."""
+    """The log begins later. ``oldest``: the first time that can be explained; None if there is
+    none."""
 
     def __init__(self, oldest: datetime | None) -> None:
         since = "it has no complete state yet" if oldest is None else f"it begins at {oldest}"
@@ -35,7 +37,7 @@ class TooEarlyError(Exception):
 
 
 class UnknownConfigurationError(Exception):
-    """The configuration in force then is not given."""
+    """The configuration that was in force at that time is not given."""
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"the configuration in force then has the digest {digest}")
@@ -43,10 +45,10 @@ class UnknownConfigurationError(Exception):
 
 
 class PastGang(msgspec.Struct, frozen=True, kw_only=True):
-    """A PodGroup at a time. ``phase``: of the PodGroup, empty if it did not exist. ``placed``: how
-    many of its ``pods`` had nodes. ``explained``: why it was pending; None if nothing blocked it.
-    ``is_decided``: a session at that time places or admits it. ``in_front``: as in
-    ``queue_order.QueueOrders``."""
+    """A PodGroup at a time. ``phase``: the phase of the PodGroup, empty if it did not exist.
+    ``placed``: the number of its ``pods`` that had nodes. ``explained``: why it was pending; None
+    if nothing blocked it. ``is_decided``: a session at that time places or admits it. ``in_front``:
+    as in ``queue_order.QueueOrders``."""
 
     pod_group: str
     phase: str = ""
@@ -65,9 +67,10 @@ def explain_past(
     by: policy.Policy,
     find: opening.FindPlugin = plugins.find,
 ) -> list[PastGang]:
-    """These PodGroups at a time, those that existed. ``records``: the whole log, of
-    ``cluster.changes`` instead of the snapshot topics. ``configurations``: those that may have been
-    in force. Raises TooEarlyError, UnknownConfigurationError. O(records)."""
+    """The given PodGroups at a time, without PodGroups that did not exist then. ``records``: the
+    whole log, with ``cluster.changes`` instead of the snapshot topics. ``configurations``: the
+    configurations that may have been in force. Raises TooEarlyError, UnknownConfigurationError.
+    O(records)."""
     given = list(records)
     past = snapshot_history.read_history(it for it in given if it.topic == topics.CHANGES)
     if past.begins is None or at < past.begins:
@@ -97,8 +100,8 @@ def explain_past(
 
 
 def pod_groups_of(records: Iterable[envelope.Record], prefix: str, at: datetime) -> list[str]:
-    """The PodGroups whose keys begin like this and that were observed until then, the newest
-    last."""
+    """The PodGroups whose keys begin with ``prefix`` and that were observed until ``at``, the
+    newest last."""
     wanted = f"{topics.POD_GROUPS.name}/{prefix}"
     found: dict[str, None] = {}
     for record in records:
@@ -110,7 +113,8 @@ def pod_groups_of(records: Iterable[envelope.Record], prefix: str, at: datetime)
 def _inputs(
     memory: session_inputs.RecordedInputs, found: messages.SessionRecorded
 ) -> session_inputs.SessionInputs:
-    """The measurements that the session had. Answers of extenders belong to its own questions."""
+    """The measurements that the session had. Responses of extenders belong to its own requests
+    only."""
     try:
         given, _ = memory.inputs_for(found.answers)
     except LookupError:

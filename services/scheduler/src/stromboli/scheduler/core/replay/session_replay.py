@@ -52,11 +52,11 @@ def replay_sessions(
 ) -> Iterator[ReplayedSession]:
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
-    ``configurations``: those that were in force, identified by their digests. ``by``: the scheduler
-    names whose pods count. ``whole_from``: topic -> offset before which only the last record of
-    each key is given. ``instead``: a configuration that replaces the recorded one; each session
-    still starts from the decisions that were really made before it. ``last``: number of sessions at
-    the end of the log that are replayed and returned; None: all.
+    ``configurations``: the configurations that were in force, identified by their digests. ``by``:
+    the scheduler names whose pods count. ``whole_from``: topic -> offset before which only the last
+    record of each key is given. ``instead``: a configuration that replaces the recorded one; each
+    session still starts from the decisions that were really made before it. ``last``: number of
+    sessions at the end of the log that are replayed and returned; None: all.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -154,7 +154,7 @@ def _materialize(
 
 
 def _count_missing(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
-    """How many records before ``end`` should be among the first ``folded`` and are not."""
+    """How many records before ``end`` are missing among the first ``folded`` records."""
     if end < whole_from:
         return whole_from - end
     first = bisect.bisect_left(given, whole_from, hi=folded, key=lambda each: each.offset)

@@ -18,8 +18,9 @@ _TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.MAT
 class SnapshotHistory(msgspec.Struct, frozen=True):
     """Records of the snapshot topics.
 
-    ``complete_from``: topic -> offset from which all records are present; of older ones, only the
-    last of each key is. ``begins``: the time of the first complete state; None if there is none.
+    ``complete_from``: topic -> offset from which all records are present; of older records, only
+    the last record of each key is. ``begins``: the time of the first complete state; None if there
+    is none.
     """
 
     records: tuple[envelope.Record, ...]

@@ -53,7 +53,7 @@ def names(text: str | None) -> frozenset[str]:
 
 
 def is_restricted(metadata: meta.ObjectMeta) -> bool:
-    """Whether a queue or priority class lists permitted users."""
+    """Whether a queue or priority class lists permitted namespaces, users or groups."""
     return any(metadata.annotation(key) is not None for key in ALLOWED)
 
 
@@ -173,7 +173,7 @@ class RestrictedReferences(msgspec.Struct, frozen=True):
     priority_classes: dict[str, str] = {}
 
     def beyond(self, others: "RestrictedReferences") -> "RestrictedReferences":
-        """The references that are not in ``others``, which are those of an admitted version of the
+        """The references that are not in ``others``, the references of an admitted version of the
         object."""
         return RestrictedReferences(
             {path: name for path, name in self.queues.items() if others.queues.get(path) != name},

@@ -85,7 +85,7 @@ def _overlaps(
 
 
 def covered(spec: AdvanceReservationSpec, nodes: Iterable[core.Node]) -> set[str]:
-    """The names of the reserved nodes, those that do not exist included."""
+    """The names of the reserved nodes, including nodes that do not exist."""
     there = (each.metadata for each in nodes)
     return {*spec.node_names} | {
         each.name for each in there if reservations.covers(spec, each.name, each.labels)
@@ -93,7 +93,7 @@ def covered(spec: AdvanceReservationSpec, nodes: Iterable[core.Node]) -> set[str
 
 
 def warnings(made: AdvanceReservation, nodes: Iterable[core.Node]) -> Iterator[str]:
-    """What is probably a mistake: nodes that do not exist."""
+    """Warnings about nodes that do not exist, which are probably mistakes."""
     known = {each.metadata.name for each in nodes}
     unknown = sorted({*made.spec.node_names} - known)
     if unknown:
@@ -131,7 +131,7 @@ def of_job(
 def warnings_of_job(
     metadata: meta.ObjectMeta, known: Mapping[str, AdvanceReservation]
 ) -> Iterator[str]:
-    """A reservation that does not exist, which may be created later."""
+    """The warning about a reservation that does not exist; it may be created later."""
     name = metadata.annotation(keys.RESERVATION)
     if name and name not in known:
         yield f"{PATH}: AdvanceReservation {name} does not exist; the job waits for it"

@@ -1,1 +1,1 @@
-"""The data sets on nodes: reports of caches, and what each cache should have."""
+"""The data sets on nodes: reports of caches, and the data sets that each cache should contain."""

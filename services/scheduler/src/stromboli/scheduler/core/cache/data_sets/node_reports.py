@@ -1,6 +1,6 @@
-"""Reports of the agents and caches on nodes, and what the topic of wanted data sets has.
+"""Applies the reports of agents and caches on nodes, and the records of wanted data sets.
 
-A report that cannot be read removes the previous one: what the node has is unknown.
+A report that cannot be decoded removes the previous report of the node: its state is unknown.
 """
 
 import msgspec
@@ -19,8 +19,8 @@ def put(
     record: envelope.Record,
     message: msgspec.Struct | None,
 ) -> bool:
-    """Apply a record; a record of another topic changes nothing. Returns whether waiting gangs may
-    be decided differently."""
+    """Apply a record; a record of another topic changes nothing. Returns whether decisions about
+    waiting gangs may change."""
     match record.topic:
         case topics.TOPOLOGY:
             around.hardware.pop(record.key, None)

@@ -1,8 +1,8 @@
-"""What the cache of each node should have: the data sets of pods placed there, until they end, and
-those that a session prefetches for pending gangs.
+"""The data sets that the cache of each node should contain: the data sets of pods placed on the
+node, until they end, and data sets that a session prefetches for pending gangs.
 
-The messages are derived from the cluster model and the newest session; ``published`` is what the
-topic has. Only nodes for which the two may differ are compared.
+The messages are derived from the cluster model and the newest session; ``published`` has the newest
+messages of the topic. Only nodes for which the two may differ are compared.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ Prefetches = Mapping[str, tuple[data.WantedCopy, ...]]
 
 
 class WantedData:
-    """What is published, and the nodes whose message may have to change."""
+    """The published messages, and the nodes whose message may have to change."""
 
     def __init__(self) -> None:
         self.published: dict[str, data.DataWanted] = {}
@@ -30,7 +30,8 @@ class WantedData:
         self._world: cluster_model.ClusterModel | None = None
 
     def record(self, node: str, message: msgspec.Struct | None) -> None:
-        """Note the newest message of a node on the topic; another than a DataWanted is none."""
+        """Record the newest message of a node on the topic. Any message but a DataWanted counts as
+        none."""
         known = self.published.pop(node, None)
         if isinstance(message, data.DataWanted):
             self.published[node] = message
@@ -38,14 +39,14 @@ class WantedData:
             self._changed.add(node)
 
     def prefetch(self, found: Prefetches) -> None:
-        """Replace what pending gangs need."""
+        """Replace the data sets that are prefetched for pending gangs."""
         before, self._prefetches = self._prefetches, found
         nodes = before.keys() | found.keys()
         self._changed |= {node for node in nodes if before.get(node) != found.get(node)}
 
     def take_changes(self, of: cluster_model.ClusterModel) -> dict[str, data.DataWanted | None]:
-        """Node -> the message to publish; None for a node that is gone and has no pods. They count
-        as published. O(pods with data sets on changed nodes)."""
+        """Node -> the message to publish; None for a node that is gone and has no pods. The
+        messages count as published. O(pods with data sets on changed nodes)."""
         index = of.pod_index
         nodes, self._changed = self._changed | index.data_changed, set()
         index.data_changed.clear()
@@ -71,7 +72,7 @@ class WantedData:
 
 
 def _of_tasks(tasks: Iterable[entities.Task]) -> dict[str, data.WantedCopy]:
-    """The data sets of placed tasks by content key; the last task is named."""
+    """The data sets of placed tasks by content key; the reason names the last task."""
     return {
         request.key: data.WantedCopy(
             key=request.key,

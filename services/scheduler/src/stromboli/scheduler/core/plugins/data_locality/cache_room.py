@@ -2,7 +2,7 @@
 
 A copy is *held* while a pod on the node uses it: a pod that is placed there, in this session too,
 or one that the node's cache reports. Held copies cannot be evicted; all others can, so they take no
-room from a new pod. The capacity of a node without a report is unknown, and refuses nothing. So
+room from a new pod. An unknown capacity, of a node without a report, excludes no node, and neither
 does a data set of unknown size.
 """
 

@@ -6,10 +6,10 @@
 - *Locality* ``Required``: only nodes with complete copies are feasible. The session prefetches for
   such a gang (``prefetch``), since no node might ever have a copy otherwise.
 - *Room*: the data sets of all pods on a node must fit its cache together (``cache_room``).
-- *Sharing*: ``Share`` prefers nodes that have, fetch or are to fetch the data set, ``Spread`` those
-  that do not. Their time to fetch does not count.
+- *Sharing*: ``Share`` prefers nodes that have, fetch or are to fetch the data set, ``Spread`` nodes
+  that do not. The time to fetch such data sets is not part of the score.
 
-What is unknown (no report, an unknown size) refuses no node, except where locality is ``Required``.
+Unknown facts (no report, an unknown size) exclude no node, except where locality is ``Required``.
 Data sets that are claims are placed by the plugin ``predicates``, as any claim.
 """
 
@@ -33,7 +33,8 @@ DEFAULT_FULL_SCORE_TIME_S = 60
 
 
 class Plugin:
-    """Reads the reports of caches; sessions without pods that have data sets cost nothing more."""
+    """Filters and scores nodes by the reports of their caches. Costs nothing in a session in which
+    no pod has data sets."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -124,7 +125,7 @@ class Plugin:
         return mask
 
     def _least_to_fetch(self, requests: Sequence[data_sets.DataSetRequest]) -> str:
-        """The estimate of the node that would have the data sets first."""
+        """The estimate for the node that would have the data sets first."""
         times = self._fetch_estimates().times(requests)
         if not len(times.seconds):
             return "no node"

@@ -23,7 +23,7 @@ from stromboli.shared.jobspec import data_sets
 
 ZONE = "topology.kubernetes.io/zone"
 UNKNOWN_BYTES = 2**30
-"""The size of a data set of unknown size, to compare nodes."""
+"""The assumed size of a data set of unknown size, for the comparison of nodes."""
 FLUID_LABEL = "fluid.io/s-{}-{}"
 """Fluid labels nodes that have workers with a part of a data set."""
 
@@ -37,7 +37,8 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class FetchTimes(NamedTuple):
-    """By row: bytes to fetch and the seconds that this takes. ``is_known``: all sizes are."""
+    """``missing``, ``seconds``: by row, the bytes to fetch and the time that this takes.
+    ``is_known``: whether all sizes are known."""
 
     missing: cache_room.Bytes
     seconds: npt.NDArray[np.float64]
@@ -45,7 +46,7 @@ class FetchTimes(NamedTuple):
 
 
 class FetchEstimates:
-    """Estimates for one session; those of equal requests are kept."""
+    """The estimates of one session, computed once for equal requests."""
 
     def __init__(self, ssn: session.Session, rates: Rates, room: cache_room.CacheRoom) -> None:
         self._session = ssn
@@ -74,7 +75,7 @@ class FetchEstimates:
         return mask
 
     def arriving(self, request: data_sets.DataSetRequest) -> extension_points.Mask:
-        """The nodes that have a complete copy, or are to have one."""
+        """The nodes that have a complete copy, are fetching one, or are to fetch one."""
         mask = self.complete(request)
         mask[self._rows_with(request.key, ("Fetching", "Waiting"))] = True
         return mask
@@ -153,7 +154,7 @@ def _distinct(
 
 
 def describe(missing: int, seconds: float, *, is_known: bool) -> str:
-    """The estimate for people: ``12.0 GB to fetch, about 40 s``."""
+    """The estimate as text: ``12.0 GB to fetch, about 40 s``."""
     if not is_known:
         return f"at least {size_text(missing)} to fetch" if missing else "data to fetch"
     return f"{size_text(missing)} to fetch, about {_duration_text(seconds)}"

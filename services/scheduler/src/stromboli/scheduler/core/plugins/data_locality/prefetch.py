@@ -13,8 +13,9 @@ Gangs choose in two turns, each in the order in which they are served:
 1. Gangs that wait for ``Required`` data and for nothing else: all of their pods have idle nodes
    with room in their caches, and not all of these have the data. Such a gang takes its room as a
    whole, and starts once the data arrives, so that each one gets its turn.
-2. All others, in the room that is left: so a gang that may never start keeps no other from its
-   data.
+2. All other gangs, in the room that is left. So a gang that may never start does not keep other
+gangs
+   from their data.
 """
 
 from collections.abc import Sequence
@@ -30,14 +31,15 @@ from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import data
 
 LACKS = "node(s) lack required data sets"
-"""Begin of the reason of nodes that are feasible once they have the data."""
+"""Beginning of the reason for nodes that are feasible once they have the data."""
 MOST_GANGS = 32
 """Maximum number of gangs for which a session prefetches, in each turn; each costs a few passes
 over nodes."""
 MOST_TRIED = 256
 """Maximum number of gangs of which a session finds out whether they belong to the first turn."""
 REQUIRED, PREFERRED = 500, 100
-"""Lowest priorities of a gang's data sets: below those of placed pods, which wait for theirs."""
+"""Lowest priorities of a gang's data sets: below the priority of data sets of placed pods, which
+wait for their data."""
 
 
 def candidates(ssn: session.Session, *, with_preferred: bool) -> list[entities.Job]:
@@ -84,7 +86,7 @@ def plan(
 
 
 class _Choice:
-    """The choice so far. ``_reserved``: bytes that it takes, by row."""
+    """The nodes chosen so far. ``_reserved``: bytes that the choice takes, by row."""
 
     def __init__(
         self,

@@ -160,9 +160,9 @@ class Plugin:
         if not self._trouble:
             self._trouble = f"{url}: {problem}"
             if self._within.outside.is_possible:
-                instead = "is ignored" if self._is_ignorable else "counts as a refusal"
+                instead = "ignored" if self._is_ignorable else "treated as a refusal"
                 self._within.complaints.append(
-                    f"plugin extender: {self._trouble}; for this session it {instead}"
+                    f"plugin extender: {self._trouble}; the extender is {instead} for this session"
                 )
         return None
 

@@ -30,13 +30,13 @@ STATUSES: Mapping[entities.Status, int] = {
         )
     )
 }
-"""Volcano's numbers of task statuses."""
+"""Status -> Volcano's number of it."""
 
 
 def resource(
     ssn: session.Session, values: resource_vectors.Vector | resource_vectors.Sum
 ) -> dict[str, Any]:
-    """Return amounts; the units are Volcano's."""
+    """Encode amounts as Volcano's ``Resource``, in Volcano's units."""
     named = resource_vectors.named(ssn.resources, resource_vectors.bounded(values))
     cpu, memory = named.pop("cpu", 0), named.pop("memory", 0)
     return {
@@ -48,7 +48,7 @@ def resource(
 
 
 def task(ssn: session.Session, entity: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
-    """Return a task."""
+    """Encode a task as Volcano's ``TaskInfo``. ``with_pod``: with its pod."""
     request = resource(ssn, entity.request)
     found: dict[str, Any] = {
         "UID": entity.uid,
@@ -70,7 +70,8 @@ def task(ssn: session.Session, entity: entities.Task, *, with_pod: bool = True) 
 
 
 def node(ssn: session.Session, row: int) -> dict[str, Any]:
-    """Return a node with its current state in the session."""
+    """Encode a node as Volcano's ``NodeInfo``, with its resources and tasks as the session sees
+    them."""
     table = ssn.nodes
     return {
         "Name": table.names[row],
@@ -87,7 +88,7 @@ def node(ssn: session.Session, row: int) -> dict[str, Any]:
 
 
 def job(ssn: session.Session, entity: entities.Job) -> dict[str, Any]:
-    """Return a job with its tasks."""
+    """Encode a job as Volcano's ``JobInfo``, with all of its tasks and its PodGroup."""
     return {
         "UID": entity.key,
         "PgUID": entity.uid,
@@ -111,7 +112,7 @@ def job(ssn: session.Session, entity: entities.Job) -> dict[str, Any]:
 
 
 def queue(entity: entities.Queue) -> dict[str, Any]:
-    """Return a queue."""
+    """Encode a queue as Volcano's ``QueueInfo``."""
     return {
         "UID": entity.uid,
         "Name": entity.name,
@@ -123,7 +124,7 @@ def queue(entity: entities.Queue) -> dict[str, Any]:
 
 
 def opened(ssn: session.Session) -> dict[str, Any]:
-    """Return the whole state at the start of a session."""
+    """Encode all jobs, nodes, queues and namespaces, for the event at the start of a session."""
     rows = {name: node(ssn, row) for row, name in enumerate(ssn.nodes.names)}
     return {
         "Jobs": {key: job(ssn, ssn.jobs[key]) for key in sorted(ssn.jobs)},
@@ -143,14 +144,15 @@ def opened(ssn: session.Session) -> dict[str, Any]:
 
 
 class Predicate(msgspec.Struct):
-    """``status``: why the node is not feasible, empty if it is."""
+    """The result for one node. ``status``: why the node is not feasible; empty if it is."""
 
     status: str = ""
     code: int = 0
 
 
 class Scores(msgspec.Struct, rename="camel"):
-    """Node -> score."""
+    """The scores of nodes: node -> score. ``error_message``: why there are none; empty if there
+    are."""
 
     node_score: dict[str, float] | None = None
     error_message: str = ""
@@ -163,14 +165,14 @@ class Victim(msgspec.Struct):
 
 
 class VictimSelection(msgspec.Struct):
-    """A vote, and the victims."""
+    """A vote, and the tasks that may be evicted."""
 
     status: int = 0
     victims: list[Victim] | None = None
 
 
 class Vote(msgspec.Struct):
-    """A vote."""
+    """A vote, as Volcano's number for permit, abstain or reject."""
 
     status: int = 0
 

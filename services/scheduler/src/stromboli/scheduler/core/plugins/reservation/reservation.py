@@ -36,7 +36,7 @@ from stromboli.shared import decoding
 NAME = "reservation"
 MAX_RESERVATIONS = 16
 RESERVE_AFTER = timedelta(minutes=1)
-"""How long room is kept for a job that may start but whose pods are still being created."""
+"""Time for which room is kept for a job that may start but whose pods are still being created."""
 
 
 class ReservationRecord(msgspec.Struct):
@@ -102,8 +102,8 @@ class Plugin:
     # Owners ---------------------------------------------------------------------------------
 
     def _restore_reservations(self) -> None:
-        """Restore all stored reservations before any is improved, so that none gains from the order
-        in which they are processed."""
+        """Restore all stored reservations before any is improved, so that the order in which they
+        are processed gives no reservation an advantage."""
         if self._is_open:
             return
         self._is_open = True
@@ -186,8 +186,8 @@ class Plugin:
     def _earliest_reservation(
         self, job: entities.Job, before: start_estimate.Reservation | None
     ) -> start_estimate.Reservation | None:
-        """Return the earliest reservation; the previous one if it is still valid and none is
-        earlier."""
+        """Return the earliest reservation; the previous reservation if it is still valid and there
+        is no earlier one."""
         demands = self._demands(job)
         if not demands:
             return None
@@ -263,8 +263,8 @@ class Plugin:
         return room
 
     def _reserved(self, besides: str, by: float = math.inf) -> resource_vectors.Table:
-        """Return the resources reserved for other jobs that start by a time. Those of a job that
-        this session has started are in use, and would count twice."""
+        """Return the resources reserved for other jobs that start by ``by``. The resources of a job
+        that this session has started are in use, and would count twice."""
         total = np.zeros_like(self._session.nodes.idle)
         for plan in self._plans.values():
             is_there = plan.start is None or plan.start.timestamp() <= by
@@ -274,7 +274,8 @@ class Plugin:
         return total
 
     def _busiest_first(self) -> list[int]:
-        """Return nodes by idle resources, the least first: idle nodes are most useful to others."""
+        """Return nodes by idle resources, the least first, so that idle nodes stay free for other
+        jobs."""
         table = self._session.nodes
         whole = np.maximum(table.allocatable, 1)
         idle = (np.maximum(table.future_idle, 0) / whole).sum(axis=0)

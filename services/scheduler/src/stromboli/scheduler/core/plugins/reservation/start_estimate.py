@@ -25,8 +25,8 @@ class Demand(msgspec.Struct, frozen=True, eq=False):
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):
-    """The start time and nodes of a gang. ``start`` None: unknown. ``rows``: node row -> the
-    resources that it will use there."""
+    """The start time and nodes of a gang. ``start``: None if unknown. ``rows``: node row -> the
+    resources that the gang will use there."""
 
     job: str
     start: datetime | None
@@ -96,8 +96,8 @@ def pack(
     room: resource_vectors.Table, demands: Sequence[Demand], order: Sequence[int]
 ) -> dict[int, resource_vectors.Vector] | None:
     """Return the resources that all demands take on each row of the room (resources x nodes), with
-    nodes tried in this order; None if there is too little room. Exact for one demand; of several,
-    the largest is placed first.
+    nodes tried in this order; None if there is too little room. Exact for one demand; of several
+    demands, the largest is placed first.
 
     O(demands x resources x nodes).
     """

@@ -26,8 +26,9 @@ class AffinityError(ValueError):
 
 
 class TaskAffinity(msgspec.Struct, frozen=True):
-    """``affine`` and ``anti_affine``: task -> tasks, itself included for its own replicas.
-    ``priority``: task -> degree of constraint. ``rank``: task -> position, higher is earlier."""
+    """The affinities of a job's tasks. ``affine`` and ``anti_affine``: task -> tasks, itself
+    included for its own replicas. ``priority``: task -> degree of constraint. ``rank``: task ->
+    position, higher is earlier."""
 
     affine: Mapping[str, frozenset[str]]
     anti_affine: Mapping[str, frozenset[str]]
@@ -35,8 +36,8 @@ class TaskAffinity(msgspec.Struct, frozen=True):
     rank: Mapping[str, int]
 
     def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
-        """Return the number of the other tasks that it has affinity to, less those it has
-        anti-affinity to."""
+        """Return the number of the other tasks to which the task has affinity, less the number to
+        which it has anti-affinity."""
         affine = () if only_away else self.affine.get(task, ())
         anti_affine = self.anti_affine.get(task, ())
         return sum(others.get(name, 0) for name in affine) - sum(
@@ -95,8 +96,9 @@ def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
 
 
 class Bucket(msgspec.Struct, eq=False):
-    """``waiting``: pending tasks by uid, in order; ``bound``: node -> number of its tasks there;
-    ``names``: task name -> number in the bucket."""
+    """Tasks that share a node. ``waiting``: pending tasks by uid, in order. ``bound``: node ->
+    number of the bucket's tasks there. ``names``: task name -> number of such tasks in the
+    bucket."""
 
     index: int
     request: resource_vectors.Sum
@@ -171,8 +173,8 @@ class JobBuckets:
         return self.preferences.rank.get(task.role, 0), self.preferences.priority.get(task.role, 0)
 
     def _best_bucket(self, task: entities.Task) -> Bucket:
-        """Return the bucket with the highest affinity, among equals the smallest request; a new one
-        if all have anti-affinity."""
+        """Return the bucket with the highest affinity, among equals, the smallest request; a new
+        bucket if all have anti-affinity."""
         liked = [(self.preferences.affinity(task.role, each.names), each) for each in self.buckets]
         best = max((affinity for affinity, _ in liked), default=-1)
         if best < 0:

@@ -131,8 +131,8 @@ class Plugin:
         return victims
 
     def _last_time(self) -> datetime | None:
-        """Return when victims were last chosen. A time in the future (the clock was set back since)
-        counts as now."""
+        """Return when victims were last chosen. A time in the future counts as now: the clock was
+        set back since then."""
         return min(datetime.fromisoformat(self._last), self._session.now) if self._last else None
 
     def _within_budgets(
@@ -157,7 +157,7 @@ class Plugin:
 
 
 LONGEST_COUNT = 10
-"""The most digits that a count may have: annotations may contain any text, and integers with
+"""Maximum number of digits of a count: annotations may contain any text, and integers with
 thousands of digits are costly."""
 
 
