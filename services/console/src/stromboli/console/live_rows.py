@@ -27,7 +27,8 @@ from stromboli.client.errors import ClientError, UnreachableError
 from stromboli.shared.runtime import telemetry
 
 MOST_OF_SESSION = 30
-"""Most lists of one session. Each takes one of its client's 100 connections; requests need some."""
+"""Most lists of one session. Its client has 100 connections: each list takes one of them, and other
+requests need some."""
 SYNCED_WITHIN_S = 10.0
 """How long a page waits for the first complete list, before it reports an error."""
 PARTIAL_AFTER_S = 0.5

@@ -145,7 +145,7 @@ def application(console: Console) -> Litestar:
         why = "the console's log has the details"
         return _error_page(console, request, 500, "This page has an error", why, "Try again later.")
 
-    handlers: dict[int | type[Exception], Any] = {  # Litestar does not await handlers
+    handlers: dict[int | type[Exception], Any] = {  # Litestar does not await these
         LoginRequiredError: without_session,
         errors.ClientError: refused,
         HTTPException: failed,

@@ -31,7 +31,7 @@ COME_BACK = (
 """The answer to a link on another site, for which the browser omitted the strict cookie: this page
 loads the same address again, and then the browser sends the cookie."""
 SERVER_ERRORS = 500
-"""Statuses from this one on are errors of the server: they are no failed logins."""
+"""Statuses from this one on are errors of the server: they do not count as failed logins."""
 MOST_PATH_CHARACTERS = 1000
 MOST_TOKEN_CHARACTERS = 16 * 1024
 """Tokens of service accounts have about 1 KB; servers refuse larger headers."""
