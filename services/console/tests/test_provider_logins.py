@@ -155,7 +155,7 @@ async def test_a_callback_of_another_browser_starts_no_session(cell: Cell) -> No
         link = await cell.at_provider(await cell.start(attacker))
         answer = await victim.get(link)
         assert answer.status_code == 400
-        assert "elsewhere. Log in again." in answer.text
+        assert "in another browser. Log in again." in answer.text
         await cell.start(victim)
         assert (await victim.get(link)).status_code == 400
         assert (await victim.get(PAGE)).status_code == 303
@@ -256,7 +256,7 @@ async def test_another_issuer_behind_the_address_is_refused(cell: Cell) -> None:
     async with cell.browser() as browser:
         answer = await browser.post("/login/provider", data=FORM)
         assert answer.status_code == 503
-        assert "calls itself https://evil.example" in unescape(answer.text)
+        assert "it names the issuer https://evil.example" in unescape(answer.text)
 
 
 async def test_an_answer_of_another_issuer_is_refused(cell: Cell) -> None:
@@ -302,7 +302,7 @@ async def test_a_key_that_is_not_published_is_not_looked_up_for_every_token(cell
     cell.provider.sign_with_unpublished_key()
     read = cell.provider.keys_read
     for _ in range(3):
-        with pytest.raises(ProviderUnavailableError, match="the key of its token is missing"):
+        with pytest.raises(ProviderUnavailableError, match="it lacks the key of an ID token"):
             await refresh()
     assert cell.provider.keys_read == read + 1
     cell.provider.rotate()

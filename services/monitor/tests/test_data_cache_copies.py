@@ -98,7 +98,7 @@ def test_content_of_unknown_size_stays_within_the_capacity(node: Node) -> None:
     node.want(item)
     node.settle()
     assert node.state(item) == "Failed"
-    assert "no room can be made for it" in node.reason(item)
+    assert "the cache cannot make room for it" in node.reason(item)
     assert node.cache.report().used_bytes <= 10_000
 
 

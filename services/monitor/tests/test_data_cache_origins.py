@@ -151,8 +151,11 @@ def test_a_file_of_a_web_server_is_fetched_and_its_rate_measured(
     [
         ("/set/missing.bin", "404"),
         ("/set/", "a web server has no folders"),
-        ("/away", "the server redirects elsewhere: this node may not read http://localhost:1"),
-        ("/nowhere", "the server redirects without saying where"),
+        (
+            "/away",
+            "the server redirects to another origin: this node may not read http://localhost:1",
+        ),
+        ("/nowhere", "the server's redirect has no address"),
         ("/set/cut.bin", "ContentLengthError|ClientPayloadError"),
     ],
 )

@@ -14,7 +14,7 @@ from stromboli.shared.runtime import http, runtime, telemetry
 
 PROBE_EVERY_S = 10.0
 RENEW_EVERY_S = 60.0
-"""A certificate is renewed days before its end."""
+"""Interval at which the certificate is read again; issuers renew it days before its end."""
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
@@ -44,7 +44,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Exits with the setting that is missing or wrong."""
+    """Exits with a message that names the missing or wrong setting."""
     if problem := provider_problem(settings):
         sys.exit(problem)
     if settings.host in loopback_token.HOSTS:
@@ -59,38 +59,39 @@ def check(settings: Settings) -> None:
         return
     if not settings.certificate_file and not settings.behind_https:
         sys.exit(
-            f"STROM_CONSOLE_HOST={settings.host}: beyond loopback tokens are typed into pages over "
-            "https only; set STROM_CONSOLE_CERTIFICATE_FILE, or STROM_CONSOLE_BEHIND_HTTPS=true "
-            "behind a proxy that terminates https"
+            f"STROM_CONSOLE_HOST={settings.host}: outside loopback the login page requires https; "
+            "set STROM_CONSOLE_CERTIFICATE_FILE, or STROM_CONSOLE_BEHIND_HTTPS=true behind a "
+            "proxy that terminates https"
         )
     if not settings.hosts:
         sys.exit(
-            f"STROM_CONSOLE_HOST={settings.host}: name the console's host in STROM_CONSOLE_HOSTS"
+            f"STROM_CONSOLE_HOST={settings.host}: STROM_CONSOLE_HOSTS is empty; set it to the host "
+            "names of the console"
         )
 
 
 def provider_problem(settings: Settings) -> str:
-    """What is wrong with the settings of logins; empty if nothing is."""
+    """The error in the settings of logins; empty if they are valid."""
     if not settings.oidc_issuer:
         if settings.token_login:
             return ""
         return "STROM_CONSOLE_TOKEN_LOGIN=false leaves no login: set STROM_CONSOLE_OIDC_ISSUER"
     if urlsplit(settings.oidc_issuer).scheme != "https":
         return (
-            f"STROM_CONSOLE_OIDC_ISSUER={settings.oidc_issuer}: it needs https, as the API server "
-            "requires, too"
+            f"STROM_CONSOLE_OIDC_ISSUER={settings.oidc_issuer}: the address must begin with "
+            "https://, which the API server requires, too"
         )
     if settings.open_to_all:
-        return "STROM_CONSOLE_OPEN_TO_ALL with STROM_CONSOLE_OIDC_ISSUER: set one of them"
+        return "STROM_CONSOLE_OPEN_TO_ALL and STROM_CONSOLE_OIDC_ISSUER are set: set one of them"
     if not settings.oidc_client_id:
-        return "STROM_CONSOLE_OIDC_CLIENT_ID is empty: register the console at the provider"
+        return "STROM_CONSOLE_OIDC_CLIENT_ID is empty: register the console with the provider"
     if "openid" not in settings.oidc_scopes:
-        return "STROM_CONSOLE_OIDC_SCOPES has no openid: without, there is no ID token"
+        return "STROM_CONSOLE_OIDC_SCOPES lacks openid: providers issue ID tokens only with it"
     return ""
 
 
 def certificate(settings: Settings) -> ssl.SSLContext | None:
-    """The certificate of the pages; None without one. Exits if it cannot be read."""
+    """The TLS context of the pages; None without a certificate. Exits if it cannot be read."""
     if not settings.certificate_file:
         return None
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -100,8 +101,8 @@ def certificate(settings: Settings) -> ssl.SSLContext | None:
 
 
 def load_certificate(tls: ssl.SSLContext, settings: Settings) -> str | None:
-    """Load the certificate for new connections. Returns why it cannot: the earlier one is served
-    then."""
+    """Loads the certificate for new connections. Returns the error if it cannot be read, in which
+    case the earlier certificate stays in use."""
     try:
         tls.load_cert_chain(settings.certificate_file, settings.key_file or None)
     except OSError as error:  # includes ssl.SSLError
@@ -110,7 +111,7 @@ def load_certificate(tls: ssl.SSLContext, settings: Settings) -> str | None:
 
 
 async def renew(tls: ssl.SSLContext, settings: Settings, health: runtime.Health) -> None:
-    """Load the certificate regularly: it is renewed in its file."""
+    """Loads the certificate regularly, since a renewal replaces its file."""
     while True:
         await asyncio.sleep(RENEW_EVERY_S)
         health.warn("certificate", load_certificate(tls, settings))

@@ -6,9 +6,10 @@
     page       ◀── rows of a synced list ─┘                        └──▶ readers of changes
 
 Admission ends a stream when the rights of its token have to be checked again, and refuses the next
-one if they are gone: then the list ends with that error, and pages show it. Rows of one session are
-never used for another one, even with the same rights. A list that no page used for ``UNUSED_S`` is
-closed, and so is the one unused for longest when there are too many: of its session, or of all.
+one if the token has lost them: then the list ends with that error, and pages show it. Rows of one
+session are never used for another one, even with the same rights. A list that no page used for
+``UNUSED_S`` is closed. A list beyond the bound of its session, or of all sessions, closes the least
+recently used one.
 Memory: the rows of ``most`` lists.
 """
 
@@ -26,15 +27,17 @@ from stromboli.client.errors import ClientError, UnreachableError
 from stromboli.shared.runtime import telemetry
 
 MOST_OF_SESSION = 30
-"""Lists of one session: each takes a connection, and requests need some of a client's 100, too."""
+"""Most lists of one session. Its client has 100 connections: each list takes one of them, and other
+requests need some."""
 SYNCED_WITHIN_S = 10.0
 """How long a page waits for the first complete list, before it reports an error."""
 PARTIAL_AFTER_S = 0.5
 """How long a page that can show a part of a list waits for the rest."""
 UNUSED_S = 90.0
-"""A page in the background closes its stream, and comes back soon or not at all."""
+"""Time after which an unused list is closed. A page in the background closes its stream, and comes
+back soon or not at all."""
 TOGETHER_S = 0.25
-"""Changes within this time are one update of a page."""
+"""Changes within this time cause one update of a page."""
 HEARTBEAT_S = 15.0
 _log = structlog.get_logger(__name__)
 _changes = telemetry.meter.create_counter(
@@ -59,9 +62,8 @@ ListKey = tuple[str, Hashable]
 
 
 class Watched(msgspec.Struct, Generic[R], frozen=True):
-    """What to watch: the call, and the row of an object (None for an object that is not shown).
-    ``key`` of the deleted object is derived from ``identify``, since it may have no row any more.
-    """
+    """What to watch. ``row`` makes the row of an object, or None for an object that is not shown;
+    ``identify`` returns an object's key, also of a deleted object that has no row any more."""
 
     name: Hashable
     call: calls.Call[Any]
@@ -70,7 +72,8 @@ class Watched(msgspec.Struct, Generic[R], frozen=True):
 
 
 class LiveRows(Generic[R]):
-    """One list. ``error``: why it ended."""
+    """The rows of one list by key. ``version``: counts updates; ``error``: why the list ended;
+    ``is_broken``: the watch has lost its connection, so that rows may be old."""
 
     def __init__(self, client: AsyncClient, watched: Watched[R]) -> None:
         self.rows: dict[str, R] = {}
@@ -86,7 +89,7 @@ class LiveRows(Generic[R]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether the rows are only a part of the first list."""
+        """Whether the first list is not complete yet."""
         return not self._synced.is_set()
 
     async def synced(self) -> None:
@@ -94,8 +97,8 @@ class LiveRows(Generic[R]):
         await self._wait_for(self._synced)
 
     async def begun(self) -> None:
-        """Wait until the list is complete, or for ``PARTIAL_AFTER_S`` since its first row. Raises
-        ClientError as ``synced``."""
+        """Waits for the first row, then at most ``PARTIAL_AFTER_S`` for the complete list. Raises
+        ClientError like ``synced``."""
         await self._wait_for(self._begun)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PARTIAL_AFTER_S):
@@ -121,7 +124,7 @@ class LiveRows(Generic[R]):
             await self._changed.wait()
 
     async def close(self) -> None:
-        """End the watch, and with it the streams of pages that follow it: they open it again."""
+        """Ends the watch, and the streams of pages that follow it; such pages open it again."""
         self._task.cancel()
         await asyncio.wait([self._task])
         self._end(UnreachableError(self._watched.call.what, "its list was closed"))
@@ -161,8 +164,8 @@ class LiveRows(Generic[R]):
         self._notify()
 
     def _read(self, raw: bytes) -> tuple[str, R | None] | None:
-        """The key and row of an object; None if it cannot be decoded or has no row by a defect:
-        the others are shown."""
+        """The key and row of an object; None if decoding it or making its row fails, so that a
+        defect hides one object only."""
         try:
             found = self._watched.call.read(raw)
             return self._watched.identify(found), self._watched.row(found)
@@ -182,8 +185,8 @@ class LiveRows(Generic[R]):
 
 
 class LiveLists:
-    """The lists of all sessions, at most ``most``, and ``MOST_OF_SESSION`` of each session: the one
-    unused for longest is closed for a new one."""
+    """The lists of all sessions: at most ``most`` in total, and ``MOST_OF_SESSION`` of a session. A
+    new list beyond a bound closes the least recently used one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -192,12 +195,13 @@ class LiveLists:
     async def open(
         self, owner: str, client: AsyncClient, watched: Watched[R], *, may_be_partial: bool = False
     ) -> LiveRows[R]:
-        """The list of a session, complete unless ``may_be_partial``: then a large one that is new
-        is returned with its first rows, and ``is_loading``. Raises ClientError."""
+        """Returns a list of a session, opened if necessary, once it is complete. With
+        ``may_be_partial``, a large new list is returned with its first rows, while it
+        ``is_loading``. Raises ClientError."""
         key = (owner, watched.name)
         while (surplus := self._surplus(key)) is not None:
             await self._close(surplus)
-        # No pause between this look and the new list: two requests would open it twice.
+        # No await between this lookup and the new list: two requests would open it twice.
         found = self._lists.get(key)
         if found is None or found.error is not None:
             found = self._lists[key] = LiveRows(client, watched)
@@ -221,7 +225,7 @@ class LiveLists:
             await self._close(key)
 
     async def close_all(self) -> None:
-        """Close everything."""
+        """Closes the lists of all sessions."""
         for key in list(self._lists):
             await self._close(key)
 
@@ -249,8 +253,8 @@ class LiveLists:
 
 
 async def ticks(lists: Sequence[LiveRows[Any]]) -> AsyncIterator[bool]:
-    """True after each group of changes in any of the lists, False as a heartbeat; ends when a list
-    does."""
+    """Yields True after each group of changes in any of the lists, and False as a heartbeat. Ends
+    when a list ends."""
     versions = [it.version for it in lists]
     while True:
         for it in lists:

@@ -3,12 +3,12 @@
 A login costs a request to REST or to the identity provider, and any client can begin one. Bounds:
 
 1. ``MOST_AT_A_TIME`` logins are under way in total, ``MOST_OF_ADDRESS`` of one address.
-2. An address has ``FAILURES`` failures at once, and another one every ``REFILL_S`` (token bucket).
+2. An address may fail ``FAILURES`` times at once, and once more every ``REFILL_S`` (token bucket).
    There is no such bound over all addresses: it would let one client lock all others out.
-3. Memory: ``MOST_ADDRESSES`` buckets; the one unused for longest is forgotten. Logins that wait for
-   the provider's page need none, they are in cookies (``oidc/pending.py``).
+3. Memory: ``MOST_ADDRESSES`` buckets; a new one drops the least recently used one. Logins that wait
+   for the provider's page need no memory: they are in cookies (``oidc/pending.py``).
 
-An address is an IPv4 address, or the /64 of an IPv6 address, which one host has whole.
+An address is an IPv4 address, or the /64 network of an IPv6 address, all of which one host can use.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ REFILL_S = 6.0
 MOST_ADDRESSES = 4096
 FORWARDED = "x-forwarded-for"
 UNKNOWN = ""
-"""The address of clients behind a proxy that does not name them: only the total bounds them."""
+"""Stands for a client that the proxy does not name: only the bound on all logins applies."""
 
 
 class TooManyLoginsError(Exception):
-    """A bound is reached. ``wait_s``: when to try again."""
+    """A bound on logins is reached. ``wait_s``: seconds until an attempt may succeed."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many logins; try again in {wait_s:.0f} s")
@@ -43,7 +43,7 @@ class _Bucket(msgspec.Struct):
 
 
 class LoginLimits:
-    """The logins of this process."""
+    """Counts this process's logins that are under way, and failed ones by address."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -52,7 +52,7 @@ class LoginLimits:
 
     @contextlib.contextmanager
     def login(self, address: str) -> Iterator[None]:
-        """A login while inside. Raises TooManyLoginsError."""
+        """Counts a login as under way until the block ends. Raises TooManyLoginsError."""
         self._check(address)
         self._under_way[address] += 1
         try:
@@ -63,7 +63,7 @@ class LoginLimits:
                 del self._under_way[address]
 
     def failed(self, address: str) -> None:
-        """Count a failed login."""
+        """Counts a failed login of an address, unless the address is unknown."""
         if address == UNKNOWN:
             return
         bucket = self._buckets.setdefault(address, _Bucket(0.0, self._now()))
@@ -92,8 +92,8 @@ class LoginLimits:
 
 
 def address_of(peer: str, headers: Mapping[str, str], *, is_behind_proxy: bool) -> str:
-    """Whom a request counts for. ``is_behind_proxy``: the proxy appends the client's address to a
-    header; what the client itself put before it is ignored."""
+    """The address that a request counts for. ``is_behind_proxy``: the proxy appends the client's
+    address to a header; what the client itself put before it is ignored."""
     text = headers.get(FORWARDED, "").rpartition(",")[2].strip() if is_behind_proxy else peer
     try:
         found = ipaddress.ip_address(text)

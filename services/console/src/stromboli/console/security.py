@@ -57,7 +57,8 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Sequence[str]) -> st
 
 
 def is_foreign_navigation(headers: Mapping[str, str]) -> bool:
-    """Whether a link of another site led here: the browser then leaves a strict cookie out."""
+    """Whether a link on another site led to this request, so that the browser omitted the
+    ``SameSite=Strict`` cookie."""
     is_page = headers.get("sec-fetch-mode") == "navigate"
     return is_page and headers.get("sec-fetch-site") in ("cross-site", "same-site")
 

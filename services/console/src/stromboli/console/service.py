@@ -1,4 +1,5 @@
-"""The console's shell: the application of all routes, and what closes sessions and lists.
+"""The console's shell: the application of all routes, and the task that closes ended
+sessions and unused lists.
 
 ::
 
@@ -47,7 +48,7 @@ FORM_BYTES = 64 * 1024
 LOOK_EVERY_S = 10.0
 """Interval at which ended sessions and unused lists are closed."""
 WITHOUT_SESSION = ("/static/", "/login", "/logout")
-"""Paths that need no token, so none is renewed."""
+"""Prefixes of paths that need no token, so that requests to them renew none."""
 KEPT = "public, max-age=31536000, immutable"
 _log = structlog.get_logger(__name__)
 
@@ -61,9 +62,11 @@ async def running(
     is_secure: bool = False,
     is_behind_proxy: bool = False,
 ) -> AsyncIterator[Litestar]:
-    """The application while inside. ``port`` is in the name of the cookie: browsers send cookies to
-    all ports of a host. ``is_secure``: browsers use https. ``is_behind_proxy``: requests come from
-    a proxy that names their clients."""
+    """Yields the application, and closes its sessions and lists at the end.
+
+    ``port`` is a part of the cookie's name, since browsers send cookies to all ports of a host.
+    ``is_secure``: browsers use https. ``is_behind_proxy``: requests come from a proxy that names
+    their clients in a header."""
     lists = LiveLists(settings.most_watches)
     provider = Provider(settings) if settings.oidc_issuer else None
     sessions = Sessions(settings, lists, provider)
@@ -97,7 +100,7 @@ def application(console: Console) -> Litestar:
     async def static(digest: FromPath[str], name: FromPath[str]) -> Response[bytes]:
         file = templating.static_files().get(name)
         if file is None or file.digest != digest:
-            raise HTTPException("there is no such file", status_code=404)
+            raise HTTPException("this version has no such static file", status_code=404)
         return Response(file.content, media_type=file.media_type, headers={"cache-control": KEPT})
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -142,7 +145,7 @@ def application(console: Console) -> Litestar:
         why = "the console's log has the details"
         return _error_page(console, request, 500, "This page has an error", why, "Try again later.")
 
-    handlers: dict[int | type[Exception], Any] = {  # Litestar calls no asynchronous ones
+    handlers: dict[int | type[Exception], Any] = {  # Litestar does not await these
         LoginRequiredError: without_session,
         errors.ClientError: refused,
         HTTPException: failed,

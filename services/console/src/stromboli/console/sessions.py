@@ -4,8 +4,9 @@ A session is made from a token that REST accepts. Its cookie is random, ``HttpOn
 ``SameSite=Strict``; forms carry a second secret (``csrf``). Sessions end with their time, with
 ``log out``, and with this process: tokens are never written to a disk.
 
-A session of an identity provider has its tokens, too. ``renew`` gets new ones shortly before the ID
-token expires, when a page is used: a browser that is closed keeps no login alive at the provider.
+A session that began at an identity provider also holds the provider's tokens. ``renew`` replaces
+them shortly before the ID token expires, and only for a request: a closed browser keeps no login
+alive at the provider.
 """
 
 import asyncio
@@ -33,23 +34,23 @@ from stromboli.shared.network_topology import Layout
 
 ID_BYTES = 32
 MOST_OF_USER = 50
-"""Sessions of one user: a token alone cannot log all others out."""
+"""Most sessions of one user, so that one token cannot log all other users out."""
 RENEW_BEFORE_S = 30.0
 """How long before the end of an ID token it is renewed: longer than a request takes. REST ends
 streams by itself to check their token again."""
 AGAIN_AFTER_S = 5.0
-"""How long a provider that did not answer is left alone, per session."""
+"""Delay before the next renewal of a session whose provider did not answer."""
 _log = structlog.get_logger(__name__)
 
 
 def connect(settings: ConsoleSettings, token: Token = "") -> AsyncClient:
-    """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for an
-    authority that cannot be read."""
+    """A client of REST. Raises ClientError for a token that would be sent unencrypted, and for a
+    CA file that cannot be read."""
     return AsyncClient(settings.server, token=token, ca_file=settings.ca_file or None)
 
 
 class Domains(msgspec.Struct, frozen=True):
-    """The topology domains of these HyperNodes over nodes with these labels."""
+    """The topology domains, with the HyperNodes and the node labels that define them."""
 
     hyper_nodes: Sequence[HyperNode]
     labels: Mapping[str, Mapping[str, str]]
@@ -62,7 +63,8 @@ class Domains(msgspec.Struct, frozen=True):
 
 
 class ProviderLogin:
-    """The tokens of a session, replaced by newer ones. ``again_at``: no renewal is tried before."""
+    """A session's tokens from the identity provider, replaced at each renewal. ``again_at``: no
+    renewal is tried before this time of the steady clock."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -75,9 +77,9 @@ class ProviderLogin:
 
 
 class Session:
-    """A logged-in browser. ``user`` is empty on a server without accounts. ``namespace``: the one
-    that pages show if their URL names none; empty for all. ``login``: what an identity provider
-    gave; None for a session of a token."""
+    """A logged-in browser. ``user`` is empty on a server without accounts. ``namespace``: shown
+    by pages whose URL names none; empty for all. ``login``: the tokens from an identity provider;
+    None for a session that began with a token."""
 
     def __init__(
         self,
@@ -102,13 +104,13 @@ class Session:
         """The topology domains, and when they were read."""
 
     def accepts(self, csrf: str) -> bool:
-        """Whether a form is one of this session's pages."""
+        """Whether the ``csrf`` value of a form is this session's."""
         return hmac.compare_digest(self.csrf.encode(), csrf.encode())
 
 
 class Sessions:
     """All sessions of this process. ``lists`` are closed with their session. ``provider``: renews
-    tokens. ``now``: of a steady clock; ``wall``: seconds since 1970."""
+    tokens. ``now``: seconds of a steady clock; ``wall``: seconds since 1970."""
 
     def __init__(
         self,
@@ -126,8 +128,8 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def open(self, token: str, namespace: str, tokens: Tokens | None = None) -> Session:
-        """A new session for a token; an empty one for a server that is open to all, or for the
-        tokens of a provider. Raises ClientError if REST does not accept the token."""
+        """Opens a session for a token. ``token`` is empty for a server that is open to all, or if
+        ``tokens`` are given. Raises ClientError if REST does not accept the token."""
         login = None if tokens is None else ProviderLogin(tokens)
         client = connect(self._settings, token if login is None else login.token)
         try:
@@ -162,7 +164,7 @@ class Sessions:
                 return
             try:
                 if self._now() < login.again_at:
-                    raise ProviderUnavailableError("it did not answer a moment ago")
+                    raise ProviderUnavailableError("it did not answer the last request")
                 login.tokens = await self._provider.refresh(login.tokens)
             except ProviderUnavailableError as error:
                 self._unavailable(login, error)
@@ -191,7 +193,7 @@ class Sessions:
             session.ends_at = -math.inf
 
     async def close(self, cookie: str) -> None:
-        """End a session, and close what it has."""
+        """Ends a session, and closes its lists and its client."""
         session = self._sessions.pop(cookie, None)
         if session is not None:
             await self._lists.close(session.id)
@@ -204,7 +206,7 @@ class Sessions:
                 await self.close(cookie)
 
     async def close_all(self) -> None:
-        """Close everything."""
+        """Ends all sessions, and closes their lists and clients."""
         while self._sessions:
             await self.close(next(iter(self._sessions)))
 
@@ -212,8 +214,8 @@ class Sessions:
         return len(self._sessions)
 
     def _surplus(self, user: str) -> str | None:
-        """The session to close before this user opens one: the one unused for longest, of the user
-        or of all; None if there is room."""
+        """The session to close before this user opens one: the least recently used one of the
+        user, or of all; None if there is room."""
         candidates = [cookie for cookie, found in self._sessions.items() if found.user == user]
         if len(candidates) < MOST_OF_USER:
             candidates = list(self._sessions)

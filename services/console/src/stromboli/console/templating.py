@@ -1,6 +1,7 @@
 """Pages from templates. Every value is escaped: names, messages and annotations are users' input.
 
-Static files have a digest of their content in their URL, so that browsers keep them for good.
+Static files have a digest of their content in their URL, so that browsers cache them
+indefinitely.
 """
 
 import functools
@@ -24,7 +25,7 @@ TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A file that browsers receive as it is."""
+    """A static file, which is sent unchanged."""
 
     content: bytes
     media_type: str
@@ -45,18 +46,18 @@ def static_files() -> Mapping[str, StaticFile]:
 
 
 def page(template: str, values: Mapping[str, Any]) -> bytes:
-    """A page as UTF-8. Raises jinja2.UndefinedError for a value that is missing."""
+    """The rendered template as UTF-8. Raises jinja2.UndefinedError for a value that is missing."""
     return environment().get_template(template).render(values).encode()
 
 
 def query(filters: UrlFilters, **changes: Any) -> str:
-    """The filters with these changes as the query of a URL; see ``Filters.fields``."""
+    """The filters with these changes as the query of a URL; see ``UrlFilters.fields``."""
     return "?" + urlencode(filters.fields(**changes))
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """The templates with their filters."""
+    """The Jinja environment with the filters, globals and tests of the templates."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("stromboli.console"),
         autoescape=True,

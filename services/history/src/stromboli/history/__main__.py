@@ -37,8 +37,8 @@ def read_token(settings: Settings) -> str:
     if not settings.queries_token_file:
         if settings.queries_host not in loopback_token.HOSTS:
             sys.exit(
-                f"STROM_HISTORY_QUERIES_HOST={settings.queries_host}: beyond loopback queries need "
-                "a token; set STROM_HISTORY_QUERIES_TOKEN_FILE"
+                f"STROM_HISTORY_QUERIES_HOST={settings.queries_host}: outside loopback queries "
+                "require a token; set STROM_HISTORY_QUERIES_TOKEN_FILE"
             )
         return ""
     try:
@@ -46,7 +46,9 @@ def read_token(settings: Settings) -> str:
     except OSError as error:
         sys.exit(f"STROM_HISTORY_QUERIES_TOKEN_FILE={error.filename}: {error.strerror}")
     if not token:
-        sys.exit(f"STROM_HISTORY_QUERIES_TOKEN_FILE={settings.queries_token_file}: it is empty")
+        sys.exit(
+            f"STROM_HISTORY_QUERIES_TOKEN_FILE={settings.queries_token_file}: the file is empty"
+        )
     return token
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    batch.events, scheduling.decisions, .outcomes, cluster.jobs ── a batch ──▶ one transaction:
+    batch.events, scheduling.decisions, .outcomes, cluster.* ── a batch ──▶ one transaction:
                                           position in the log, rows, unreadable records
     notices (an outbox in the same transaction) ──▶ webhooks, Slack, mail
     query ── wait until the log's end at its arrival is in the store ──▶ rows
@@ -46,7 +46,7 @@ UP_TO_DATE_WITHIN_S = 2.0
 RETENTION_EVERY_S = 3600.0
 SUMMED_EVERY_S = 60.0
 SUMMED_AFTER = timedelta(minutes=10)
-"""Attempts are added to the sums of days so long after their end: late events come earlier."""
+"""Time from an attempt's end until it is added to the sums of days: late events come earlier."""
 Report = Callable[[str, str | None], None]
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ class HistoryService:
             self._warn("unreadable records", note)
 
     def _note_read(self, batch: port.Batch) -> None:
-        """The batch is in the store: wake the queries that wait for it."""
+        """Notes that the batch is in the store, and wakes the queries that wait for it."""
         self._read_up_to = batch.positions
         if topics.BATCH_EVENTS.name in batch.recreated:
             self._events_topics += 1
@@ -206,8 +206,8 @@ class HistoryService:
                 await self._hurry.wait()
 
     async def _is_up_to_date(self) -> bool:
-        """Wait until everything up to the current end of the events is in the store; returns
-        whether it is. Raises UnavailableError while there are no tables."""
+        """Waits until the store has all events up to the current end of the topic; returns whether
+        it has. Raises UnavailableError while there are no tables."""
         try:
             async with asyncio.timeout(MIGRATED_WITHIN_S):
                 await self._migrated.wait()

@@ -36,8 +36,8 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """TOML file with the targets of notifications about jobs; without one, none are sent. It is
     read once at the start."""
     batch_pause_s: float = 0.25
-    """Seconds between two transactions while the history keeps up: one commit then contains all
-    that happened meanwhile. A query does not wait for it."""
+    """Seconds between two transactions while the history keeps up, so that one commit contains all
+    records that arrived meanwhile. A query ends the pause."""
 
     @property
     def jobs_kept_days(self) -> float:
@@ -56,7 +56,7 @@ class Settings(HistorySettings, frozen=True, kw_only=True):
     """Address of the health endpoint: probes come from the node, not from loopback."""
     health_port: int = 8486
     queries_host: str = "127.0.0.1"
-    """Address of the queries of admission. Beyond loopback they require a token."""
+    """Address for the queries of admission. Outside loopback they require a token."""
     queries_port: int = 8485
     queries_token_file: str = ""
     """File with a secret of admission and the history: queries without it are refused. It is read

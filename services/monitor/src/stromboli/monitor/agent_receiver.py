@@ -60,7 +60,7 @@ class ActiveTerm(msgspec.Struct, frozen=True):
     """The state of the endpoint while this monitor is the leader. ``put``, ``put_data``,
     ``put_usage`` queue a draft for the topic of hardware, of data or of loads; ``is_there``: false
     if the node is known to be absent; ``reports``, ``data``, ``usage``: the reports so far;
-    ``wanted``: what the scheduler wants, read up to the end of its topic.
+    ``wanted``: the data that the scheduler wants on each node, read up to the end of its topic.
     """
 
     put: Put
@@ -100,8 +100,8 @@ class AgentReceiver:
 
     @contextlib.contextmanager
     def open(self, term: ActiveTerm) -> Iterator[None]:
-        """While inside, this monitor is the leader and its log is open; otherwise requests are
-        answered with 503.
+        """Accept requests until the block ends: this monitor is the leader, and its log is open.
+        Other requests are answered with 503.
         """
         self._known = term
         try:
@@ -165,7 +165,7 @@ class AgentReceiver:
         if wanted is None:
             reason = known.wanted.unreadable.get(node, "")
             raise errors.UnavailableError(
-                "monitor", f"what the scheduler wants on node {node} is unreadable: {reason}"
+                "monitor", f"the list of data for node {node} is unreadable: {reason}"
             )
         known.put_data(known.data.report(node, observed, self._clock()))
         return base.encode(wanted)
@@ -179,7 +179,7 @@ class AgentReceiver:
                     403, f"this agent runs on node {speaks_for} and cannot report for node {node}"
                 )
         elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
-            raise ReportRejectedError(401, "this is not the token of this monitor")
+            raise ReportRejectedError(401, "the bearer token is not the token of this monitor")
         return self._of_node(node)
 
     def _of_node(self, node: str) -> ActiveTerm:

@@ -52,7 +52,7 @@ class History:
         self._ends = ends
 
     async def keep(self) -> None:
-        """Continue at the last checkpoint, if it is known and its image less than a day old."""
+        """Continue at the last checkpoint, or with a new image if its image is a day old."""
         await self._follow(await self._last())
         while True:
             await self._follow(None)
@@ -107,7 +107,7 @@ class History:
                     await asyncio.sleep(PAUSE_S)
 
     async def _append(self, drafts: list[envelope.Draft]) -> int:
-        """Append; returns the first offset."""
+        """Append the drafts; returns the offset of the first one."""
         call = functools.partial(self._writer.append, *drafts)
         stand = await runtime.retry_until_available(call, "log", self._health)
         return stand[0].offset
@@ -117,8 +117,8 @@ class History:
 
 
 def _copy(record: envelope.Record, now: datetime) -> envelope.Draft:
-    """The record's bytes as they are: a replay reads what services have read. Only a record of a
-    type that does not belong on its topic becomes a stub."""
+    """A draft with the record's bytes unchanged: a replay reads what services have read. Only a
+    record of a type that does not belong on its topic becomes a stub."""
     message, encoded = None, None
     uid, version = (record.headers.get(f"ce_object{name}", "") for name in ("uid", "version"))
     if record.value is not None:

@@ -59,8 +59,8 @@ class OwnTopicsReader:
 
     @contextlib.asynccontextmanager
     async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
-        """While inside, ``follow`` continues after the records at the moment of opening, which have
-        been applied. Yields topic name -> next offset. Raises ReplacedError, LogLostError.
+        """Apply the records up to the end offsets at the opening, and yield topic name -> next
+        offset; ``follow`` then continues after them. Raises ReplacedError, LogLostError.
         """
         self._epoch = epoch
         async with contextlib.aclosing(self._read()) as self._batches:
@@ -114,7 +114,7 @@ class OwnTopicsReader:
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
         """New records in the order of their topics, each with whether it is accepted.
 
-        Without repetitions, which would look like later records of another writer.
+        Repeated records are left out: they would look like later records of another writer.
         """
         either = [(record, True) for record in batch.records]
         either += [(record, False) for record in batch.fenced]

@@ -44,7 +44,7 @@ WHO: Mapping[type[AgentReports], str] = {
     DataReports: "data caches",
     UsageReports: "measured loads",
 }
-"""Who is silent, in warnings."""
+"""Type of reports -> what a warning calls the silent senders."""
 
 
 async def serve(
@@ -137,9 +137,9 @@ async def _term(
 async def _read_wanted(
     bus: bus_port.Bus, wanted: WantedData, has_read: asyncio.Event, health: runtime.Health
 ) -> None:
-    """Keep what the scheduler wants on each node; ``has_read`` is set at the end of the topic. If
-    the topic is created again, the lists so far stay until the scheduler publishes others: a list
-    that is lost is not an empty one."""
+    """Materialize the data that the scheduler wants on each node; ``has_read`` is set at the end
+    of the topic. If the topic is created again, the known lists stay until the scheduler publishes
+    new ones: a lost list is not an empty one."""
     batches = materialization.materialize(
         bus, [topics.DATA_WANTED], health.warn, "scheduling.data", on_recreated=lambda _: None
     )
@@ -188,7 +188,7 @@ async def _tick(
     health: runtime.Health,
     clock: runtime.Clock,
 ) -> None:
-    """Detect silent agents and deleted nodes."""
+    """Publish that agents became silent or nodes were deleted, and warn about silent agents."""
     while True:
         for draft in reports.tick(clock(), nodes.may_have):
             outbox.put(draft)

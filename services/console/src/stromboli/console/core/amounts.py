@@ -13,7 +13,7 @@ from stromboli.shared.jobspec import quota
 GPU_NAMES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Resources that count whole GPUs."""
 MIG = "nvidia.com/mig-"
-"""Resources that count MIG instances begin with it."""
+"""Prefix of the resources that count MIG instances."""
 FIRST = ("cpu", "memory")
 """Resources that every table shows first."""
 
@@ -21,8 +21,9 @@ FIRST = ("cpu", "memory")
 class Gauge(msgspec.Struct, frozen=True):
     """A used amount against limits, in percent of the largest limit for bars (0 to 100).
 
-    ``deserved`` is the position of the deserved amount on the bar; None without one. ``borrowed``:
-    the amount beyond it, empty for none. ``guarantee``: the reserved amount, empty for none.
+    ``deserved_percent``: the position of the deserved amount on the bar, None without one.
+    ``borrowed``: the amount beyond it, empty for none. ``guarantee``: the reserved amount, empty
+    for none.
     """
 
     resource: str
@@ -70,7 +71,7 @@ def order(resources: Iterable[str]) -> list[str]:
 
 
 def read(quantities: Mapping[str, core.Quantity] | None) -> Amounts:
-    """Quantities in units; those that are not quantities are left out."""
+    """Quantities as amounts; invalid quantities are left out."""
     found: Amounts = {}
     for name, quantity in (quantities or {}).items():
         try:
@@ -81,7 +82,7 @@ def read(quantities: Mapping[str, core.Quantity] | None) -> Amounts:
 
 
 def requests(spec: core.PodSpec) -> Amounts:
-    """The request of a pod; none where a quantity is invalid."""
+    """The request of a pod; empty if a quantity is invalid."""
     try:
         return quota.requests(spec)
     except ValueError:  # stored without admission

@@ -15,7 +15,7 @@ PAGE_ROWS = 100
 SHOWN_FIELDS = 12
 """Fields of a change that the page shows; it gives the number of the others."""
 PATHS = {"Node": "/nodes/", "Queue": "/queues/"}
-"""Kind -> the path before the names of its pages."""
+"""Kind -> the prefix of the paths of its objects' pages."""
 
 
 class ChangeFilters(UrlFilters, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class ChangeFilters(UrlFilters, frozen=True, kw_only=True):
     after: str = ""
 
     def query(self) -> accounting.ChangeQuery:
-        """The same as a query to REST."""
+        """These filters as a query to REST."""
         return accounting.ChangeQuery(
             kind=self.kind,
             name=self.name,
@@ -42,8 +42,8 @@ class ChangeFilters(UrlFilters, frozen=True, kw_only=True):
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A change. ``path``: before the name in the path of its object's page, empty without one.
-    ``more``: the number of fields that are not shown."""
+    """A change of an object. ``path``: the prefix of the path of the object's page, empty if it has
+    no page. ``more``: the number of changed fields that are not shown."""
 
     at: datetime
     kind: str
@@ -55,7 +55,7 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_filters(query: Mapping[str, str]) -> ChangeFilters:
-    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
+    """The filters of a URL's query. Invalid values, as from a typo in the URL, are ignored."""
     kind = word(query, "kind")
     return ChangeFilters(
         kind=kind if kind in accounting.CHANGED_KINDS else "",

@@ -1,4 +1,4 @@
-"""Queues, nodes and who holds them: rows of pages. Pure."""
+"""Queues, nodes and the holders of their resources, as rows of pages. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from stromboli.shared.api import core, scheduling
 from stromboli.shared.formats.units import Amounts
 
 MOST_HOLDERS = 50
-"""Holders of a node or resource that are listed; the count has all."""
+"""Holders of a node or resource that are listed; the rest is counted."""
 _OVER = ("Succeeded", "Failed")
 NEVER_FITS = "can never fit"
 """The beginning of the message of a PodGroup that no change of other jobs can start."""
@@ -27,7 +27,7 @@ REASONS: Mapping[str, str] = {
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that has not ended: its job (empty if it has none), its node (empty while it is
-    pending), what it requests, and its devices. ``gpus``: those of its requests, in thousandths."""
+    pending), what it requests, and its devices. ``gpus``: requested GPUs, in thousandths."""
 
     key: str
     namespace: str
@@ -55,8 +55,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What pages show of a node's object. ``state`` is Ready, NotReady or Cordoned; ``problems``:
-    conditions and taints; ``labels``: by which HyperNodes may select it."""
+    """The fields of a Node object that pages show. ``state`` is Ready, NotReady or Cordoned;
+    ``problems``: conditions and taints; ``labels``: HyperNodes may select the node by them."""
 
     name: str
     state: str
@@ -127,7 +127,7 @@ def pod_row(pod: core.Pod) -> PodRow | None:
 
 
 def node_facts(node: core.Node) -> NodeFacts:
-    """What pages show of a node's object."""
+    """The fields of a Node object that pages show."""
     pressures = [
         it.reason or it.type
         for it in node.status.conditions
@@ -186,7 +186,7 @@ def node_rows(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> list[NodeRo
 
 
 def totals(nodes: Iterable[NodeFacts], pods: Iterable[PodRow]) -> Totals:
-    """The use of the whole cluster. Nodes that are not ready count as well: their pods do."""
+    """The use of the whole cluster, with nodes that are not ready, since their pods count, too."""
     known = list(nodes)
     bound, pending = [], 0
     for pod in pods:

@@ -1,8 +1,9 @@
 """What queues used, against the shares that they deserve. Pure.
 
-A share is an amount at any time, so it deserves that amount times the length of the interval. The
-history has usage by the queue of the job, so usage of a queue here is that of it and its children,
-as its share is. Shares are those of today: the history does not record earlier ones.
+A deserved share is an amount of resources, so in an interval a queue deserves that amount times the
+length of the interval. The history has usage by the queue of the job; here the usage of a queue
+includes that of its children, as its share does. Shares are the current ones, not those of the
+interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue in its tree with its usage in hours; ``gauges`` of GPUs, CPU."""
+    """A queue in its tree with its usage. ``gauges``: GPU hours and CPU hours."""
 
     name: str
     depth: int
@@ -28,7 +29,7 @@ class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_comparable(filters: UsageFilters) -> bool:
-    """Whether a report has the whole usage of each queue and nothing else."""
+    """Whether the report of these filters has the whole usage of each queue, by queue only."""
     by_queue = filters.query().by == ("queue",)
     return by_queue and not (filters.scope or filters.user or filters.queue)
 
@@ -38,8 +39,8 @@ def rows(
     report: accounting.UsageReport,
     now: datetime,
 ) -> list[QueueUsage]:
-    """The queues with a deserved amount of GPUs or CPU, as a tree in preorder. An interval that is
-    not over deserves the part that is. O(queues x depth)."""
+    """The queues with a deserved amount of GPUs or CPU, as a tree in preorder. Of an
+    interval that has not ended, only the elapsed part counts. O(queues x depth)."""
     known = queue_trees.by_name(queues)
     hours = max(0.0, (min(report.until, now) - report.since) / HOUR)
     used: dict[str, tuple[float, float]] = {}

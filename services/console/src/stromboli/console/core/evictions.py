@@ -28,8 +28,8 @@ REASONS = {PREEMPT: "preempted", RECLAIM: "reclaimed"}
 
 class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
     """The filters of the list. ``since`` and ``until`` are days (UTC), both included. ``job``: a
-    job that lost pods or got their room. ``node``: where the pods were. ``reason``: of ``REASONS``.
-    ``after``: the token of the page."""
+    job that lost pods, or that pods were evicted for. ``node``: the node of the pods. ``reason``: a
+    key of ``REASONS``. ``after``: the token of the page."""
 
     place: ClassVar[str] = "after"
     job: str = ""
@@ -41,7 +41,7 @@ class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
     after: str = ""
 
     def query(self) -> accounting.EvictionQuery:
-        """The same as a query to REST."""
+        """These filters as a query to REST."""
         return accounting.EvictionQuery(
             namespace=self.scope,
             job=self.job,
@@ -56,8 +56,8 @@ class EvictionFilters(UrlFilters, frozen=True, kw_only=True):
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that lost a pod, or that got its room. ``job`` is empty if it is unknown or may not be
-    shown: then ``text`` describes it."""
+    """A job that lost a pod, or that a pod was evicted for. ``job`` is empty if it is unknown or
+    hidden from the viewer: then ``text`` describes it."""
 
     namespace: str = ""
     job: str = ""
@@ -65,8 +65,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that was evicted. ``why`` is a sentence, ``refused`` the reason why it was not carried
-    out (empty if it was)."""
+    """An eviction of a pod. ``why`` is a sentence; ``refused``: the reason why the eviction was not
+    carried out, empty if it was."""
 
     at: datetime | None
     pod: str
@@ -87,7 +87,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_filters(query: Mapping[str, str]) -> EvictionFilters:
-    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
+    """The filters of a URL's query. Invalid values, as from a typo in the URL, are ignored."""
     return EvictionFilters(
         namespace=word(query, "namespace"),
         job=word(query, "job"),
@@ -101,7 +101,7 @@ def read_filters(query: Mapping[str, str]) -> EvictionFilters:
 
 
 def rows(found: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]:
-    """The evictions as rows in their order, for a reader of this namespace (empty: of all)."""
+    """The evictions as rows. ``reader``: the namespace that the viewer reads; empty for all."""
     return [
         EvictionRow(
             at=it.at,
@@ -117,7 +117,7 @@ def rows(found: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]
 
 
 def mutual(found: Sequence[accounting.Eviction], reader: str) -> list[Pair]:
-    """The pairs of jobs that evicted pods of each other, those with most evictions first."""
+    """The pairs of jobs that evicted pods of each other, pairs with most evictions first."""
     carried_out = [it for it in found if not it.refused and it.uid and it.by_uid != it.uid]
     lost = Counter((it.uid, it.by_uid) for it in carried_out if it.by_uid)
     parties = {it.uid: _victim(it, reader) for it in carried_out}
@@ -137,7 +137,7 @@ def mutual(found: Sequence[accounting.Eviction], reader: str) -> list[Pair]:
 def of_job(
     found: Sequence[accounting.Eviction], uid: str, reader: str
 ) -> tuple[list[EvictionRow], list[EvictionRow]]:
-    """The evictions of a job's pods, and those that made room for it."""
+    """The evictions of a job's pods, and the evictions of other jobs' pods for the job."""
     return (
         rows([it for it in found if it.uid == uid], reader),
         rows([it for it in found if it.by_uid == uid and it.uid != uid], reader),

@@ -14,7 +14,7 @@ from stromboli.cli.render import output
 from stromboli.shared.api import flow
 
 MOST_DRAWN = 200
-"""Steps of a flow that is drawn; of a larger one a page shows the table alone."""
+"""Most steps of a flow that is drawn; of a larger flow the page shows only the table."""
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 176, 46, 64, 18, 8
 """Sizes in a drawing, in its units."""
 MOST_CHARACTERS = 22
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in a drawing: its left upper corner."""
+    """A step in a drawing, with its upper left corner."""
 
     step: Step
     x: int
@@ -100,7 +100,7 @@ def steps(found: flow.JobFlow, now: datetime) -> list[Step]:
 
 
 def draw(found: Sequence[Step]) -> Drawing | None:
-    """The steps as a drawing; None for none, and for too many."""
+    """The steps as a drawing; None for no steps, and for more than ``MOST_DRAWN``."""
     if not 0 < len(found) <= MOST_DRAWN:
         return None
     by_name = {step.name: step for step in found}
@@ -127,7 +127,7 @@ def draw(found: Sequence[Step]) -> Drawing | None:
 
 
 def _direct(after: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The dependencies without those that others imply: their long lines would cross boxes. Costs
+    """The transitive reduction of the dependencies: lines of implied ones would cross boxes. Costs
     O(steps x dependencies)."""
     found = {}
     for name, all_before in after.items():

@@ -32,7 +32,7 @@ _NUMA = decoding.decoder_of(_DecidedNuma)
 
 class ShortageRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a job needs of a resource, what is free, and what is missing. ``queue``: usage and
-    limits of the queue, if they count."""
+    limits of the job's queue, if the queue is the limit. ``missing``: the shortage in words."""
 
     resource: str
     needed: str
@@ -99,7 +99,7 @@ ACTIONS = ("suspend", "resume", "restart", "delete")
 CONSEQUENCES = {
     "suspend": "Its pods end now. The job stays and can be resumed.",
     "resume": "The job is scheduled again, in its queue.",
-    "restart": "Its pods are deleted and created again. This counts as no retry.",
+    "restart": "Its pods are deleted and created again. This does not count as a retry.",
     "delete": "The job, its pods and its other child objects are deleted. This cannot be undone.",
 }
 """Action -> what it does, as a confirmation states it."""
@@ -139,7 +139,7 @@ def consequence(action: str, phase: str) -> str:
 
 
 def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
-    """Spec and status as labels with texts, those of ``strom job describe``."""
+    """Spec and status as pairs of label and text, as in ``strom job describe``."""
     found = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
     shown = [(name, text) for name, text in found if name not in ("job", "phase", "created")]
     if ran := job_view.ran(job, now):
@@ -175,7 +175,7 @@ def pending(explanation: Explanation, now: datetime) -> Pending | None:
     if explained is None:
         if not explanation.held and explanation.phase != "Pending":
             return None
-        headline = "The scheduler has not explained it yet, or it is about to start"
+        headline = "The scheduler has not explained the job yet, or the job is about to start"
         if explanation.held:
             headline = "Not all of its pods are created"
         return Pending(headline=headline, messages=(explanation.held,) if explanation.held else ())
@@ -233,7 +233,7 @@ def numa_of(pod: core.Pod) -> str:
 
 
 def events(found: Iterable[KubernetesEvent]) -> list[EventRow]:
-    """The last events, the newest first."""
+    """The last ``MOST_EVENTS`` events, the newest first."""
     ordered = sorted(
         found, key=lambda event: event.at.timestamp() if event.at is not None else 0.0, reverse=True
     )
@@ -251,7 +251,7 @@ def events(found: Iterable[KubernetesEvent]) -> list[EventRow]:
 
 
 def phase_changes(job: batch.Job) -> list[tuple[str, datetime | None]]:
-    """The phases that the job entered, the last one last."""
+    """The last 20 phases that the job entered with their times, the oldest first."""
     entered = [(it.status, it.last_transition_time) for it in job.status.conditions]
     if not entered:
         entered = [(phases.phase_of(job), job.metadata.creation_timestamp)]

@@ -32,8 +32,8 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A debug tool that a job requests. ``asks``: it requires the secret token; ``user``: and this
-    user name."""
+    """A debug tool that a job requests. ``asks``: the tool requires the secret token; ``user``: the
+    user name that it also requires, empty for none."""
 
     tool: str
     port: int
@@ -123,8 +123,8 @@ def tools(job: batch.Job) -> list[ToolRow]:
 
 
 def with_tools(job: batch.Job, *, start: str = "", stop: str = "") -> Document:
-    """The manifest that starts or stops a debug tool of a job. Its version detects a concurrent
-    change."""
+    """The manifest that starts or stops a debug tool of a job. Its resource version makes a
+    concurrent change a conflict."""
     kept = [it for it in debug_tools.requested_tools(job) if it.tool not in (start, stop)]
     added = [debug_tools.DebugToolRequest(tool=start)] if start else []
     metadata = {
@@ -143,7 +143,7 @@ def _priority(job: batch.Job) -> FormField:
         name="priority",
         label="PriorityClass",
         value=job.spec.priority_class_name,
-        hint="Empty: the default one.",
+        hint="Empty: the default PriorityClass.",
     )
 
 
@@ -153,5 +153,5 @@ def _time_limit(job: batch.Job) -> FormField:
         name="time-limit",
         label="Time limit",
         value="" if limit is None else f"{limit}s",
-        hint="From the first start of its pods, such as 90m or 4h. Empty: as it is.",
+        hint="Such as 90m or 4h, from the first start of a pod. Empty: unchanged.",
     )

@@ -1,8 +1,8 @@
 """The list of jobs: rows, filters from the URL, order and pages. Pure.
 
-A page of n rows of N matching ones costs one pass over all rows and O(N log n) for the order. Rows
-are 100,000 and a page is made again for each change of one of them, so that what a pass reads is
-computed with the row, and keys of the order are read by the interpreter's own code.
+A page of n rows of N matching ones costs one pass over all rows and O(N log n) for the order. There
+may be 100,000 rows, and a page is rendered again for each change of a row. So what a pass reads is
+computed once with the row, and ``operator.attrgetter`` reads the sort keys.
 """
 
 import heapq
@@ -46,8 +46,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job in a list. ``cpu`` is in milli-cores and ``gpus`` in thousandths, both requested by all
-    replicas; ``search`` is what a search looks in, in lower case. ``newest``: the key of the order
-    by age, the youngest first."""
+    replicas; ``search`` is what a search looks in, in lower case. ``newest``: the sort key
+    for the newest first."""
 
     namespace: str
     name: str
@@ -77,7 +77,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup: its job's uid (empty if it has no job) and why it is pending."""
+    """A PodGroup, with the reason and the message of its Unschedulable condition."""
 
     key: str
     queue: str
@@ -148,7 +148,7 @@ def job_row(job: batch.Job) -> JobRow:
 
 
 def newest(created: datetime, name: str, namespace: str) -> tuple[float, str, str]:
-    """The key by which a job is in the list of the youngest ones."""
+    """The sort key of a job for the newest first."""
     return -created.timestamp(), name, namespace
 
 
@@ -167,7 +167,7 @@ def group_row(group: scheduling.PodGroup) -> GroupRow:
 
 
 def read_filters(query: Mapping[str, str]) -> Filters:
-    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
+    """The filters of a URL's query. Invalid values, as from a typo in the URL, are ignored."""
     page, sort, phase = word(query, "page"), word(query, "sort"), word(query, "phase")
     return Filters(
         q=word(query, "q"),
@@ -233,7 +233,7 @@ _RANKS: Mapping[Sort, Callable[[JobRow], Any]] = {
     "-gpus": _most("gpus"),
     "-cpu": _most("cpu"),
 }
-"""Order -> its key. Keys are unique: names are, within their namespace."""
+"""Order -> sort key of a row. Sort keys are unique, since names are within a namespace."""
 
 
 def _of_task(task: batch.TaskSpec) -> units.Amounts:

@@ -33,8 +33,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choices(attempts: Sequence[TaskAttempt], pods: Iterable[core.Pod]) -> list[LogChoice]:
-    """The logs of a job by task and index, the last attempt of each first. Events of a new pod may
-    be late: it is a choice all the same."""
+    """The logs of a job by task and index, the last attempt of each first, then the pods that have
+    no attempt in the history yet."""
     present = {pod.metadata.uid: pod for pod in pods}
     found = [
         _choice(f"{it.task}[{it.index}]", it.attempt, it.state, it.pod, it.pod_uid, present)

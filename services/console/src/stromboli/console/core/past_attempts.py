@@ -14,7 +14,7 @@ from stromboli.shared.api.views import accounting
 
 PAGE_ROWS = 100
 MOST_TOKEN_CHARACTERS = 512
-"""Characters of the token of a page, of which REST accepts no more."""
+"""Most characters that REST accepts in the token of a page."""
 HOUR_S = 3600.0
 
 
@@ -34,7 +34,7 @@ class AttemptFilters(UrlFilters, frozen=True, kw_only=True):
     after: str = ""
 
     def query(self) -> accounting.AttemptQuery:
-        """The same as a query to REST."""
+        """These filters as a query to REST."""
         return accounting.AttemptQuery(
             namespace=self.scope,
             job=self.job,
@@ -62,7 +62,7 @@ class PastAttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_filters(query: Mapping[str, str]) -> AttemptFilters:
-    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL."""
+    """The filters of a URL's query. Invalid values, as from a typo in the URL, are ignored."""
     state = word(query, "state")
     return AttemptFilters(
         namespace=word(query, "namespace"),
@@ -94,7 +94,7 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
 
 
 def hours(seconds: float) -> str:
-    """Seconds as hours, empty for none."""
+    """Seconds as hours; empty for 0."""
     return f"{seconds / HOUR_S:.2f}" if seconds else ""
 
 

@@ -1,7 +1,7 @@
-"""What a queue held on each day, on average, beside its share of today. Pure.
+"""The average amount that a queue held on each day, and the share that it deserves today. Pure.
 
-From usage by day and queue: hours that a queue and its children used on a day, divided by the hours
-of that day that are over, are the amount that it held on average.
+The average comes from usage by day and queue: the hours that a queue and its children used on a
+day, divided by the elapsed hours of that day.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from stromboli.shared.api.views import accounting
 DAYS = 30
 """Days before today that a page shows."""
 HEIGHT = 60.0
-"""Height of the chart; its bars are in this unit."""
+"""Height of the chart, in the unit of its bars."""
 STEP = 10
 """Width of a day in the chart."""
 
@@ -34,7 +34,8 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The days of a queue, the first one first. ``most``: the amount at the top of the chart;
-    ``deserved_y``: the height of the mark of the deserved amount, None without one."""
+    ``deserved_y``: the position of the mark of the deserved amount, from the top; None without
+    one."""
 
     resource: str
     days: tuple[Day, ...]
@@ -45,7 +46,7 @@ class QueueHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def query(now: datetime) -> accounting.UsageQuery:
-    """The usage that the history of any queue is made of."""
+    """The query for the usage by day and queue, from which ``history`` makes that of a queue."""
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     since, until = today - timedelta(days=DAYS), today + timedelta(days=1)
     return accounting.UsageQuery(since=since, until=until, by=("day", "queue"))
@@ -57,7 +58,7 @@ def history(
     report: accounting.UsageReport,
     now: datetime,
 ) -> QueueHistory:
-    """The days of a queue with its children; of GPUs if it used or deserves any, else of CPUs. Days
+    """What a queue with its children held by day: GPUs if it used or deserves any, else CPUs. Days
     without usage are zero. O(usage x depth)."""
     seconds = _seconds(queues, name, report.usage)
     queue = queues.get(name)
@@ -93,7 +94,7 @@ def history(
 def _seconds(
     queues: Mapping[str, scheduling.Queue], name: str, usage: Iterable[accounting.Usage]
 ) -> dict[str, tuple[float, float]]:
-    """Day -> GPU seconds and core seconds of the queue and those below it."""
+    """Day -> GPU seconds and core seconds of the queue and the queues below it."""
     found: dict[str, tuple[float, float]] = {}
     for each in usage:
         if name in queue_trees.ancestors(queues, each.group["queue"]):

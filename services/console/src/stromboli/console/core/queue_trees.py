@@ -9,8 +9,8 @@ ROOT = "root"
 
 
 def preorder(queues: Mapping[str, scheduling.Queue]) -> list[tuple[str, int]]:
-    """The names of queues, each before its children, which are by name; with the depth, 0 for the
-    top level. A stored loop of parents has no top: its queues follow the tree. O(n log n)."""
+    """The names of the queues in preorder, children by name, each with its depth (0 for the top
+    level). Queues in a cycle of parents have no top: they follow at depth 0. O(n log n)."""
     children: dict[str, list[str]] = {}
     for name, queue in sorted(queues.items()):
         parent = queue.spec.parent or ROOT
@@ -31,7 +31,7 @@ def preorder(queues: Mapping[str, scheduling.Queue]) -> list[tuple[str, int]]:
 
 
 def ancestors(queues: Mapping[str, scheduling.Queue], name: str) -> Iterator[str]:
-    """The queue and those above it; each once, also in a loop of parents."""
+    """The queue and the queues above it, each once, also in a cycle of parents."""
     seen: set[str] = set()
     while name not in seen:
         seen.add(name)
@@ -41,7 +41,7 @@ def ancestors(queues: Mapping[str, scheduling.Queue], name: str) -> Iterator[str
 
 
 def parent(queues: Mapping[str, scheduling.Queue], name: str) -> str:
-    """The queue above a queue; empty at the top, or if it is not known."""
+    """The parent of a queue; empty at the top level, or if the parent is unknown."""
     above = queues[name].spec.parent or ROOT
     return above if name != ROOT and above in queues else ""
 

@@ -17,7 +17,7 @@ CLUSTER = "cluster"
 MOST_CELLS = 500
 """Nodes on one page; a domain's own page has the others."""
 MOST_SLOTS = 16
-"""GPUs that are drawn one by one; of more, the text has the numbers."""
+"""Most GPUs of a node that are drawn one by one; the text has the numbers in any case."""
 MOST_HOLDERS = 4
 
 
@@ -40,8 +40,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Domain(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology domain. ``depth``: 0 for the shown one. ``idle``: nodes without pods. ``largest``:
-    the most free GPUs on one node. GPUs are in thousandths."""
+    """A topology domain. ``depth``: 0 for the selected one. ``idle``: nodes without pods.
+    ``largest``: the most free GPUs on one node. GPUs are in thousandths."""
 
     name: str
     tier: str
@@ -57,7 +57,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Racks(msgspec.Struct, frozen=True, kw_only=True):
-    """Domains in preorder, beginning with the shown one. ``path``: the domains above it, the
+    """Domains in preorder, from the selected one. ``path``: the domains above that one, the
     cluster first. ``found``: nodes that the search selects. ``complaints``: errors of HyperNodes.
     """
 
@@ -83,8 +83,8 @@ def racks(
     within: str = "",
     q: str = "",
 ) -> Racks:
-    """The domains of a layout of these nodes. ``within``: only this domain; all for the cluster, or
-    one that does not exist. ``q``: marks nodes by their name, their GPU type, and the jobs and
+    """The domains of a layout of these nodes. ``within``: the selected domain; the whole cluster if
+    no such domain exists. ``q``: marks nodes by their name, their GPU type, and the jobs and
     queues on them. O(nodes x depth + domains)."""
     sums = [_Sums() for _ in found.names]
     homes: dict[int, list[NodeRow]] = {}
@@ -124,7 +124,7 @@ def path_of_node(found: network_topology.Layout, node: str) -> tuple[str, ...]:
 
 
 def _shown(found: network_topology.Layout, within: str) -> list[int]:
-    """The wanted domain and all in it."""
+    """The indexes of the domain ``within`` and of all domains below it."""
     top = ROOT_INDEX
     if within and within in found.names[1:]:
         top = found.names.index(within)

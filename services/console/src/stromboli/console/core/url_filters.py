@@ -12,9 +12,8 @@ ALL = "*"
 
 
 class UrlFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the filters of a list. Empty ones select all. ``namespace`` ``*`` selects all where
-    the session has one of its own. ``place``: the field with the position in a list that has pages.
-    """
+    """Base of the filters of a list. An empty filter selects all. ``namespace``: ``*`` selects all
+    in a session with a namespace. ``place``: the field with the position in a list with pages."""
 
     place: ClassVar[str] = ""
     namespace: str = ""
@@ -25,8 +24,8 @@ class UrlFilters(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.namespace == ALL else self.namespace
 
     def fields(self, **changes: Any) -> dict[str, Any]:
-        """The filters with these changes as fields of a URL, without defaults. Any change but that
-        of the place leads to the first page."""
+        """The filters with these changes as fields of a URL, without defaults. A change of a
+        filter leads to the first page."""
         default = type(self)()
         first = {self.place: getattr(default, self.place)} if self.place else {}
         wanted = msgspec.structs.replace(self, **{**first, **changes})

@@ -11,9 +11,9 @@ from stromboli.console.core.url_filters import UrlFilters, word
 from stromboli.shared.api.views import accounting
 
 USUAL_DAYS = 30
-"""The default interval is today and as many days before, as that of ``strom usage``."""
+"""The default interval is today and as many days before it, as in ``strom usage``."""
 MOST_ROWS = 500
-"""Groups that a page shows; the sum has all."""
+"""Groups that a page shows; the total has all."""
 SUMS = (
     "cpu_seconds",
     "memory_gib_seconds",
@@ -23,7 +23,7 @@ SUMS = (
     "idle_cpu_seconds",
     "idle_gpu_seconds",
 )
-"""The columns of a report behind the attempts."""
+"""The columns of a report after the number of attempts."""
 
 
 class UsageFilters(UrlFilters, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class UsageFilters(UrlFilters, frozen=True, kw_only=True):
     until: str = ""
 
     def query(self) -> accounting.UsageQuery:
-        """The same as a query to REST."""
+        """These filters as a query to REST."""
         label = accounting.LABEL + self.label if self.label else ""
         return accounting.UsageQuery(
             since=url_filters.begin(self.since),
@@ -72,7 +72,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_filters(query: Mapping[str, str], now: datetime) -> UsageFilters:
-    """The filters of a URL's query; values that are none are ignored, as for a typo in a URL. The
+    """The filters of a URL's query. Invalid values, as from a typo in the URL, are ignored. The
     default interval ends with today."""
     usual = now - timedelta(days=USUAL_DAYS)
     by, then = word(query, "by"), word(query, "then")
@@ -131,8 +131,8 @@ def total(usage: Sequence[accounting.Usage]) -> UsageRow:
 
 
 def _attempts_of(group: Mapping[str, str], filters: UsageFilters) -> AttemptFilters | None:
-    """The filters of a group's attempts; None for one that no filter selects, such as that of jobs
-    without a user, or of a GPU type."""
+    """The filters of a group's attempts; None for a group that no filter selects, such as jobs
+    without a user, or a GPU type."""
     known = {"since": filters.since, "until": filters.until}
     known |= {"namespace": filters.namespace, "user": filters.user, "queue": filters.queue}
     for key, value in group.items():

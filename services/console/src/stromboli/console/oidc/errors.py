@@ -12,4 +12,4 @@ class LoginRefusedError(Exception):
 
 
 class ProviderUnavailableError(Exception):
-    """The provider does not answer, or not with what it should; a later attempt may succeed."""
+    """The provider does not answer, or its answer is invalid; a later attempt may succeed."""

@@ -1,12 +1,12 @@
 """Which ID tokens are accepted (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2).
 
 1. The signature is of a key of the provider, with an asymmetric algorithm: ``none`` and HMAC are
-   refused, so that neither an unsigned token nor the client's secret makes one.
-2. ``iss`` is the configured issuer, ``aud`` has this client; ``azp`` is this client where it is
-   given, and required beside further audiences.
-3. ``exp`` is ahead, ``iat`` is not, each with a leeway for the clocks.
+   refused, so that neither an unsigned token nor one signed with the client's secret is accepted.
+2. ``iss`` is the configured issuer, and ``aud`` contains this client. ``azp`` is this client if it
+   is present; it is required if ``aud`` contains several clients.
+3. ``exp`` is in the future and ``iat`` is not, each with ``LEEWAY_S`` for clock skew.
 4. ``nonce`` is that of the login; a renewed token has the ``sub`` of the first one instead.
-5. Claims that the administrator requires are there.
+5. Claims that the administrator requires are present.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from stromboli.console.oidc.errors import LoginRefusedError
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 LEEWAY_S = 60
-"""Clocks of servers differ by less where NTP works."""
+"""Allowed clock skew: clocks that NTP synchronizes differ by less."""
 ASK_ADMINISTRATOR = "Ask an administrator to look at the console's log and the provider's settings."
 
 
@@ -30,8 +30,8 @@ class UnknownKeyError(Exception):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a token has to have. ``nonce``: empty for a renewed token; ``subject``: empty for a new
-    one; ``required_claims``: names."""
+    """The required claims of a token. ``nonce``: empty for a renewed token; ``subject``: empty for
+    the token of a login; ``required_claims``: names of claims that must be present."""
 
     issuer: str
     client_id: str
@@ -49,8 +49,8 @@ class IdToken(msgspec.Struct, frozen=True):
 
 
 def accept(raw: str, keys: KeySet, expected: Expected, now: float) -> IdToken:
-    """The token with its facts. Raises UnknownKeyError, and LoginRefusedError for a token that is
-    not accepted."""
+    """Checks a token and returns it decoded. Raises UnknownKeyError, and LoginRefusedError for a
+    token that is not accepted."""
     claims = _signed_claims(raw, keys)
     try:
         _registry(expected, int(now)).validate(claims)
@@ -95,7 +95,7 @@ def _check_party(claims: Mapping[str, Any], expected: Expected) -> None:
     if party is None and isinstance(audience, list) and len(audience) > 1:
         raise _refused("it has several audiences and no azp")
     if party is not None and party != expected.client_id:
-        raise _refused("its azp is another client")
+        raise _refused("its azp names another client")
 
 
 def _check_required(claims: Mapping[str, Any], required: Sequence[str]) -> None:
@@ -105,8 +105,8 @@ def _check_required(claims: Mapping[str, Any], required: Sequence[str]) -> None:
     raise LoginRefusedError(
         f"The identity provider's token has no {' and no '.join(missing)}; it has "
         f"{', '.join(sorted(claims))}.",
-        "Your account may be in no group; else an administrator lets the provider add the claim, "
-        "often by a scope (STROM_CONSOLE_OIDC_SCOPES).",
+        "Your account may be in no group. If it is in one, ask an administrator to let the "
+        "provider add the claim, often by a scope (STROM_CONSOLE_OIDC_SCOPES).",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a browser keeps between the start of a login and its callback: a cookie, no memory here.
+"""A login between its start and its callback: in a cookie, so that it needs no memory here.
 
 The cookie binds the callback to the browser that started the login: its ``state`` has to be that of
 the callback (login CSRF), its ``nonce`` that of the ID token, and its ``verifier`` that of the code
@@ -17,7 +17,7 @@ from stromboli.shared import decoding
 
 SECRET_BYTES = 32
 VALID_S = 600
-"""Time for the pages of the provider, with a second factor."""
+"""Time for the user to log in at the provider, with a second factor."""
 MOST_CHARACTERS = 3500
 """Browsers keep cookies up to 4096 characters."""
 
@@ -49,7 +49,7 @@ def start(to: str, namespace: str, now: float) -> PendingLogin:
 
 
 def encode(login: PendingLogin) -> str:
-    """The login as the value of a cookie. A path or a namespace that is too long is left out."""
+    """The login as the value of a cookie, without path and namespace if they make it too long."""
     value = base64.urlsafe_b64encode(_encoder.encode(login)).decode()
     if len(value) <= MOST_CHARACTERS:
         return value
@@ -57,7 +57,7 @@ def encode(login: PendingLogin) -> str:
 
 
 def decode(value: str) -> PendingLogin | None:
-    """The login of a cookie; None for a value that is none."""
+    """The login in the value of a cookie; None if the value is invalid."""
     try:
         return decoding.from_json(base64.urlsafe_b64decode(value.encode()), PendingLogin)
     except (msgspec.DecodeError, binascii.Error, UnicodeEncodeError):

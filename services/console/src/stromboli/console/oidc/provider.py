@@ -1,9 +1,9 @@
 """The identity provider: discovery, keys, and tokens for codes and refresh tokens.
 
 Discovery and keys are read on first use and kept for ``KEPT_S``. An ID token with an unknown key
-makes them be read again at once (rotation, or a provider that restarted with new keys). A reading
-that did not find the key is repeated after ``AGAIN_AFTER_S``, so that no token causes a request
-each. The console starts without its provider.
+causes another read immediately (rotation, or a provider that restarted with new keys). After a read
+that did not find the key, the next one waits for ``AGAIN_AFTER_S``, so that not every such token
+causes a request. The console starts even if its provider does not answer.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What discovery says, as far as it is used."""
+    """The fields of the discovery document that the console uses."""
 
     issuer: str
     authorization_endpoint: str
@@ -65,7 +65,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Discovered(msgspec.Struct, frozen=True):
-    """What was read of the provider, and when."""
+    """The provider's metadata and keys, with the steady clock's time of the read."""
 
     metadata: Metadata
     keys: KeySet
@@ -74,7 +74,8 @@ class Discovered(msgspec.Struct, frozen=True):
 
 
 class Provider:
-    """The provider of the settings. ``wall``: seconds since 1970; ``now``: of a steady clock."""
+    """Client of the configured provider. ``wall``: seconds since 1970; ``now``: seconds of a steady
+    clock."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Provider:
         self._discovering = asyncio.Lock()
         self._failure: tuple[float, ProviderUnavailableError] | None = None
         self._missing_at = -math.inf
-        """When the last reading without the key of a token was made."""
+        """When the keys were last read without the key of a token among them."""
 
     async def authorization_url(self, login: PendingLogin, redirect_uri: str) -> str:
         """The address at the provider where a login begins. Raises ProviderUnavailableError."""
@@ -109,8 +110,8 @@ class Provider:
     async def exchange(
         self, answer: Mapping[str, str], login: PendingLogin, redirect_uri: str
     ) -> Tokens:
-        """The tokens for the provider's answer to a login, whose ``state`` is checked already.
-        Raises LoginRefusedError and ProviderUnavailableError."""
+        """Exchanges the code in the provider's answer for tokens. The caller has checked the
+        ``state`` of the answer. Raises LoginRefusedError and ProviderUnavailableError."""
         discovered = await self._discovery()
         issuer, metadata = answer.get("iss", ""), discovered.metadata
         is_required = metadata.authorization_response_iss_parameter_supported
@@ -127,8 +128,9 @@ class Provider:
         return await self._tokens(discovered, form, self._expected(nonce=login.nonce))
 
     async def refresh(self, tokens: Tokens) -> Tokens:
-        """New tokens for those of a session. Raises LoginRefusedError if the provider gives none,
-        for example because the user was removed, and ProviderUnavailableError."""
+        """Exchanges a session's refresh token for new tokens. Raises LoginRefusedError if the
+        provider refuses, for example because the user was removed, and
+        ProviderUnavailableError."""
         if not tokens.refresh_token:
             raise LoginRefusedError("Your login has ended.", "Log in again.")
         discovered = await self._discovery()
@@ -137,8 +139,9 @@ class Provider:
         return await self._tokens(discovered, form, expected, tokens.refresh_token)
 
     async def end(self, tokens: Tokens, return_to: str) -> str:
-        """Revoke the tokens of a session where the provider offers it; the address at which the
-        browser ends its login there, empty without one. Errors are logged: the session is over."""
+        """Revokes a session's refresh token if the provider has an endpoint for that. Returns the
+        address at which the browser ends its login at the provider; empty without one. Errors are
+        only logged, since the console's session has ended anyway."""
         try:
             discovered = await self._discovery()
             address = discovered.metadata.revocation_endpoint
@@ -160,7 +163,7 @@ class Provider:
     async def _tokens(
         self, discovered: Discovered, form: str, expected: Expected, refresh_token: str = ""
     ) -> Tokens:
-        """The tokens of an answer; ``refresh_token``: the one that stays if it has none."""
+        """Requests tokens. ``refresh_token``: kept if the answer has none."""
         sent = await self._post(discovered, discovered.metadata.token_endpoint, form)
         answer = sent.read(TokenAnswer)
         if answer.error or sent.status != httpx.codes.OK:
@@ -177,7 +180,7 @@ class Provider:
             except id_tokens.UnknownKeyError:
                 self._missing_at = max(self._missing_at, discovered.read_at)
                 address = discovered.metadata.jwks_uri
-                message = f"{address}: the key of its token is missing"
+                message = f"{address}: it lacks the key of an ID token"
                 raise ProviderUnavailableError(message) from None
         return Tokens(accepted, answer.refresh_token or refresh_token)
 
@@ -195,9 +198,9 @@ class Provider:
     # --- requests ----------------------------------------------------------------------------
 
     async def _discovery(self, outdated: Discovered | None = None) -> Discovered:
-        """What was read at most ``KEPT_S`` ago and is not ``outdated``. Raises
-        ProviderUnavailableError: requests that wait for one reading fail with it, instead of one
-        after another."""
+        """Metadata and keys that were read at most ``KEPT_S`` ago and are not ``outdated``. Raises
+        ProviderUnavailableError: requests that wait for the same read fail together with it,
+        instead of one after another."""
         asked_at = self._now()
         async with self._discovering:
             found = self._discovered
@@ -219,13 +222,13 @@ class Provider:
         answer = await transport.get(authority, issuer.rstrip("/") + DISCOVERY)
         metadata = answer.read(Metadata)
         if metadata.issuer != issuer:
-            why = f"it calls itself {metadata.issuer}: set STROM_CONSOLE_OIDC_ISSUER to the same"
+            why = f"it names the issuer {metadata.issuer}: set STROM_CONSOLE_OIDC_ISSUER to it"
             raise ProviderUnavailableError(f"{issuer}: {why}")
         published = await transport.get(authority, metadata.jwks_uri)
         return Discovered(metadata, _key_set(published), authority, self._now())
 
     async def _post(self, discovered: Discovered, address: str, form: str) -> transport.Answer:
-        """A request with the client's credentials, as the provider takes them."""
+        """Posts a form with the client's credentials, by a method that the provider supports."""
         client_id, secret = self._settings.oidc_client_id, self._secret()
         methods = discovered.metadata.token_endpoint_auth_methods_supported
         if secret and "client_secret_basic" in methods:
@@ -237,7 +240,7 @@ class Provider:
         return await transport.post(discovered.authority, address, form, httpx.Auth())
 
     def _secret(self) -> str:
-        """The client's secret, read each time: it is replaced in its file."""
+        """The client's secret, read for each request, since its file may be replaced."""
         file = self._settings.oidc_client_secret_file
         try:
             return Path(file).read_text(encoding="utf-8").strip() if file else ""
@@ -253,22 +256,23 @@ def _key_set(published: transport.Answer) -> KeySet:
     try:
         return KeySet.import_key_set(found)  # type: ignore[arg-type]  # checked by the import
     except (jose.JoseError, ValueError, KeyError, TypeError) as error:
-        raise ProviderUnavailableError(f"{published.address}: no keys: {error!r}") from None
+        raise ProviderUnavailableError(f"{published.address}: invalid key set: {error!r}") from None
 
 
 def _refusal(code: str, description: str) -> LoginRefusedError:
-    """An error of the provider (RFC 6749, sections 4.1.2.1 and 5.2) with what to do about it."""
+    """An error of the provider (RFC 6749, sections 4.1.2.1 and 5.2) with the next step."""
     said = f": {description[:MOST_DESCRIPTION_CHARACTERS]}" if description else ""
     match code:
         case "access_denied":
             return LoginRefusedError(
                 f"The identity provider did not let you in{said}.",
-                "You may have declined; else an administrator of the provider grants you access.",
+                "If you did not decline, ask an administrator of the provider for access.",
             )
         case "invalid_client" | "unauthorized_client":
             return LoginRefusedError(
                 f"The identity provider does not accept this console as its client ({code}){said}.",
-                "An administrator checks STROM_CONSOLE_OIDC_CLIENT_ID and the file of the secret.",
+                "Ask an administrator to check STROM_CONSOLE_OIDC_CLIENT_ID and "
+                "STROM_CONSOLE_OIDC_CLIENT_SECRET_FILE.",
             )
         case "invalid_grant":
             return LoginRefusedError(f"The login is not valid any more{said}.", "Log in again.")
@@ -276,8 +280,8 @@ def _refusal(code: str, description: str) -> LoginRefusedError:
             return LoginRefusedError(f"The login did not complete ({code}){said}.", "Log in again.")
         case "invalid_scope":
             return LoginRefusedError(
-                f"The identity provider does not know a scope{said}.",
-                "An administrator corrects STROM_CONSOLE_OIDC_SCOPES.",
+                f"The identity provider does not support a requested scope{said}.",
+                "Ask an administrator to correct STROM_CONSOLE_OIDC_SCOPES.",
             )
         case _:
             return LoginRefusedError(

@@ -33,8 +33,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def certificate_authority(file: str) -> ssl.SSLContext:
-    """The authority of the provider's certificate (PEM); that of the system if ``file`` is empty.
-    Raises ProviderUnavailableError."""
+    """The TLS context that verifies the provider's certificate by a CA file (PEM), or by the
+    system's CAs if ``file`` is empty. Raises ProviderUnavailableError."""
     try:
         return ssl.create_default_context(cafile=file or None)
     except OSError as error:  # includes ssl.SSLError
@@ -43,7 +43,7 @@ def certificate_authority(file: str) -> ssl.SSLContext:
 
 
 async def get(authority: ssl.SSLContext, address: str) -> Answer:
-    """Read an address. Raises ProviderUnavailableError for any status but 200."""
+    """Sends a GET request. Raises ProviderUnavailableError for any status but 200."""
     answer = await _send(authority, httpx.Request("GET", address), httpx.Auth())
     if answer.status != httpx.codes.OK:
         raise ProviderUnavailableError(f"{address}: status {answer.status}")
@@ -51,7 +51,7 @@ async def get(authority: ssl.SSLContext, address: str) -> Answer:
 
 
 async def post(authority: ssl.SSLContext, address: str, form: str, auth: httpx.Auth) -> Answer:
-    """Post a form. Raises ProviderUnavailableError for an error of the server."""
+    """Posts a form. Raises ProviderUnavailableError for a status of 500 or more."""
     request = httpx.Request("POST", address, content=form.encode(), headers=FORM)
     answer = await _send(authority, request, auth)
     if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:

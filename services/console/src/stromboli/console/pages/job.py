@@ -26,7 +26,7 @@ from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views import accounting
 
 DONE = (*job_details.ACTIONS, "change", "resubmit", "retry", "tools")
-"""What a page reports as requested."""
+"""Actions and forms that the page of a job can report as requested."""
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
@@ -103,10 +103,10 @@ def _numa(pods: Any) -> dict[str, str]:
 async def _evictions(
     session: Session, job: batch.Job
 ) -> tuple[list[evictions.EvictionRow], list[evictions.EvictionRow]]:
-    """The evictions of a job's pods, and those that made room for it. None without the right to
-    them, or without a history: the page is useful without.
+    """The evictions of a job's pods, and the evictions of other jobs' pods for the job. Both are
+    empty if the viewer lacks the right or the history does not answer: the page is useful without.
 
-    Who may read those of all namespaces also sees the other jobs' names."""
+    A viewer who may read the evictions of all namespaces also sees the other jobs' names."""
     uid = job.metadata.uid
     for namespace in ("", job.metadata.namespace):
         query = accounting.EvictionQuery(namespace=namespace, uid=uid, limit=evictions.MOST_OF_JOB)

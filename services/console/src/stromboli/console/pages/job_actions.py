@@ -28,7 +28,7 @@ Form = dict[str, str]
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
-    """The confirmations and forms of a job, and what they send."""
+    """The confirmations and forms of a job, and the requests that they send."""
 
     async def read(session: Session, namespace: str, name: str) -> batch.Job:
         return kinds.JOBS.decode(await session.client.send(calls.job(namespace, name)))
@@ -36,24 +36,26 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def posted(
         request: Web, namespace: str, name: str
     ) -> tuple[Session, Form, batch.Job, dict[str, Any]]:
-        """The session, the form and the job of a request that changes something. Raises
-        HTTPException and ConflictError."""
+        """The session, the form, the job and its document of a request that changes the job.
+        Raises HTTPException and ConflictError."""
         session, form = console.session(request), await form_of(request)
         if console.settings.read_only:
             raise HTTPException("this console is read-only", status_code=403)
         if not session.accepts(form.get("csrf", "")):
             raise HTTPException(
-                "the form is not of this session; open the page again", status_code=403
+                "the form belongs to another session; open the page again", status_code=403
             )
         raw = await session.client.send(calls.job(namespace, name))
         found = kinds.JOBS.decode(raw)
         if found.metadata.uid != form.get("uid", ""):
             what = f"job {namespace}/{name}"
-            raise errors.ConflictError(what, "it is another job by now: look at it first", 409)
+            raise errors.ConflictError(
+                what, "it was replaced by a new job; open its page first", 409
+            )
         return session, form, found, decoding.from_json(raw, dict[str, Any])
 
     def shown(session: Session, job: batch.Job, which: str, **values: Any) -> Page:
-        """One of the forms of a job."""
+        """Renders a form of a job. ``which``: its action."""
         if console.settings.read_only:
             raise HTTPException("this console is read-only", status_code=403)
         base = {"fields": [], "problem": "", "tools": job_forms.tools(job), "failed": ""}
@@ -102,7 +104,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     def form_page(
         which: str, values: Callable[[batch.Job], dict[str, Any]]
     ) -> ControllerRouterHandler:
-        """The form of an action. ``values``: what it shows of the job."""
+        """The route of a form. ``which``: its action; ``values``: makes the template's values."""
 
         @get(f"{JOB}/{which}")
         async def form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
@@ -120,7 +122,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         form: Form,
         error: Exception,
     ) -> Page:
-        """The form again, with what was typed and why it was refused."""
+        """Renders the form again, with its values and the reason why it was refused."""
         given = job_forms.given(fields, form)
         return shown(session, found, which, fields=given, problem=_reason(error))
 
@@ -191,7 +193,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
 
 def _check(console: Console, action: str) -> None:
-    """Raises HTTPException for an action that does not exist here."""
+    """Raises HTTPException for an unknown action, and for any action of a read-only console."""
     if action not in job_details.ACTIONS:
         raise HTTPException(f"there is no action {action[:50]!r}", status_code=404)
     if console.settings.read_only:
@@ -212,6 +214,6 @@ def _reason(error: Exception) -> str:
 
 
 def _free_name(name: str) -> str:
-    """A name for a job like this one."""
+    """A generated name for a copy of a job."""
     suffix = "".join(secrets.choice(SUFFIX_CHARACTERS) for _ in range(SUFFIX_LENGTH))
     return job_spec.generated_name(name, suffix)

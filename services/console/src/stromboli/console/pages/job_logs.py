@@ -98,7 +98,7 @@ async def _followed(
     console: Console, session: Session, call: calls.Call[bytes]
 ) -> AsyncIterator[bytes]:
     """The lines of a log as events: ``reset`` before the first ones, ``lines`` with a JSON list,
-    ``ended`` with why there are no more of them."""
+    ``ended`` with the reason, empty for the end of the log."""
     yield _event("reset", "")
     try:
         async with session.client.stream(call) as chunks:
@@ -119,7 +119,7 @@ async def _followed(
 
 
 async def _with_heartbeats(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
-    """The chunks, and None after each pause of a heartbeat."""
+    """The chunks, and None after each ``HEARTBEAT_S`` without one."""
     coming = asyncio.ensure_future(anext(chunks, None))
     try:
         while True:
@@ -141,7 +141,7 @@ def _event(name: str, data: Any) -> bytes:
 
 
 async def _log(session: Session, call: calls.Call[bytes]) -> tuple[str, str]:
-    """The last lines of a log, and why there is none."""
+    """The end of a log, and the reason if the log cannot be read."""
     found = bytearray()
     try:
         async with session.client.stream(call) as chunks:

@@ -16,7 +16,7 @@ from stromboli.console.sessions import Session
 from stromboli.shared.api.views.expected_start import ExpectedStart
 
 STARTS_KEPT = timedelta(seconds=5)
-"""How long expected starts are used again: forecasts are made less often."""
+"""How long expected starts are cached: forecasts are made less often."""
 UID_CHARACTERS = 36
 """The name of a job's PodGroup ends with the job's uid."""
 
@@ -68,8 +68,8 @@ def _reasons(
 
 
 async def _starts(session: Session, namespace: str, now: datetime) -> Mapping[str, ExpectedStart]:
-    """The uid of a job -> when it is expected to start. Empty without the right to it, or while
-    there is no forecast: the list is useful without."""
+    """The uid of a job -> when it is expected to start. Empty without the right to read
+    that, or while there is no forecast: the list is useful without it."""
     kept = session.starts.get(namespace)
     if kept is not None and now - kept[0] < STARTS_KEPT:
         return kept[1]

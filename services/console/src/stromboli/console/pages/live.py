@@ -1,4 +1,4 @@
-"""Server-sent events: that something on a page has changed. They carry no data: the page reads
+"""Server-sent events that report a change of what a page shows. They carry no data: the page loads
 itself again, so that there is one way to render it.
 """
 
@@ -69,7 +69,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
     @get("/live/clock")
     async def clock(request: Web) -> Stream:
-        """For pages about what has no watch: they read themselves again now and then."""
+        """For pages without a watch: reports a change every ``CLOCK_EVERY_S``."""
         session = console.session(request)
         return Stream(_ticking(session), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 

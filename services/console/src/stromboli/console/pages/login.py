@@ -28,10 +28,10 @@ COME_BACK = (
     b'<!doctype html><html lang="en"><title>Stromboli</title>'
     b'<meta http-equiv="refresh" content="0"><p>Opening the console.</p></html>'
 )
-"""A link of another site led here, so the browser left the cookie out: it sends it when this page
-loads the same address again."""
+"""The answer to a link on another site, for which the browser omitted the strict cookie: this page
+loads the same address again, and then the browser sends the cookie."""
 SERVER_ERRORS = 500
-"""Statuses from here on are no fault of the user, and count as no failed login."""
+"""Statuses from this one on are errors of the server: they do not count as failed logins."""
 MOST_PATH_CHARACTERS = 1000
 MOST_TOKEN_CHARACTERS = 16 * 1024
 """Tokens of service accounts have about 1 KB; servers refuse larger headers."""
@@ -59,14 +59,14 @@ def own_path(path: str) -> str:
 def check_token(token: str) -> None:
     """Raises ClientError for a text that no header can carry."""
     if not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise errors.ClientError("token", "it is empty, or contains other characters")
+        raise errors.ClientError("token", "it is empty, or contains spaces or non-ASCII characters")
     if len(token) > MOST_TOKEN_CHARACTERS:
         raise errors.ClientError("token", f"it has more than {MOST_TOKEN_CHARACTERS} characters")
 
 
 def session_cookie(console: Console, value: str, max_age_s: int) -> Cookie:
-    """The cookie that names a session. One with no time deletes it: browsers accept that of a
-    ``__Host-`` cookie only with the attributes that it was set with."""
+    """The cookie that names a session. ``max_age_s`` 0 deletes it: browsers delete a ``__Host-``
+    cookie only with the attributes that it was set with."""
     return Cookie(
         console.cookie,
         value=value,
@@ -97,15 +97,15 @@ def login_page(
 
 
 def logged_in(console: Console, session: Session, answer: Page) -> Page:
-    """The answer, with the cookie of a new session. Its value is new in each: one that was in the
-    browser before the login names no session (session fixation)."""
+    """The answer, with the cookie of a new session. Each session has a new value: a value that was
+    in the browser before the login names no session (session fixation)."""
     life_s = int(console.settings.session_hours * 3600)
     answer.set_cookie(session_cookie(console, session.id, life_s))
     return answer
 
 
 def address_of(console: Console, request: Web) -> str:
-    """For whom a login counts."""
+    """The client address that a login counts for."""
     peer = request.client.host if request.client else ""
     is_behind_proxy = console.is_behind_proxy
     return login_limits.address_of(peer, request.headers, is_behind_proxy=is_behind_proxy)
@@ -130,7 +130,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @post("/login", status_code=200)
     async def login(request: Web) -> Page:
         if not console.settings.token_login:
-            raise HTTPException("tokens are not accepted here", status_code=403)
+            raise HTTPException("this console accepts no tokens; use the provider", status_code=403)
         form = await form_of(request)
         to, namespace = own_path(form.get("to", "/")), form.get("namespace", "").strip()
         token = "" if console.settings.open_to_all else form.get("token", "").strip()
@@ -174,6 +174,6 @@ def failure(error: errors.ClientError) -> tuple[int, str]:
         case errors.UnavailableError() | errors.UnreachableError():
             return 503, f"The server does not answer: {error.reason}. Try again."
         case errors.UnsafeTokenError():
-            return 500, f"{error}: the administrator has to set STROM_CONSOLE_SERVER to https"
+            return 500, f"{error}: ask an administrator to set STROM_CONSOLE_SERVER to https"
         case _:
             return 400, str(error)

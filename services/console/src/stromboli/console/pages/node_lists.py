@@ -1,7 +1,7 @@
-"""What pages read of nodes and topology domains.
+"""Nodes and topology domains, cached in the session.
 
-REST has no watch of either, so that a session uses them again for some seconds: an
-update of a page follows each change of a pod."""
+REST has no watch of either, so that a session keeps what it read for ``KEPT``: pages are rendered
+again for each change of a pod."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ async def domains(
     session: Session, known: Sequence[cluster_rows.NodeFacts], now: datetime
 ) -> Domains:
     """The topology domains over these nodes; none without the right to read them. The layout is
-    computed when a node, a label or a HyperNode has changed, beside the event loop: patterns and
-    selectors look at each node. Raises ClientError."""
+    computed when a node, a label or a HyperNode has changed, in a thread: patterns and selectors
+    are matched with each node. Raises ClientError."""
     kept = session.domains
     if kept is not None and now - kept[0] < KEPT:
         return kept[1]

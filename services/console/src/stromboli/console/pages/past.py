@@ -29,7 +29,7 @@ from stromboli.shared.api.views import accounting
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
-    """The pages of the history. They need its service, which not every server has."""
+    """The pages of the history. They need the history service, which is optional."""
 
     @get("/history")
     async def history(request: Web) -> Page:
@@ -53,7 +53,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def _deserved(
         session: Session, report: accounting.UsageReport, filters: usage_rows.UsageFilters
     ) -> list[deserved_usage.QueueUsage]:
-        """The queues' shares; none without the right to read queues."""
+        """Usage against the queues' shares; empty without the right to read queues."""
         if not deserved_usage.is_comparable(filters):
             return []
         queues = await allowed(watches.opened(console, session, watches.queues()))
@@ -135,8 +135,8 @@ def _evictions(filters: evictions.EvictionFilters) -> calls.Call[accounting.Evic
 
 
 async def read(answer: Awaitable[Any]) -> tuple[Any, str]:
-    """The answer of the history, or why there is none. The filters are shown all the same: the
-    history may be away, or refuse one of them."""
+    """The answer of the history, or the reason why there is none, which the page shows below its
+    filters: the history may be unavailable, or reject a filter."""
     try:
         return await allowed(answer), ""
     except (errors.UnavailableError, errors.UnreachableError, errors.RejectedError) as error:

@@ -1,8 +1,8 @@
-"""Log in at an identity provider, and come back from it.
+"""Logins at an identity provider: their start and their callback.
 
-Pages that lead to another site do it by a refresh, not by a redirect: the policy ``form-action``
-holds for redirects of forms, too. The one that ends a login does it likewise: a browser leaves the
-session's strict cookie out of redirects that began at another site.
+A page that leads to another site uses a refresh, not a redirect: the policy ``form-action`` also
+applies to redirects of forms. So does the answer to the callback: a browser omits the session's
+strict cookie from redirects that began at another site.
 """
 
 import structlog
@@ -21,7 +21,7 @@ from stromboli.console.pages.requests import Console, Page, Web, form_of, lead_t
 from stromboli.console.sessions import Session
 
 CALLBACK = "/login/callback"
-STALE = "This login was started over ten minutes ago, or elsewhere. Log in again."
+STALE = "This login was started over ten minutes ago, or in another browser. Log in again."
 _log = structlog.get_logger(__name__)
 
 
@@ -31,13 +31,13 @@ def callback_address(console: Console, request: Web) -> str:
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
-    """Start and end of a login at the provider; none without one."""
+    """The start and the callback of a login; no routes without a provider."""
     if console.provider is None:
         return []
     provider = console.provider
 
     def cookie(value: str, max_age_s: int) -> Cookie:
-        """The cookie of a pending login: ``lax``, since the provider's page leads back here."""
+        """The cookie of a pending login: ``lax``, since a page of the provider leads here."""
         return Cookie(
             f"{console.cookie}-login",
             value=value,
@@ -74,7 +74,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
 
 async def _callback(console: Console, provider: Provider, request: Web) -> Page:
-    """The session of the browser that comes back, or a login page with the reason."""
+    """Opens a session and continues; a login page with the reason if that fails."""
     query = query_of(request)
     waiting = pending.decode(request.cookies.get(f"{console.cookie}-login", ""))
     if waiting is None or not waiting.matches(query.get("state", ""), console.clock().timestamp()):
@@ -112,11 +112,12 @@ def _away(console: Console, error: ProviderUnavailableError, to: str) -> Page:
 
 
 def _not_accepted(console: Console, error: errors.ClientError) -> tuple[int, str]:
-    """The status of the login page, and why REST accepts no ID token."""
+    """The status of the login page, and why REST does not accept the ID token."""
     if isinstance(error, errors.UnauthenticatedError):
         return 403, (
-            f"You logged in, but the server does not accept the token: {error.reason}. An "
-            f"administrator lets the API server trust {console.settings.oidc_issuer}, and adds one "
-            "of its audiences to STROM_ADMISSION_REST_AUDIENCES."
+            f"You logged in, but the server does not accept the token: {error.reason}. Ask "
+            "an administrator to let the API server trust "
+            f"{console.settings.oidc_issuer}, and to add one of the API server's audiences to "
+            "STROM_ADMISSION_REST_AUDIENCES."
         )
     return login.failure(error)

@@ -27,8 +27,8 @@ Page = Response[bytes]
 
 
 class Console(msgspec.Struct, frozen=True):
-    """What the routes need. ``cookie``: the name of the session's cookie; ``provider``: of logins
-    by OpenID Connect."""
+    """The state that all routes share. ``cookie``: the name of the session's cookie; ``provider``:
+    the OpenID Connect provider, None without one."""
 
     settings: ConsoleSettings
     sessions: Sessions
@@ -48,8 +48,8 @@ class Console(msgspec.Struct, frozen=True):
         return found
 
     async def continues(self, session: Session) -> bool:
-        """Whether the session of a stream continues, with renewed tokens where they expire. The
-        next request of the page reports why it does not."""
+        """Whether the session of a stream is valid, once tokens that expire soon are renewed. If it
+        is not, the next request of the page reports why."""
         if self.sessions.get(session.id) is None:
             return False
         try:
@@ -61,7 +61,7 @@ class Console(msgspec.Struct, frozen=True):
     def page(
         self, session: Session | None, template: str, status: int = 200, /, **values: Any
     ) -> Page:
-        """A page for a session, with what the layout needs. No cache keeps it."""
+        """Renders a page for a session, with the values of the layout. Caches must not store it."""
         base = {
             "now": self.clock(),
             "session": session,
@@ -79,7 +79,7 @@ class Console(msgspec.Struct, frozen=True):
         )
 
     def choose_namespace(self, session: Session, section: str, namespace: str) -> Page:
-        """The answer of a list that needs the right to all namespaces, or to this one."""
+        """Asks for a namespace, since the viewer may not list this one (empty: all of them)."""
         return self.page(
             session, "choose_namespace.html", 403, section=section, namespace=namespace
         )
@@ -96,7 +96,7 @@ def redirect(path: str, **query: str) -> Page:
 
 
 def lead_to(address: str) -> Page:
-    """A page that leads the browser to an address, of another site too, without a redirect."""
+    """A page that leads the browser to an address, also of another site, without a redirect."""
     return Response(
         templating.page("lead.html", {"address": address}),
         media_type=HTML,
@@ -115,7 +115,7 @@ def scoped_query_of(request: Web, session: Session) -> dict[str, str]:
 
 
 async def form_of(request: Web) -> dict[str, str]:
-    """The fields of a form. Raises HTTPException for a body that is none."""
+    """The fields of a form. Raises HTTPException if the body is not a form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException("the body is not a form", status_code=415)
@@ -127,7 +127,7 @@ async def form_of(request: Web) -> dict[str, str]:
 
 
 async def gather(*reads: Any) -> list[Any]:
-    """The results of several reads at the same time. Raises the first error alone."""
+    """The results of concurrent reads. Raises the first error and cancels the other reads."""
     tasks = [asyncio.ensure_future(read) for read in reads]
     try:
         return list(await asyncio.gather(*tasks))
@@ -137,7 +137,7 @@ async def gather(*reads: Any) -> list[Any]:
 
 
 async def allowed(read: Any) -> Any:
-    """The result of a read, or the error if the viewer lacks the right to it."""
+    """The result of a read, or the ForbiddenError if the viewer lacks the right."""
     try:
         return await read
     except errors.ForbiddenError as error:

@@ -18,7 +18,7 @@ MOST_CHARACTERS = 200
 
 
 def routes(console: Console) -> list[ControllerRouterHandler]:
-    """The pages about places in the cluster."""
+    """The page of racks, and the page of a node."""
 
     async def pods_and_nodes(session: Session) -> tuple[Any, Any]:
         pods, nodes = await gather(

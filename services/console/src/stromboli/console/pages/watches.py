@@ -21,12 +21,12 @@ class QueueEntry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """The name of the queue."""
         return self.queue.metadata.name
 
 
 class Version(msgspec.Struct, frozen=True):
-    """An object of which only changes matter."""
+    """The key of an object whose changes matter, but not its content."""
 
     key: str
 

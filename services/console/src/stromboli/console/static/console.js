@@ -5,7 +5,7 @@
 const TYPED_MS = 150; // a person types a letter in about this time
 const AGE_EVERY_MS = 10000;
 const RETRY_MS = 3000;
-const REST_FACTOR = 3; // an update follows after so many times as long as the last one took
+const REST_FACTOR = 3; // the pause after an update, in durations of that update
 const page = { address: location.pathname + location.search, request: null, again: false, waiting: true, resting: 0 };
 
 // --- times: in the viewer's zone, with UTC as the title ------------------------------------------
@@ -87,7 +87,7 @@ function replaceRegions(found) {
   }
 }
 
-// --- live: the server says that something changed --------------------------------------------------
+// --- live: the server reports that something changed -----------------------------------------------
 
 let stream = null;
 let streamAddress = "";
@@ -123,7 +123,7 @@ function changed() {
   if (page.request || page.resting) { page.again = true; return; }
   const began = performance.now();
   update(page.address).then(() => {
-    // A page that takes long to make is not asked for all the time: others wait for the server, too.
+    // A slow page is not requested all the time, since other viewers wait for the server, too.
     page.resting = setTimeout(() => {
       page.resting = 0;
       if (page.again) { page.again = false; changed(); }
@@ -145,7 +145,7 @@ document.addEventListener("visibilitychange", () => {
 
 // --- logs: the output of a container while it is written -------------------------------------------
 
-const MOST_PARTS = 2000; // of a log on a page; a part has the lines of one event
+const MOST_PARTS = 2000; // most parts of a log on a page; a part has the lines of one event
 let log = { text: null, stream: null };
 
 function follow() {

@@ -4,8 +4,8 @@ Pure. The facts are the fields whose changes explain decisions: of a node its la
 resources and conditions; of a queue its spec and state; of a priority class its value; of the
 configuration of the scheduler its digest. All else, such as heartbeats of nodes, is no change.
 
-A snapshot topic keeps the last record of each object, so changes that happened while the history
-did not run, for longer than the log keeps the records between, are one change.
+A snapshot topic keeps the last record of each object. If the history does not run for longer than
+the log keeps earlier records, all changes of an object in that time become one change.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ KINDS: Mapping[topics.Topic, kinds.Kind[Any]] = {
 }
 """The snapshot topics whose changes are recorded."""
 CONFIGURATION = "Configuration"
-"""The kind of the configuration of a service."""
+"""The kind in changes of a service's configuration."""
 SCHEDULER = "scheduler"
 SESSIONS = base.type_name(scheduling.SessionRecorded)
 CREATED, CHANGED, DELETED = accounting.ACTIONS
 MOST_FIELDS = 100
-"""Fields of one change."""
+"""Most fields of one change; further fields are left out."""
 MOST_CHARACTERS = 300
-"""Of a value of a field."""
+"""Most characters of a field's value; the rest is cut off."""
 
 
 class ObjectSeen(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class ObjectSeen(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key of its row."""
+        """The key of the object's row."""
         return self.kind, text(self.name)
 
 
@@ -126,7 +126,7 @@ def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def apply(rows: Rows, seen: ObjectSeen) -> None:
-    """Compare a state with the last known one, which is in the rows if it exists."""
+    """Adds the change from an object's last known state, if the rows have one, to a new state."""
     before = rows.objects.get(seen.key)
     if seen.facts is None:
         if before is not None and not before.is_deleted:
@@ -167,8 +167,8 @@ def changed_fields(
 
 
 def _is_newer(seen: ObjectSeen, created_at: int, before: ObjectRow) -> bool:
-    """Whether a state is newer than the known one, which an old record is not. An object that was
-    deleted does not return: one of the same name has another uid."""
+    """Whether a state is newer than the last known one. A deleted object does not return: a new
+    object of the same name has another uid."""
     if seen.uid == before.uid:
         return seen.version > before.version and not before.is_deleted
     return created_at >= before.created_at

@@ -8,9 +8,9 @@ Three rules make the effect of each record exactly once, in whatever order topic
 2. Records of one topic come in order. Fields that two topics contain carry the version of the
    object that they were read from, and the newer one wins.
 3. Rows contain only what the records contain: values that no database stores (NUL characters,
-   integers beyond 64 bits) are replaced, so that no record can block the ones behind it.
+   integers beyond 64 bits) are replaced, so that no record can block the records after it.
 
-An event costs O(1); the deletion of a job O(its open attempts).
+An event costs O(1); the deletion of a job O(attempts in the rows of the batch).
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ _TIMES = {
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of a job, with the spec as its bytes and the queue in it."""
+    """A Job object. ``spec``: its JSON, not decoded; ``queue``: the queue in the spec."""
 
     metadata: meta.ObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -118,7 +118,7 @@ class Needed(msgspec.Struct):
 
 
 def needed(events: Iterable[Event]) -> Needed:
-    """What must be in the rows before ``fold`` applies these events."""
+    """The keys of the rows that must be loaded before ``fold`` applies these events."""
     found = Needed()
     for event in events:
         match event.message:
@@ -147,7 +147,7 @@ def needed(events: Iterable[Event]) -> Needed:
 
 
 def fold(rows: Rows, event: Event) -> None:
-    """Apply one event to the rows, which contain what ``needed`` names if it exists."""
+    """Applies one event to the rows, which contain the existing rows of the keys in ``needed``."""
     match event.message:
         case batch.TaskChanged() as message:
             _job(rows, message.job, message.uid)

@@ -22,14 +22,14 @@ MOST = 2**63 - 1
 
 
 def text(value: str) -> str:
-    """Text that every database stores: PostgreSQL has no NUL, and no encoder lone surrogates."""
+    """Text that every database stores: without NUL (PostgreSQL) and lone surrogates (UTF-8)."""
     if value.isascii() and "\0" not in value:
         return value
     return value.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def whole(value: int) -> int:
-    """An integer that fits 64 bits."""
+    """The integer, limited to 64 bits."""
     return max(-MOST, min(MOST, value))
 
 
@@ -72,13 +72,13 @@ class JobRow(msgspec.Struct, gc=False):
 
 
 class AttemptRow(msgspec.Struct, gc=False):
-    """One pod of a task index. ``allocated_at``: from when its requests count as used: bound, or
-    the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in bytes, ``gpu`` in
-    milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its usage is in the
-    sums of days, see ``store.daily_usage``. ``association``: the id of its job's namespace, queue
-    and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds from its
-    submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: of the GPUs that it held,
-    empty without GPUs or if it is not known."""
+    """One pod of a task index. ``allocated_at``: its requests count as used from then, the time of
+    its binding or of the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in
+    bytes, ``gpu`` in milli-devices; ``requests`` and ``devices`` are JSON. ``is_summed``: 1 if its
+    usage is in the sums of days, see ``store.daily_usage``. ``association``: the id of its job's
+    namespace, queue and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds
+    from its submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: the type of the GPUs
+    that it held, empty without GPUs or if the type is not known."""
 
     pod_uid: str
     job_uid: str
@@ -150,8 +150,8 @@ class EvictionRow(msgspec.Struct, gc=False):
 
 
 class ObjectRow(msgspec.Struct, gc=False):
-    """The last known facts of an object of the cluster (JSON), of this resourceVersion, or that it
-    was deleted."""
+    """The last known facts (JSON) of a cluster object. ``version``: its resourceVersion with these
+    facts; ``is_deleted``: 1 if the object was deleted since."""
 
     kind: str
     name: str
@@ -163,7 +163,7 @@ class ObjectRow(msgspec.Struct, gc=False):
 
 
 class ChangeRow(msgspec.Struct, frozen=True, gc=False):
-    """An object of the cluster was created, changed or deleted. ``fields``: JSON, a list of field,
+    """The creation, change or deletion of a cluster object. ``fields``: JSON, a list of field name,
     value before and value after."""
 
     kind: str

@@ -31,12 +31,12 @@ _PHASES = {
     "Aborted": requests.STOPPED,
     "Pending": requests.LONG_WAIT,
 }
-"""The phase that a job enters -> the event; LongWait is due later, if the job still waits."""
+"""The phase that a job enters -> the event; LongWait is due later, if the job is still pending."""
 
 
 class Notice(msgspec.Struct, gc=False):
     """One notification to one target. Times are microseconds since 1970. ``sent_at`` or ``failure``
-    is set once it is done."""
+    is set once the notice was sent or has failed."""
 
     id: str
     target: str

@@ -40,7 +40,7 @@ NOT_WAITING = "the job is no longer pending"
 an error."""
 MINUTE_US = 60_000_000
 MOST_TRIES = 12
-"""Maximum attempts; the last one is about five hours after the first."""
+"""Maximum attempts; the last one is about three and a half hours after the first."""
 Send = Callable[[Notice, Target, Configuration, int], None]
 
 _results = telemetry.meter.create_counter(
@@ -63,7 +63,7 @@ class Sender:
         self._clock = clock
         self._send = send
         self._sent: dict[str, list[int]] = {}
-        """Target -> when the notifications of the last minute were sent; grows with the targets."""
+        """Target -> the times of its notifications in the last minute."""
 
     async def run(self) -> None:
         """Send due notices until cancelled."""
@@ -112,7 +112,7 @@ class Sender:
         age_us = micros(self._clock()) - notice.at
         if age_us > (EXPIRES_S + self._configuration.long_wait_s) * 1_000_000:
             await self._fail(
-                notice, "it expired before it could be sent; see per_minute in the file of targets"
+                notice, "it expired before it was sent; raise per_minute in the file of targets"
             )
         elif target is None:
             await self._fail(notice, "the target is no longer configured")

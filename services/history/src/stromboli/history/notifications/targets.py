@@ -21,9 +21,9 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A receiver. ``url`` and ``secret`` may be in separate files. ``events``: those that it
-    receives about every job (of ``queues``, if there are any). ``namespaces``: whose jobs may
-    request it; ``*`` for all."""
+    """A receiver. ``url`` and ``secret`` may be in separate files. ``events``: the
+    events that it receives about every job (of ``queues``, if not empty). ``namespaces``: jobs in
+    these namespaces may request the target; ``*`` for all."""
 
     name: str
     type: Literal["webhook", "slack", "mail"]
@@ -37,13 +37,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     namespaces: tuple[str, ...] = ()
 
     def receives(self, event: str, queue: str) -> bool:
-        """Whether it receives an event although the job does not request it. An event without a
-        queue, as a preemption, reaches targets of all queues only."""
+        """Whether the target receives an event that the job did not request. An event without a
+        queue, such as a preemption, reaches only targets without ``queues``."""
         return event in self.events and (not self.queues or queue in self.queues)
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The SMTP server. ``domains``: of addresses that jobs may request; none by default."""
+    """The SMTP server. ``domains``: jobs may request addresses in them; none by default."""
 
     host: str
     port: int = 587
@@ -57,8 +57,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of the file. ``per_minute``: maximum notifications to one target; further ones
-    wait. ``long_wait_s``: how long a job is pending before ``LongWait``. ``cluster``: named in
-    texts."""
+    wait. ``long_wait_s``: how long a job is pending before ``LongWait``. ``cluster``: the name of
+    the cluster in texts."""
 
     targets: tuple[Target, ...] = ()
     mail: Mail | None = None
@@ -67,7 +67,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cluster: str = ""
 
     def target(self, name: str) -> Target | None:
-        """A target by its name, or the one of a mail address. None if there is none."""
+        """The target of a name, or of a mail address; None if there is none."""
         if name.startswith(requests.MAIL):
             address = name.removeprefix(requests.MAIL)
             return Target(name=name, type="mail", to=(address,)) if self.mail else None

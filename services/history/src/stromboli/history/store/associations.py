@@ -1,4 +1,4 @@
-"""What rows of attempts and jobs have beside them: associations, devices and labels."""
+"""Rows that belong to attempts and jobs: associations, devices and labels."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,13 +25,13 @@ async def associate(
     connection: AsyncConnection, rows: Rows, changed: Iterable[AttemptRow], regrouped: list[str]
 ) -> None:
     """Set the associations of changed attempts, and of all attempts of the jobs that have another
-    queue or user. The writer excludes others, so the next id is free."""
+    queue or user. The transaction excludes other writers, so the next id is free."""
     names = {row.pod_uid: _names(row.namespace, rows.jobs.get(row.job_uid)) for row in changed}
     of_jobs = {uid: _names(rows.jobs[uid].namespace, rows.jobs[uid]) for uid in regrouped}
     ids = await _ids(connection, sorted({*names.values(), *of_jobs.values()}))
     for row in changed:
         job = rows.jobs.get(row.job_uid)
-        # A deleted job that a late event made again has neither queue nor user.
+        # A deleted job whose row a late event created again has neither queue nor user.
         if not row.association or (job is not None and (job.queue or job.user_name)):
             row.association = ids[names[row.pod_uid]]
     for uid, each in of_jobs.items():

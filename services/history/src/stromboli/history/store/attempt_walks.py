@@ -8,9 +8,9 @@
 3. Otherwise, the walk over the least selective one of 1., or over all attempts.
 
 With ``since`` or ``at``, attempts that were submitted before that time must have lasted until then.
-Without a bound these would be looked for down to the first attempt, so 2. and 3. end at the time,
-and then walk the spans (``AttemptRow.span``): attempts of less than 2**n seconds began at most that
-long before. At least about half of what a span contains there matches.
+A search for these would read down to the first attempt. So 2. and 3. end at that time, and then
+walk the spans (``AttemptRow.span``): attempts of less than 2**n seconds began at most that long
+before the time. At least about half of the attempts that such a walk reads match.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from stromboli.shared.api.views import accounting
 FEW = 3000
 PROBED = 1000
 MOST_JOBS = 500
-"""A label of at most so many jobs is selective."""
+"""A label of at most this many jobs is selective."""
 _ATTEMPTS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.ASSOCIATIONS.c
 _LABELS, _DEVICES = tables.JOB_LABELS.c, tables.ATTEMPT_DEVICES.c
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """``few``: a walk of fewer entries is read in full. ``probed``: how many of the newest attempts
-    are looked at first for frequent values. ``entries``: of a request."""
+    """``few``: a walk of fewer entries is read in full. ``probed``: the number of newest
+    attempts that are read first for frequent values. ``entries``: the most that a request reads."""
 
     few: int = FEW
     probed: int = PROBED
@@ -52,7 +52,7 @@ async def find(
     wanted: int,
     bounds: Bounds = USUAL,
 ) -> Found:
-    """The newest ``wanted`` attempts of a query, of those behind ``after``."""
+    """The newest ``wanted`` attempts that a query selects and that come after ``after``."""
     if query.until is not None:
         after = min(after, (micros(query.until), ""))
     if query.at is not None:
@@ -154,7 +154,7 @@ async def _of_name(
 
 
 async def _of_label(connection: AsyncConnection, label: str, after: Position) -> list[Walk] | None:
-    """A walk for each job with a label; None if these are many."""
+    """A walk for each job with a label; None for more than ``MOST_JOBS``."""
     labelled = sa.select(_LABELS.job_uid).where(_LABELS.label == label).limit(MOST_JOBS + 1)
     jobs = labelled.subquery()
     is_of = (_ATTEMPTS.job_uid == jobs.c.job_uid,)
@@ -222,8 +222,8 @@ async def _newest(
     is_of: "Sequence[sa.ColumnElement[bool]]",
     after: Position,
 ) -> list[tuple[tuple[Any, ...], Position]]:
-    """The keys that have attempts, each with the position before the newest one. One look into an
-    index for each key."""
+    """The keys that have attempts, each with the position before the newest one. One index lookup
+    for each key."""
     time = sa.select(sa.func.max(_ATTEMPTS.submitted_at))
     newest = time.where(*is_of, _ATTEMPTS.submitted_at <= after[0]).scalar_subquery()
     rows = (await connection.execute(sa.select(*keys, newest))).all()
@@ -231,7 +231,7 @@ async def _newest(
 
 
 def _accepts(query: accounting.AttemptQuery) -> index_walks.Filter:
-    """All conditions of a query but ``until``, for the columns of attempts."""
+    """All conditions of a query except ``until``, for the columns of attempts."""
 
     def accepts(columns: Any) -> Sequence["sa.ColumnElement[bool]"]:
         wanted = filters.equal(

@@ -30,7 +30,7 @@ TABLES = {
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):
-    """``tables``: the version of the tables. ``position``: see ``tables.READ_UP_TO``."""
+    """The first line. ``tables``: the tables' version; ``position``: see ``tables.READ_UP_TO``."""
 
     format: str
     tables: str
@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
-    """Table -> the number of its rows in the file."""
+    """The last line. ``rows``: table -> the number of its rows in the file."""
 
     rows: dict[str, int]
 
@@ -121,7 +121,7 @@ def _header(line: Line | None, what: str) -> Header:
     if not isinstance(line, Header) or line.format != FORMAT:
         raise errors.ConfigurationError(what, "the file is not a backup of the history")
     if line.tables != database.HEAD:
-        reason = f"it has tables of version {line.tables}, and this program {database.HEAD}"
+        reason = f"the file has tables of version {line.tables}, and this program {database.HEAD}"
         next_step = "restore it with the program that wrote it; the service then migrates"
         raise errors.ConfigurationError(what, f"{reason}: {next_step}")
     return line

@@ -16,7 +16,7 @@ _FIELDS = decoding.decoder_of(list[tuple[str, str, str]])
 async def changes(
     opened: database.Database, query: accounting.ChangeQuery
 ) -> accounting.ChangePage:
-    """A page of changes, the last one first. Raises InvalidError, UnavailableError."""
+    """A page of changes, the newest first. Raises InvalidError, UnavailableError."""
     version = sa.cast(_CHANGES.version, sa.Text)
     of_object = _CHANGES.kind + "/" + _CHANGES.name + "/" + _CHANGES.uid
     identity = of_object + "/" + version + "/" + _CHANGES.action

@@ -1,4 +1,4 @@
-"""Conditions of queries."""
+"""SQL conditions that queries share."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def associations(user: str, queue: str) -> "sa.Select[Any]":
 
 
 def labels(wanted: dict[str, str]) -> list[str]:
-    """Labels as in the table of labels."""
+    """Labels as ``KEY=VALUE``, as in the table ``job_labels``."""
     return [f"{key}={value}" for key, value in wanted.items()]
 
 

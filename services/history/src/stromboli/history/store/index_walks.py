@@ -47,12 +47,12 @@ COLUMNS = (
     _ATTEMPTS.allocated_at,
     _ATTEMPTS.ended_at,
 )
-"""The columns that filters read."""
+"""The columns that a ``Filter`` reads."""
 
 
 class Walk(msgspec.Struct):
-    """The entries with these values, from ``after`` (outside) down to ``low_us`` (inside).
-    ``device``: those of a device, else of the index whose first columns have ``values``."""
+    """Entries of an index, from ``after`` (exclusive) down to ``low_us`` (inclusive). ``values``:
+    conditions for the first columns of the index. ``device``: walks the attempts of this device."""
 
     after: Position
     values: tuple["sa.ColumnElement[bool]", ...] = ()
@@ -61,8 +61,8 @@ class Walk(msgspec.Struct):
 
 
 class Found(msgspec.Struct):
-    """The newest attempts that were found. ``rest``: where unread entries begin, None without
-    any. ``read``: the number of entries that were read."""
+    """The newest attempts that were found. ``rest``: the position where unread entries begin,
+    None if all were read. ``read``: the number of entries that were read."""
 
     positions: list[Position]
     rest: Position | None
@@ -72,8 +72,8 @@ class Found(msgspec.Struct):
 async def newest(
     connection: AsyncConnection, walks: Iterable[Walk], accepts: Filter, wanted: int, most: int
 ) -> Found:
-    """The newest ``wanted`` attempts of some walks that a filter accepts; fewer if they end, or
-    after ``most`` entries."""
+    """The newest ``wanted`` attempts of some walks that a filter accepts; fewer if the walks
+    end, or after ``most`` entries."""
     left = list(walks)
     found: list[Position] = []
     read, size = 0, wanted

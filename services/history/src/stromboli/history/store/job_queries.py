@@ -46,14 +46,14 @@ async def jobs(opened: database.Database, query: accounting.JobQuery) -> account
 async def evictions(
     opened: database.Database, query: accounting.EvictionQuery
 ) -> accounting.EvictionPage:
-    """A page of evictions, the last one first. Raises InvalidError, UnavailableError."""
+    """A page of evictions, the newest first. Raises InvalidError, UnavailableError."""
     at = sa.func.coalesce(_EVICTIONS.at, 0)
     identity = _EVICTIONS.decision + "/" + _EVICTIONS.pod_uid
     wanted: filters.Conditions = []
     if query.namespace or query.job or query.uid:
         wanted.append(sa.or_(_is_evicted(query), _is_for(query)))
     if query.node:
-        # Names of nodes are not names of other namespaces, but tell where their pods were.
+        # A node is no name of another namespace, but reveals where the pods of one were.
         wanted += [
             _ATTEMPTS.node == query.node,
             *filters.equal((_EVICTIONS.namespace, query.namespace)),

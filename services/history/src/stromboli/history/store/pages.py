@@ -1,4 +1,4 @@
-"""Pages of rows that are ordered by a time and an id, the last one first."""
+"""Pages of rows that are ordered by a time and an id, the newest first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from stromboli.history.store import tables
 from stromboli.shared import decoding, errors
 
 FIRST_ID = " "
-"""It is before all ids."""
+"""Less than all ids."""
 LATEST_US = 2**62
-"""After all times."""
+"""Later than all times; microseconds since 1970."""
 
 
 def behind(
@@ -32,8 +32,8 @@ def position(after: str) -> tuple[int, str]:
 
 
 def token(last: tuple[int, str]) -> str:
-    """The token of the page that follows a time and id; without an id, of what is older than the
-    time."""
+    """The token of the page that follows a time and id; without an id, of the rows that are
+    older than the time."""
     return f"{last[0]}.{last[1] or FIRST_ID}"
 
 

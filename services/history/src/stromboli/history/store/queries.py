@@ -14,7 +14,7 @@ from stromboli.shared.api.views import accounting
 
 GIB = 2.0**30
 UIDS_PER_QUERY = 1000
-"""Both databases limit the parameters of a statement."""
+"""Uids in one statement: both databases limit its parameters."""
 _ATTEMPTS, _JOBS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.JOBS.c, tables.ASSOCIATIONS.c
 _JOINED = tables.ATTEMPTS.outerjoin(
     tables.ASSOCIATIONS, _ATTEMPTS.association == _ASSOCIATIONS.id

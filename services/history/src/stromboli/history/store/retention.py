@@ -17,7 +17,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "notices": tables.NOTICES.c.at,
     "daily_usage": tables.DAILY_USAGE.c.day,
 }
-"""Table -> the column with the time from which its rows are kept."""
+"""Table -> the column with the time from which the age of a row counts."""
 _BESIDE = {
     "attempts": tables.ATTEMPT_DEVICES.c.pod_uid,
     "jobs": tables.JOB_LABELS.c.job_uid,

@@ -148,8 +148,8 @@ DAILY_USAGE = sa.Table(
     *(_sum(name) for name in ("attempts", "begun", "cpu", "memory", "gpu")),
     *(_sum(name) for name in ("evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")),
 )
-"""What attempts with ``is_summed`` used on each day (its midnight, UTC). ``attempts``: those that
-held resources on that day, ``begun``: those of them that got these on that day. The others are
+"""The usage of attempts with ``is_summed`` by day (its midnight, UTC). ``attempts``: how many held
+resources on that day; ``begun``: how many of these were allocated on that day. The other sums are
 amounts in the units of ``ATTEMPTS`` times seconds."""
 PHASES = sa.Table(
     "phases",
@@ -205,7 +205,7 @@ CLUSTER_CHANGES = sa.Table(
     sa.Index("cluster_changes_by_time", "at"),
     sa.Index("cluster_changes_by_object", "kind", "name", "at"),
 )
-"""What changed on nodes, queues, priority classes and in the configuration."""
+"""Changes of nodes, queues, priority classes and the scheduler's configuration."""
 NOTICES = sa.Table(
     "notices",
     METADATA,

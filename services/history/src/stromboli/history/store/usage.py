@@ -151,8 +151,8 @@ class _Parts:
         )
 
     def of_days(self, days: usage_sums.Interval, *, counts_held: bool) -> "sa.Select[Any]":
-        """The sums of whole days. ``counts_held``: attempts that began before the first day
-        count; in a report by day they do on each of its days."""
+        """The sums of whole days. ``counts_held``: also counts attempts that began before the first
+        day; in a report by day, on each of their days."""
         query, first, last = self.query, micros(days[0]), micros(days[1])
         count: Any = _DAILY.begun
         if counts_held:

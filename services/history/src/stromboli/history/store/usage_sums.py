@@ -1,4 +1,4 @@
-"""What attempts used within intervals, as SQL.
+"""The usage of attempts within intervals, as SQL.
 
 Amounts times microseconds exceed 64 bits after some thousand pods, so usage is summed as floating
 point: exact to far below a second for a year of a large cluster.
@@ -28,7 +28,7 @@ SUMS = (
 PREEMPTED = "Preempted"
 _ATTEMPTS = tables.ATTEMPTS.c
 Interval = tuple[datetime, datetime]
-"""Begin and end; the end is outside."""
+"""Begin and end; the end is exclusive."""
 
 
 def by_columns(

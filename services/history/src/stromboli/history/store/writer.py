@@ -34,7 +34,7 @@ class ReplacedError(Exception):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A record that has no effect, and why."""
+    """A record that could not be decoded or stored, and the reason."""
 
     record: envelope.Record
     reason: str
@@ -52,7 +52,7 @@ class Writer:
     """Applies batches of records to the tables."""
 
     def __init__(self, opened: database.Database, notices: Notices = no_notices) -> None:
-        """``notices``: those that an event causes; they are stored with its other effects."""
+        """``notices`` makes the notices of an event; they are stored with its other effects."""
         self._database = opened
         self._notices = notices
         self._revision = 0
@@ -67,8 +67,9 @@ class Writer:
     async def apply(
         self, records: Sequence[envelope.Record], position: port.Position
     ) -> list[Unreadable]:
-        """Apply a batch in one transaction; returns what could not be read or stored, which is
-        isolated in a table. Raises UnavailableError, and nothing is applied then; ReplacedError."""
+        """Apply a batch in one transaction; returns the records that could not be read or
+        stored, which are isolated in a table. Raises UnavailableError and ReplacedError; nothing
+        is applied then."""
         readable, unreadable = _decode(records)
         try:
             await self._apply([event for _, event in readable], unreadable, position)
@@ -94,7 +95,7 @@ class Writer:
         unreadable: Sequence[Unreadable],
         position: port.Position,
     ) -> list[Unreadable]:
-        """The same with a savepoint for each record: returns the ones that the database refuses."""
+        """Applies a batch with a savepoint per record; returns the rejected records."""
         refused = []
         async with self._database.transaction() as connection:
             await self._advance(connection, position)
@@ -152,7 +153,7 @@ class Writer:
     async def _subtract(
         self, connection: AsyncConnection, changed: Sequence[AttemptRow], regrouped: Sequence[str]
     ) -> None:
-        """Take what will change out of the sums of days, while the tables have its old values."""
+        """Subtracts attempts that will change from the sums, while tables have their old values."""
         summed = [row for row in changed if row.is_summed]
         attempts = tables.ATTEMPTS.c
         for column, keys in (

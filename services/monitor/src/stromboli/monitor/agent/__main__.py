@@ -54,7 +54,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 
 def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
-    """The machine of these options: this one, or a recording."""
+    """The machine that the options select: this one, or recorded data."""
     driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
     answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
     folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)

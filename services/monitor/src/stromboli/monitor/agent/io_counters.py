@@ -11,8 +11,8 @@ from stromboli.monitor.core import io_load
 
 
 def read(root: Path, now_s: float) -> io_load.Sample:
-    """A sample of all devices of hardware: those with a ``device``. A device that cannot be read
-    is absent. Never raises for what is or is not in the folder."""
+    """A sample of all hardware devices, which have a link ``device``. Devices that cannot be read
+    are left out; never raises OSError."""
     disks = {
         name: found
         for name in _devices(root / "block")

@@ -42,8 +42,8 @@ class Kubelet:
         self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
 
     def stamp(self) -> Stamp:
-        """A value that changes when the kubelet allocates something: times of its files. Costs
-        microseconds.
+        """A value that changes when the kubelet allocates resources: times and inodes of its state
+        files. Costs microseconds.
         """
         return tuple(_stamp(self._folder / name) for name in (CPU_STATE, MEMORY_STATE, DEVICES))
 

@@ -34,7 +34,7 @@ class Machine:
         self._cards: node_topology.NodeTopology | None = None
 
     def stamp(self) -> Stamp:
-        """A value that changes when the kubelet allocates something."""
+        """A value that changes when the kubelet allocates resources; constant without a kubelet."""
         return self._kubelet.stamp() if self._kubelet is not None else ()
 
     def read(self, now_s: float) -> node_topology.NodeTopology:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "no NVIDIA driver is installed"
 MOST_EVENTS = 100
-"""Xid errors read at once; a broken GPU may report them endlessly."""
+"""Most Xid errors in one read; a broken GPU may report them endlessly."""
 _REMOTES: Mapping[int, str] = {0: "gpu", 2: "switch"}
 
 

@@ -71,7 +71,7 @@ _MESSAGE, _ONE, _MANY = 11, 1, 3
 def message_classes(
     package: str, table: Mapping[str, Mapping[str, tuple[int, Any]]]
 ) -> Mapping[str, Any]:
-    """Name -> class, of the messages of a table as ``FIELDS``."""
+    """Message name -> class, for a table in the format of ``FIELDS``."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"stromboli/{package}.proto", package=package, syntax="proto3"
     )
@@ -95,7 +95,7 @@ def message_classes(
 
 
 MESSAGES = message_classes("v1", FIELDS)
-"""Name -> class."""
+"""Message name -> class."""
 
 
 class Kubelet:

@@ -11,7 +11,7 @@ LONGEST_BYTES = 64 * 1024
 
 
 def read(root: Path) -> sysfs_tree.SysfsTree:
-    """Everything listed in ``sysfs_tree``. A file that cannot be read is listed with the reason."""
+    """The files and links that ``sysfs_tree`` names; those that cannot be read with the reason."""
     top = os.path.realpath(root)
     texts: dict[str, str] = {}
     links: dict[str, str] = {}

@@ -27,12 +27,12 @@ class LeaseClaim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The name of the claim for users: the lease and the scheduler name."""
+        """The lease as ``namespace/name``, by which users know it."""
         return f"{self.namespace}/{self.name}"
 
 
 def parse_claims(written: tuple[str, ...]) -> tuple[LeaseClaim, ...]:
-    """From entries ``namespace/name=scheduler name``. Raises ValueError that names the error."""
+    """Parse entries ``namespace/name=scheduler name``. Raises ValueError for an invalid entry."""
     found = []
     for text in written:
         lease, _, scheduler_name = text.partition("=")
@@ -53,13 +53,13 @@ class CompetitorTracker:
         self._unknown: dict[LeaseClaim, str] = {}
 
     def see(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
-        """Observe a lease, None for one that does not exist."""
+        """Observe a lease. ``spec``: None if the lease does not exist."""
         self._unknown.pop(claim, None)
         self._leases[claim] = spec or coordination.LeaseSpec()
         self._observed[claim].see(lease_rules.lease_record(self._leases[claim]), now_s)
 
     def refuse(self, claim: LeaseClaim, reason: str) -> None:
-        """Record that the permission to read the lease is missing."""
+        """Record why a lease cannot be read."""
         self._unknown[claim] = reason
 
     def found(self, now_s: float, now: datetime) -> cluster.CompetitorsObserved:

@@ -34,7 +34,7 @@ class DataReports(node_records.NodeRecords[data.DataObserved]):
         self, node: str, observed: data.DataObserved, now: datetime
     ) -> envelope.Draft | None:
         """Apply a cache's report; None if it is not published, or not yet: caches repeat
-        themselves. The node and the time are ours: an agent's clock is not trusted."""
+        their reports. The monitor sets node and time, since it does not trust agents' clocks."""
         fresh = msgspec.structs.replace(observed, node=node, observed_at=now, silent_since=None)
         before = self._known.get(node)
         if before is not None and node not in self._overwritten:
@@ -47,8 +47,8 @@ class DataReports(node_records.NodeRecords[data.DataObserved]):
 
 
 class WantedData:
-    """What the scheduler wants on each node, from ``scheduling.data``. A record that cannot be
-    decoded changes nothing: an unknown list is not an empty one."""
+    """The data that the scheduler wants on each node, from ``scheduling.data``. A record that
+    cannot be decoded changes nothing: an unknown list is not an empty one."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, data.DataWanted] = {}
@@ -69,8 +69,8 @@ class WantedData:
             self._wanted.pop(record.key, None)
 
     def of(self, node: str) -> data.DataWanted | None:
-        """What a node should have; None if it is unknown, because its record is unreadable and no
-        earlier one is known."""
+        """The data that a node should have; None if unknown, because its record is unreadable and
+        no earlier one is known."""
         known = self._wanted.get(node)
         if known is None and node in self.unreadable:
             return None
@@ -78,8 +78,8 @@ class WantedData:
 
 
 def read(node: str, body: bytes) -> data.DataObserved:
-    """Decode the report of a node's cache. Raises msgspec.DecodeError, also for one of another
-    node, with too many copies, or that no record can hold."""
+    """Decode the report of a node's cache. Raises msgspec.DecodeError, also if the report
+    is about another node, has too many copies, or cannot be encoded as a record."""
     found = decoding.decode(_DECODER, body)
     if found.node != node:
         raise msgspec.DecodeError(f"it is about node {found.node[:253]!r}, not about {node}")
@@ -99,7 +99,7 @@ def _at(observed: data.DataObserved, now: datetime) -> data.DataObserved:
 
 
 def _essentials(observed: data.DataObserved) -> tuple[object, ...]:
-    """The part of a report without what changes continuously."""
+    """The part of a report that matters for placement, without progress, rates and sizes."""
     copies = tuple(
         (
             copy.key, copy.uri, copy.digest, copy.bytes, copy.state, copy.in_use,

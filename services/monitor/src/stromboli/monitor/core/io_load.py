@@ -49,8 +49,8 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def disk_counters(stat: str) -> Counters | None:
-    """Parse ``/sys/block/DISK/stat`` (Documentation/block/stat.rst of Linux); None if it is not
-    one."""
+    """Parse ``/sys/block/DISK/stat`` (Documentation/block/stat.rst of Linux); None if it is
+    invalid."""
     fields = stat.split()
     try:
         read, written, busy_ms = int(fields[2]), int(fields[6]), int(fields[9])
@@ -156,7 +156,7 @@ def _load(
 
 
 def _difference(before: Counters, after: Counters) -> Counters | None:
-    """None if a counter went backwards."""
+    """The growth of each counter; None if one went backwards."""
     found = Counters(
         after.in_bytes - before.in_bytes,
         after.out_bytes - before.out_bytes,

@@ -18,8 +18,8 @@ M = TypeVar("M", node_topology.TopologyObserved, data.DataObserved, node_usage.U
 
 
 class PublishedReport(msgspec.Struct, Generic[M], frozen=True):
-    """A node's report on the topic. ``digest``: of the report's bytes as received, which heartbeats
-    contain. ``published_at``: when its record was made.
+    """A node's report on the topic. ``digest``: identifies the report's bytes as received, in
+    heartbeats. ``published_at``: when its record was made.
     """
 
     observed: M
@@ -43,9 +43,7 @@ class NodeRecords(Generic[M]):
         self._observed_at: Callable[[M], datetime] = observed_at
         self._known: dict[str, PublishedReport[M]] = {}
         self._overwritten: set[str] = set()
-        """Nodes whose last record in the topic is one that readers drop, or that cannot be
-        decoded.
-        """
+        """Nodes whose last record in the topic is dropped by readers, or cannot be decoded."""
 
     # --- the log ---------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """An object as it is published. ``digest``: of everything but its resourceVersion."""
+    """An object as it is published. ``digest``: of all fields but its resourceVersion."""
 
     identity: Identity
     message: msgspec.Struct

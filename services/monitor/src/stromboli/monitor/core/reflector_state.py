@@ -53,7 +53,7 @@ TRIM_FROM = 10_000
 
 
 class SyncPoint(msgspec.Struct, frozen=True):
-    """How far a kind has been observed at a time: becomes a ``KindSynced``."""
+    """How far a kind has been observed at a time; it is published as a ``KindSynced``."""
 
     state: Literal["listing", "synced"]
     resource_version: str

@@ -51,8 +51,8 @@ class NodeReports(node_records.NodeRecords[node_topology.TopologyObserved]):
 
 
 def read(body: bytes) -> node_topology.NodeTopology:
-    """Decode an agent's report. Raises msgspec.DecodeError, also for one that no record can
-    hold.
+    """Decode an agent's report. Raises msgspec.DecodeError, also if the report cannot be
+    encoded as a record.
     """
     found = decoding.decode(_DECODER, body)
     try:

@@ -14,7 +14,7 @@ from stromboli.shared import decoding, envelope, topics
 from stromboli.shared.messages import base, node_usage
 
 LEAST_APART = timedelta(seconds=60)
-"""The period over which loads are averaged: records closer to each other would repeat it."""
+"""Minimum time between two records of a node: the period over which loads are averaged."""
 LONGEST_NAME = 64
 """Characters of a device's name; Linux allows 32."""
 
@@ -29,7 +29,7 @@ class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):
         super().__init__(node_usage.UsageObserved, silence, lambda message: message.observed_at)
 
     def report(self, node: str, usage: node_usage.NodeLoad, now: datetime) -> envelope.Draft | None:
-        """Apply a report; None if it is not published, or not yet: agents repeat themselves."""
+        """Apply a report; None if it is not published, or not yet: agents repeat reports."""
         before = self._known.get(node)
         if (
             before is not None
@@ -45,8 +45,8 @@ class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):
 
 
 def read(body: bytes) -> node_usage.NodeLoad:
-    """Decode an agent's report. Raises msgspec.DecodeError, also for loads outside of 0 to 100 and
-    for one that no record can hold."""
+    """Decode an agent's report. Raises msgspec.DecodeError, also for loads outside of 0 to 100, and
+    if the report cannot be encoded as a record."""
     found = decoding.decode(_DECODER, body)
     for each in (found.disk, found.network):
         if each is None:

@@ -13,16 +13,17 @@ from stromboli.shared.messages import base, data
 from stromboli.shared.runtime import runtime
 
 RETRY_S = 2.0
-"""Seconds between two attempts to take the folder: the previous pod of an update may still end."""
+"""Seconds between two attempts to lock the folder: the previous pod of an update may still end."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 
 async def serve(settings: Settings, health: runtime.Health) -> None:
-    """Run until cancelled. Ready once the folder is taken and the monitor accepts reports; while it
-    does not respond, what was wanted last is fetched and kept. Raises ConfigurationError."""
+    """Run until cancelled. Ready once the folder is locked and the monitor accepts reports. While
+    the monitor does not respond, the cache uses the last list of wanted data. Raises
+    ConfigurationError."""
     if not settings.node:
         raise errors.ConfigurationError(
-            "STROM_DATA_CACHE_NODE", "it is not set: it names this node, as spec.nodeName"
+            "STROM_DATA_CACHE_NODE", "not set: set it to the name of this node (spec.nodeName)"
         )
     monitor = reporting.MonitorClient(
         settings.monitor, settings.node, settings.token_file, settings.ca_file
@@ -37,7 +38,7 @@ async def serve(settings: Settings, health: runtime.Health) -> None:
         cached = cache.NodeCache(settings.node, settings, runtime.utc_now, wake)
     except ValueError as error:
         raise errors.ConfigurationError("STROM_DATA_CACHE_ALLOWED_ORIGINS", str(error)) from None
-    health.set("monitor", "no report is accepted yet")
+    health.set("monitor", "the monitor has not accepted a report yet")
     await _open(cached, health)
     try:
         while True:
@@ -50,7 +51,7 @@ async def serve(settings: Settings, health: runtime.Health) -> None:
             except errors.ExternalError as error:
                 health.set("monitor", str(error))
             except msgspec.DecodeError as error:
-                health.set("monitor", f"its answer is unreadable: {error}")
+                health.set("monitor", f"the monitor's response is unreadable: {error}")
             except OSError as error:  # of the disk: a later pass may succeed
                 health.warn("folder", str(error))
             with contextlib.suppress(TimeoutError):
@@ -61,14 +62,14 @@ async def serve(settings: Settings, health: runtime.Health) -> None:
 
 
 def _pass(cached: cache.NodeCache, monitor: reporting.MonitorClient) -> data.DataWanted:
-    """One pass: execute what is due, report, and return what the node should have. Raises OSError,
-    ExternalError, DecodeError."""
+    """Execute due steps, report the copies, and return the data that the node should have. Raises
+    OSError, ExternalError, DecodeError."""
     cached.step()
     return decoding.decode(_DECODER, monitor.exchange_data(base.encode(cached.report())))
 
 
 async def _open(cached: cache.NodeCache, health: runtime.Health) -> None:
-    """Take the folder, as soon as no other process has it."""
+    """Lock the folder, as soon as no other process holds its lock."""
     while True:
         try:
             await asyncio.to_thread(cached.open)

@@ -60,7 +60,7 @@ class AllowedOrigins:
                 if segments[: len(prefix)] == prefix:
                     return
         raise RefusedOriginError(
-            f"a symbolic link leads to {path}, outside of what this node may read"
+            f"a symbolic link leads to {path}, which no allowed origin of this node contains"
         )
 
 
@@ -83,13 +83,13 @@ def _parts(uri: str) -> SplitResult:
     if has_user:
         raise RefusedOriginError("the URI has a user name: give credentials to the cache instead")
     if not parts.scheme or not uri.lower().startswith(f"{parts.scheme}://"):
-        raise RefusedOriginError(f"{shown} does not begin with a scheme, as https://")
+        raise RefusedOriginError(f"{shown} does not begin with a scheme, such as https://")
     if "::" in uri or "\\" in uri or any(ord(char) < 33 or ord(char) == 127 for char in uri):
         raise RefusedOriginError(f"{shown} has characters that are not allowed in a URI")
     if {".", ".."} & {*parts.path.split("/"), *unquote(parts.path).split("/")}:
         raise RefusedOriginError(f"{shown} has relative segments")
     if parts.scheme == FILE and (parts.netloc or parts.query or parts.fragment):
-        raise RefusedOriginError(f"{shown} is not the path of a file, as file:///shared/data")
+        raise RefusedOriginError(f"{shown} is not the path of a file, such as file:///shared/data")
     return parts
 
 

@@ -29,9 +29,9 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 600.0
 NEW_RATE_WEIGHT = 0.3
 """Weight of the newest fetch in the measured rate of a scheme."""
 LEAST_MEASURED_BYTES = 64 * 1024
-"""Fetches of less measure the connection, not the rate."""
+"""Smaller fetches are not measured: they show the latency of the connection, not the rate."""
 MOST_REPORTED = 2000
-"""Copies in a report: with the longest URIs it has less than the 4 MiB that the monitor accepts."""
+"""Most copies in a report: with the longest URIs it stays below the monitor's limit of 4 MiB."""
 _DECODER = decoding.decoder_of(data.DataWanted)
 
 _fetched = telemetry.meter.create_counter(
@@ -94,7 +94,7 @@ class NodeCache:
     # --- inputs ----------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take the folder, and find the copies in it. Raises CacheFolderError."""
+        """Lock the folder, and load the copies in it. Raises CacheFolderError."""
         self._folder.open()
         with self._lock:
             for key in self._folder.all_keys():
@@ -115,9 +115,9 @@ class NodeCache:
             self._folder.close()
 
     def want(self, wanted: data.DataWanted) -> bool:
-        """Set what the node should have; returns whether that is new. It is stored, so that a
-        restarted cache does not evict what pods use before the monitor responds. Raises
-        OSError."""
+        """Set the data that the node should have; returns whether the list is new. The list is
+        stored, so that a restarted cache does not evict copies in use before the monitor responds.
+        Raises OSError."""
         with self._lock:
             if self._knows_wanted and wanted.items == self._wanted:
                 return False
@@ -129,7 +129,7 @@ class NodeCache:
             return True
 
     def use(self, keys: frozenset[str]) -> None:
-        """Set the keys that pods use, where the cache knows its pods: as if pinned."""
+        """Set the keys that pods use, as if pinned; for a cache that knows its node's pods."""
         with self._lock:
             if keys != self._used:
                 before = self._in_use()
@@ -166,7 +166,7 @@ class NodeCache:
     # --- a step ----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Execute what is due."""
+        """Find vanished copies, execute the policy's plan, and start a verification that is due."""
         with self._lock:
             if self._is_closed:
                 return
@@ -233,7 +233,7 @@ class NodeCache:
         except fetching.FetchStoppedError:
             pass
         except fetching.NoRoomError as error:
-            # A content of known size waits for that room by the policy, without attempts.
+            # Content of known size waits until the policy has room for it, without attempts.
             failure = "" if fetch.progress.size_bytes else str(error)
         except fetching.FetchFailedError as error:
             failure = str(error)
@@ -286,7 +286,7 @@ class NodeCache:
         entry.failure = f"{entry.failure} (retried after {delay_s:.0f} s)"
 
     def _grant(self, entry: entries.Entry, total: int) -> bool:
-        """Make room for a fetch, from its thread."""
+        """Make room for ``total`` bytes of a fetch, in its thread; returns whether there is."""
         with self._lock:
             while not (self._is_closed or entry.stop.is_set()):
                 if total <= max(entry.size_bytes, entry.held_bytes) and entry.size_bytes:
@@ -318,11 +318,11 @@ class NodeCache:
     # --- copies ----------------------------------------------------------------------------
 
     def _load(self, key: str) -> None:
-        """Find what the folder has of a key."""
+        """Load the complete or partial copy of a key from the folder."""
         now = self._clock()
         stored = self._folder.describe(key)
         entry = entries.Entry(key=key)
-        reason = "it has no description" if stored is None else self._folder.fault(key, stored)
+        reason = "its description is missing" if stored is None else self._folder.fault(key, stored)
         if stored is not None and not reason:
             entry.uri = stored.uri
             self._keep(entry, stored, self._folder.last_used_at(key) or now)
@@ -388,7 +388,7 @@ class NodeCache:
     # --- verification ----------------------------------------------------------------------
 
     def _verify_next(self) -> None:
-        """Compare the copy that was compared longest ago, one at a time."""
+        """Verify the copy that was checked longest ago, if it is due; one at a time."""
         now = self._clock()
         if self._verifying:
             return

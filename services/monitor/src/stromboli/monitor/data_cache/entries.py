@@ -1,4 +1,4 @@
-"""What a cache knows of each key, and how the policy and the monitor see it."""
+"""The state of each key of a cache, and its forms for the policy and the monitor."""
 
 import threading
 from collections.abc import Collection, Sequence
@@ -17,12 +17,13 @@ LONGEST_REASON = 500
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """A key of the cache, changed under the cache's lock.
+    """The state of a key, changed under the cache's lock.
 
-    ``stored``: the complete copy. ``identity``: of its folder. ``partial_bytes``: of what earlier
-    attempts left. ``size_bytes``: of the content, as its origin stated it. ``checked_at``,
-    ``verified_at``: when the copy's files and digests were compared. ``fetch``: in progress;
-    ``stop`` ends it. ``failure``: of the last attempt; ``attempts``: failed ones in a row.
+    ``stored``: the complete copy. ``identity``: device and inode of its folder. ``partial_bytes``:
+    bytes that earlier attempts left. ``size_bytes``: the size of the content, as its origin stated
+    it. ``checked_at``, ``verified_at``: when the copy's files, and their digests, were last
+    compared. ``fetch``: the attempt in progress, which ``stop`` ends. ``failure``: why the last
+    attempt failed; ``attempts``: the number of failed attempts in a row.
     """
 
     key: str
@@ -51,13 +52,13 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known that matters."""
+        """Whether the key has no copy, no partial copy and no fetch."""
         return self.stored is None and self.fetch is None and not self.partial_bytes
 
 
 def as_policy_sees(entry: Entry, *, in_use: bool, is_stopping_protected: bool) -> policy.CachedCopy:
-    """The copy of an entry. ``is_stopping_protected``: a fetch that is being stopped counts as one
-    that cannot be evicted: its thread still writes."""
+    """An entry as the policy sees it. ``is_stopping_protected``: a fetch that is being stopped
+    counts as a copy that cannot be evicted, since its thread still writes."""
     is_stopping = entry.fetch is not None and entry.stop.is_set()
     size = entry.size_bytes
     copy = policy.CachedCopy(
@@ -129,8 +130,8 @@ def most_relevant(
 
 
 def state_of(observed: data.DataObserved | None, key: str) -> str:
-    """Why a pod waits for a key, for its Event. The text does not change with the progress of the
-    fetch: each text is an Event."""
+    """Why a pod waits for the data of a key, as the text of an Event. It does not change with the
+    progress of the fetch, since each new text is a new Event."""
     copies = observed.copies if observed is not None else ()
     copy = next((each for each in copies if each.key == key), None)
     if copy is None:

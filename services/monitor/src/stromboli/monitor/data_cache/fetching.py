@@ -37,9 +37,9 @@ class NoRoomError(Exception):
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """The progress of a fetch, written by its thread alone. ``held_bytes``: on disk.
-    ``size_bytes``: of the content, 0 while it is unknown. ``read_bytes``, ``read_s``: from the
-    origin."""
+    """The progress of a fetch, written by its thread alone. ``held_bytes``: bytes on
+    disk. ``size_bytes``: the size of the content, 0 while unknown. ``read_bytes``, ``read_s``:
+    bytes read from the origin, and the seconds that reading took."""
 
     held_bytes: int = 0
     size_bytes: int = 0
@@ -48,8 +48,9 @@ class Progress(msgspec.Struct, kw_only=True):
 
 
 class Fetch:
-    """An attempt. ``grant``: asks for room for this many bytes in total, returns whether there is.
-    ``stopped``: whether to stop. ``clock``: seconds of a monotonic clock.
+    """One attempt to fetch a data set. ``grant``: requests room for a total number of bytes, and
+    returns whether there is room. ``stopped``: returns whether to stop. ``clock``: seconds of a
+    monotonic clock.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Fetch:
                 self._folder.drop_partial(self.item.key)  # the room is for others now
                 raise FetchFailedError(f"disk full: {error.strerror}") from None
             raise FetchFailedError(_text(error)) from error
-        except Exception as error:  # of any library behind fsspec, which share no base class
+        except Exception as error:  # errors of fsspec's libraries share no base class
             raise FetchFailedError(_text(error)) from error
 
     def _run(self) -> list[store.FetchedFile]:
@@ -96,7 +97,7 @@ class Fetch:
         origin = self._open(self.item.uri, self._allowed)
         files = origin.files()
         if not files:
-            raise FetchFailedError("there are no files at the origin")
+            raise FetchFailedError("the origin has no files")
         for file in files:
             safe_path(file.path)
         sizes = [file.size for file in files if file.size is not None]
@@ -167,7 +168,7 @@ class Fetch:
             )
 
     def _ask(self, total: int) -> None:
-        """Have room for this many bytes in total, or raise NoRoomError."""
+        """Request room for a total number of bytes. Raises NoRoomError, FetchStoppedError."""
         if total <= self._granted:
             return
         step = total if self.progress.size_bytes else max(total, self._granted + GRANT_BYTES)
@@ -177,8 +178,8 @@ class Fetch:
                 return
         self._check_stopped()
         raise NoRoomError(
-            f"the content has {policy.text_of_bytes(total)} at least, and no room can be made for "
-            "it"
+            f"the content has at least {policy.text_of_bytes(total)}, and the cache cannot make "
+            "room for it"
         )
 
     def _check_stopped(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads data sets at their origins: files of this machine, and all that fsspec reads.
+"""Reads data sets at their origins: files of this machine, and all protocols of fsspec.
 
 Files are read without fsspec, because a symbolic link must not lead out of the allowed folders: the
 true path is checked after the file is opened, when it can no longer be replaced. Redirects of web
@@ -193,11 +193,11 @@ def _redirect_check(allowed: AllowedOrigins) -> Any:
         headers = params.response.headers
         target = headers.get("Location") or headers.get("URI")
         if not target:
-            raise OSError("the server redirects without saying where")
+            raise OSError("the server's redirect has no address")
         try:
             allowed.check(str(params.url.join(type(params.url)(target))))
         except RefusedOriginError as error:
-            raise RefusedOriginError(f"the server redirects elsewhere: {error}") from None
+            raise RefusedOriginError(f"the server redirects to another origin: {error}") from None
 
     return check
 
@@ -211,7 +211,7 @@ def _described(path: Path, name: str) -> OriginFile:
 
 
 def _version(entry: dict[str, Any]) -> str:
-    """What an origin tells about the version of a file: its tag, else its time."""
+    """The version of a file by its origin: its tag, else its time; empty without either."""
     for name in (*_VERSIONS, *_TIMES):
         if entry.get(name):
             return f"{name}={entry[name]}"
@@ -221,7 +221,7 @@ def _version(entry: dict[str, Any]) -> str:
 def _check_count(count: int) -> None:
     if count > MOST_FILES:
         raise RefusedOriginError(
-            f"it has more than {MOST_FILES} files: pack them into archives, which also read faster"
+            f"the data set has more than {MOST_FILES} files: pack them into archives"
         )
 
 

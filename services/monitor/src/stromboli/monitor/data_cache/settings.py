@@ -9,14 +9,15 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a cache, in the embedded system or as a process."""
 
     root: str = data_sets.DEFAULT_ROOT
-    """The folder of the copies, which pods mount from there: as the controller's setting."""
+    """The folder of the copies, from which pods mount them; equal to the controller's setting."""
     capacity_bytes: int = 100 * 2**30
-    """Maximum of all copies, partial ones included. Less is used if the disk is fuller."""
+    """Maximum size of all copies, with partial ones. A disk with less room lowers it."""
     disk_reserve_bytes: int = 2**30
     """Bytes of the disk that are left free for others: a full disk makes kubelets evict pods."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins that jobs may name, as ``https://``, ``s3://bucket/prefix`` or ``file:///shared``:
-    all others are refused. None by default, because a URI is read with the rights of the cache."""
+    """Origins that jobs may name, such as ``https://``, ``s3://bucket/prefix`` or
+    ``file:///shared``: all others are refused. None by default, because a URI is read with the
+    rights of the cache."""
     parallel: int = 4
     """Copies that are fetched at once: more share the bandwidth, and all of them end later."""
     verify_every_s: float = 86_400.0

@@ -44,7 +44,7 @@ from stromboli.shared.jobspec import data_sets
 KEY = re.compile(r"[0-9a-f]{32}")
 CHUNK_BYTES = 2**20
 INCOMPLETE = "incomplete"
-"""What the link in the place of a copy names: there is nothing."""
+"""Target of the link in the place of a copy; it does not exist."""
 LONGEST_LISTING_BYTES = 256 * 2**20
 """A hundred thousand files with long names take some ten megabytes."""
 
@@ -54,7 +54,7 @@ class CacheFolderError(Exception):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a complete copy. ``sha256``: in hex. ``mtime_ns``: when it was written."""
+    """A file of a complete copy. ``sha256``: a hex digest. ``mtime_ns``: when it was written."""
 
     path: str
     sha256: str
@@ -77,7 +77,7 @@ class StoredCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of ``done.jsonl``."""
+    """A file that a fetch has completed: a line of ``done.jsonl``."""
 
     path: str
     sha256: str
@@ -98,7 +98,7 @@ _FETCHED = decoding.decoder_of(FetchedFile)
 
 
 def manifest_digest(files: Iterable[tuple[str, str]]) -> str:
-    """The digest of pairs of path and SHA-256 in hex, as of ``jobspec.data_sets``."""
+    """The digest of pairs of path and SHA-256 in hex, as ``jobspec.data_sets`` defines it."""
     lines = (f"{sha256}  {path}\n" for path, sha256 in sorted(files))
     return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
 
@@ -115,8 +115,7 @@ def file_sha256(path: Path, stopped: Callable[[], bool] = lambda: False) -> str:
 
 
 class CacheFolder:
-    """The folder. Its methods may be called from several threads, for one key from one at a
-    time."""
+    """The folder of a cache. Several threads may call its methods, for each key one at a time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -151,13 +150,13 @@ class CacheFolder:
         return shutil.disk_usage(self.root).free
 
     def all_keys(self) -> list[str]:
-        """The keys of which there is anything, sorted."""
+        """The keys that have a folder, sorted."""
         return sorted(path.name for path in self.root.iterdir() if KEY.fullmatch(path.name))
 
     # --- complete copies -------------------------------------------------------------------
 
     def content(self, key: str) -> Path:
-        """The folder that pods mount."""
+        """The folder of a copy, which pods mount."""
         return Path(data_sets.volume_path(str(self.root), key))
 
     def describe(self, key: str) -> StoredCopy | None:
@@ -202,7 +201,7 @@ class CacheFolder:
         return copy
 
     def fault(self, key: str, copy: StoredCopy) -> str:
-        """What is wrong with the content by names, sizes and times; empty if nothing is."""
+        """How the content differs from its description by names, sizes and times; empty if not."""
         content = self.content(key)
         expected = {file.path: file for file in copy.files}
         try:
@@ -218,7 +217,7 @@ class CacheFolder:
         return f"{min(expected)} is missing" if expected else ""
 
     def deep_fault(self, key: str, copy: StoredCopy, stopped: Callable[[], bool]) -> str:
-        """As ``fault``, by the digests of all files. Raises InterruptedError if ``stopped``."""
+        """As ``fault``, and by the digests of all files. Raises InterruptedError if ``stopped``."""
         if found := self.fault(key, copy):
             return found
         for file in copy.files:
@@ -239,7 +238,7 @@ class CacheFolder:
             return None
 
     def used(self, key: str, at: datetime) -> None:
-        """Record a use."""
+        """Set the time at which a copy was last used."""
         with contextlib.suppress(OSError):
             os.utime(self.root / key / "copy.json", (at.timestamp(), at.timestamp()))
 
@@ -251,25 +250,25 @@ class CacheFolder:
             return None
 
     def verified(self, key: str, at: datetime) -> None:
-        """Record a verification: a restart does not read all copies again."""
+        """Set the time of the last verification, so that a restart does not verify all copies."""
         with contextlib.suppress(OSError):
             (self.root / key / "verified").touch()
             os.utime(self.root / key / "verified", (at.timestamp(), at.timestamp()))
 
     def evict(self, key: str) -> None:
-        """Delete everything of a key. A pod that mounts it no longer sees its files."""
+        """Delete all copies of a key. A pod that mounts the copy no longer sees its files."""
         self._discard(self.root / key)
 
     def drop_content(self, key: str) -> None:
-        """Delete what is in the place of a copy, and reserve it; keep a partial copy. Raises
+        """Delete a copy and its description, and reserve its place; keep a partial copy. Raises
         OSError."""
         self.reserve(key)
         for name in ("copy.json", "verified"):
             (self.root / key / name).unlink(missing_ok=True)
 
     def reserve(self, key: str) -> None:
-        """Let nothing be created in the place of a copy, until it is complete or ``release``.
-        Raises OSError."""
+        """Keep container runtimes from creating a directory in the place of a copy, until the copy
+        is complete or ``release`` is called. Raises OSError."""
         if self.is_reserved(key):
             return
         self._discard(self.content(key))
@@ -282,7 +281,7 @@ class CacheFolder:
         return self.content(key).is_symlink()
 
     def is_occupied(self, key: str) -> bool:
-        """Whether there is anything else in the place of a copy."""
+        """Whether the place of a copy has anything but the link that reserves it."""
         return os.path.lexists(self.content(key)) and not self.is_reserved(key)
 
     def release(self, key: str) -> None:
@@ -295,12 +294,12 @@ class CacheFolder:
     # --- partial copies --------------------------------------------------------------------
 
     def staged(self, key: str) -> Path:
-        """The folder of a fetch's files."""
+        """The folder for the files of a fetch."""
         return self.root / key / "partial" / "content"
 
     def begin(self, key: str, listing: Listing) -> dict[str, FetchedFile]:
-        """Begin or resume a fetch of these files; returns path -> file of those that a previous
-        fetch completed, if the origin still lists the same. Raises OSError."""
+        """Begin or resume a fetch of these files. Returns path -> file of the files that a previous
+        fetch completed, if the origin still lists the same files. Raises OSError."""
         partial = self.root / key / "partial"
         try:
             same = decoding.decode(_LISTING, (partial / "listing.json").read_bytes()) == listing
@@ -319,7 +318,7 @@ class CacheFolder:
             done.write(_ENCODER.encode(file) + b"\n")
 
     def drop_partial(self, key: str) -> None:
-        """Delete a partial copy, and its key if nothing else is there."""
+        """Delete a partial copy, and the folder of its key if that is empty."""
         self._discard(self.root / key / "partial")
         with contextlib.suppress(OSError):
             (self.root / key).rmdir()
@@ -340,17 +339,17 @@ class CacheFolder:
     # --- what the node should have ---------------------------------------------------------
 
     def remember(self, wanted: bytes) -> None:
-        """Store what the node should have. Raises OSError."""
+        """Store the encoded ``DataWanted`` of the node. Raises OSError."""
         _write(self.root / ".wanted.json", wanted)
 
     def remembered(self) -> bytes | None:
-        """What was stored last; None for nothing."""
+        """The last ``DataWanted`` that was stored; None if there is none."""
         with contextlib.suppress(OSError):
             return (self.root / ".wanted.json").read_bytes()
         return None
 
     def _discard(self, path: Path) -> None:
-        """Delete a folder: it disappears at once, whatever its size."""
+        """Delete a folder by way of the trash: it disappears immediately, whatever its size."""
         if not os.path.lexists(path):
             return
         if path.is_symlink():

@@ -71,7 +71,7 @@ class DriverReadings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GpuInventory(msgspec.Struct, frozen=True):
-    """GPUs with matrices in their order, and what could not be read."""
+    """GPUs, matrices of their connections (GPUs x GPUs, in this order), and read failures."""
 
     gpus: tuple[node_topology.Gpu, ...] = ()
     gpu_connections: tuple[tuple[str, ...], ...] = ()
@@ -161,7 +161,7 @@ def keep_vanished(before: GpuInventory, now: GpuInventory) -> GpuInventory:
     """``now``, with the GPUs of ``before`` that are missing, so that the allocation of a vanished
     GPU remains visible.
 
-    They come last, without links and with a problem that names the cause.
+    The vanished GPUs come last, without links and with a problem that names the cause.
     """
     there = {each.uuid for each in now.gpus}
     lost = [each for each in before.gpus if each.uuid not in there]
@@ -192,8 +192,8 @@ def with_plugin_health(
 ) -> tuple[node_topology.Gpu, ...]:
     """The GPUs, with a problem for those that the device plugin does not report as healthy.
 
-    A plugin without healthy devices is not distinguished from none. Plugins that share GPUs have
-    ids other than UUIDs, which do not identify a GPU.
+    A plugin without healthy devices cannot be distinguished from a missing plugin. Plugins that
+    share GPUs report other ids than UUIDs, which do not identify a GPU.
     """
     healthy = allocatable.get(RESOURCE, frozenset())
     if healthy.isdisjoint(each.uuid for each in cards):

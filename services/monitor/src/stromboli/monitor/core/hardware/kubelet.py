@@ -19,8 +19,8 @@ API, STATE_FILES = "podresources", "state files"
 
 
 class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its state files.
-    ``exclusive_allocations`` and ``allocatable_cpus``: the API's response; None: no response.
+    """Readings of a kubelet. ``config``: its settings, parsed. ``cpu_state``, ``memory_state``: its
+    state files. ``exclusive_allocations``, ``allocatable_cpus``: the API's response, None without.
     ``allocatable_devices``: resource -> the ids that its device plugin reports as healthy.
     ``failed``: which of these could not be read, and why.
     """
@@ -71,7 +71,7 @@ class _Config(msgspec.Struct, rename="camel"):
 
 
 def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletState:
-    """All consistent parts of the readings; ``online``: the machine's CPUs."""
+    """The kubelet's state from all valid readings. ``online``: the machine's online CPUs."""
     read_failures = [
         node_topology.ReadFailure(what=what, why=why) for what, why in readings.failed.items()
     ]

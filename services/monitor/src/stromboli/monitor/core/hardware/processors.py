@@ -86,7 +86,7 @@ def cores(
     running: frozenset[int],
     known: tuple[node_topology.NumaNode, ...],
 ) -> tuple[node_topology.CpuCore, ...]:
-    """The cores with at least one online CPU, by their lowest one."""
+    """The cores with at least one online CPU, in the order of their lowest CPU."""
     cell_of = {cpu: numa_node.id for numa_node in known for cpu in cpu_lists.parsed(numa_node.cpus)}
     found: list[node_topology.CpuCore] = []
     placed: set[int] = set()
@@ -117,7 +117,7 @@ def cores(
 
 
 def _socket(reader: sysfs_tree.SysfsReader, folder: str, cpu: int) -> int:
-    """The socket. Virtual machines and some ARM boards report -1 for their only one."""
+    """The socket. Virtual machines and some ARM boards report -1 for their only socket."""
     found = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
     return max(found or 0, 0)
 

@@ -20,7 +20,7 @@ SUMS = (
 
 
 def upgrade() -> None:
-    """Create the table, and the mark of attempts that are in it."""
+    """Create the table, and the column that marks the attempts in it."""
     op.add_column(
         "attempts", sa.Column("is_summed", sa.BigInteger, nullable=False, server_default="0")
     )
@@ -42,7 +42,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both."""
+    """Drop the table and the column."""
     op.drop_table("daily_usage")
     op.drop_index("attempts_not_summed", "attempts")
     op.drop_column("attempts", "is_summed")

@@ -65,7 +65,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the tables, columns and indexes, and create the earlier indexes."""
     for name in ("span", "association", "name", "job"):
         op.drop_index(f"attempts_by_{name}", "attempts")
     for table in ("job_labels", "attempt_devices", "associations"):

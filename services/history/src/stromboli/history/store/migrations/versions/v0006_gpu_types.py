@@ -33,7 +33,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both; sums of the same day and group are added."""
+    """Drop the type from attempts and sums; sums of the same day and group are added up."""
     _write_again(GROUPS)
     op.drop_column("attempts", "gpu_type")
 
