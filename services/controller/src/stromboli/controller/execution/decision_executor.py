@@ -227,6 +227,7 @@ class DecisionExecutor:
                 self._creating.create_all(decided, decision, turns, enqueued)
             )
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
+        claims = await self._preparing.outcomes(decided.binds, bound.result())
         return messages.DecisionAnswered(
             decision=decision,
             decision_offset=-1,  # set later, to that of the publication that the outcome answers
@@ -234,6 +235,7 @@ class DecisionExecutor:
             enqueue=enqueue,
             enqueued_version=entered_version,
             tasks=(*bound.result(), *created.result(), *(task.result() for task in evicted)),
+            claims=claims,
         )
 
     async def _tell(

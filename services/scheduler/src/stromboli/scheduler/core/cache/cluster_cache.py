@@ -361,9 +361,7 @@ class ClusterCache:
                 self._apply_cluster_resource(change)
                 self._request_session()  # it may evict, and the next session knows when to
             case kind if kind in api_seen.CLAIM_KINDS:
-                if kind in claim_cache.ASSUMED_OBJECTS:
-                    self.assumed.observe_claim(claim_cache.ASSUMED_OBJECTS[kind], change.key)
-                self.claims.follow(kind, change.key)
+                self.claims.observe(kind, change.key)
                 self._request_session_if_waiting()
             case kinds.NAMESPACES:
                 found = change.after
