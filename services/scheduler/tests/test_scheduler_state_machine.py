@@ -63,11 +63,11 @@ class Life(RuleBasedStateMachine):
     @initialize(mix=st.lists(st.integers(0, 9), min_size=1, max_size=12))
     def begin(self, mix: list[int]) -> None:
         self.mix = mix
-        self.harness.see(builders.make_queue())
-        self.harness.see(volume_objects.storage_class(), device_claims.device_class())
+        classes = volume_objects.storage_class(), device_claims.device_class()
+        self.harness.see(builders.make_queue(), *classes)
         self.harness.see(*(device_claims.devices(name, 1) for name in NODE_NAMES[:2]))
-        self.claimed.create_volume("v1")
-        self.claimed.create_volume("v2")
+        for name in ("v1", "v2"):
+            self.claimed.create_volume(name)
         self.harness.see(*self.claimed.volumes.values())
         self.node_comes("n1", "4")
 
@@ -117,14 +117,15 @@ class Life(RuleBasedStateMachine):
         members = self.claimed.claiming(name, members, claims)
         self.harness.see(*self.claimed.of(f"{name}-c"))
         self.pods |= {pod.metadata.key: pod for pod in members}
-        self.monitor_reads(len(self.unseen))
+        self.monitor_reads(len(self.unseen), with_claims=False)
         self.harness.see(group, *members)
 
     @precondition(lambda self: self.claimed.device_claims)
-    @rule(data=st.data())
-    def devices_of_ended_pods_are_deallocated(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.claimed.device_claims)))
-        self.claimed.deallocate(key, {pod.metadata.uid for pod in self.pods.values()})
+    @rule()
+    def devices_of_ended_pods_are_deallocated(self) -> None:
+        """Possibly before the monitor has read that they were allocated."""
+        for key in sorted(self.claimed.device_claims):
+            self.claimed.deallocate(key, {pod.metadata.uid for pod in self.pods.values()})
 
     @precondition(lambda self: self.unused_claims())
     @rule(data=st.data())
@@ -206,13 +207,15 @@ class Life(RuleBasedStateMachine):
             self.harness.apply(self.harness.log.append(gone))
 
     @precondition(lambda self: self.pods)
-    @rule(data=st.data(), comes_back=st.booleans())
-    def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
+    @rule(data=st.data(), comes_back=st.booleans(), frees_devices=st.booleans())
+    def pod_goes(self, data: st.DataObject, comes_back: bool, frees_devices: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.pods)))
-        self.monitor_reads(len(self.unseen))
+        self.monitor_reads(len(self.unseen), with_claims=False)
         gone = self.pods.pop(key)
         self.unreadable.discard(key)
         self.harness.apply(*self.harness.log.lose(gone))
+        if frees_devices:
+            self.devices_of_ended_pods_are_deallocated()
         if comes_back:
             metadata = msgspec.structs.replace(
                 gone.metadata,
@@ -246,9 +249,8 @@ class Life(RuleBasedStateMachine):
     def scheduler_restarts(self) -> None:
         """It reads what compaction left, and the log from the offsets in the last record."""
         self.knows_all = self.knows_all and not self.unreadable
-        self.harness.cache = fold(
-            topic_log.interleave(lives.remembered(self.harness.log.records), self.mix)
-        )
+        records = lives.remembered(self.harness.log.records)
+        self.harness.cache = fold(topic_log.interleave(records, self.mix))
 
     @rule()
     def decisions_without_an_end_are_published_again(self) -> None:
@@ -299,7 +301,7 @@ class Life(RuleBasedStateMachine):
                     created_version=created_version,
                 )
             )
-        entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
+        entered_version = self.show(statement.pod_group, "Inqueue") if statement.enqueue else 0
         answer = messages.DecisionAnswered(
             decision=decision,
             decision_offset=record.offset,
@@ -325,14 +327,16 @@ class Life(RuleBasedStateMachine):
     def monitor_sees_what_was_carried_out(self) -> None:
         self.monitor_reads(1)
 
-    def monitor_reads(self, count: int) -> None:
-        """The monitor publishes objects in the order of their versions."""
-        objects = {**self.groups, **self.pods, **self.claimed.all()}
+    def monitor_reads(self, count: int, *, with_claims: bool = True) -> None:
+        """The monitor publishes objects in the order of their versions; claims may be late."""
+        claims = self.claimed.all()
+        objects = {**self.groups, **self.pods, **(claims if with_claims else {})}
         unseen = sorted(
             (objects[key] for key in set(self.unseen) if key in objects),
             key=lambda found: found.metadata.version,
         )
-        self.unseen[:] = [found.metadata.key for found in unseen[count:]]
+        late = [key for key in self.unseen if key in claims.keys() - objects.keys()]
+        self.unseen[:] = late + [found.metadata.key for found in unseen[count:]]
         self.unreadable -= {found.metadata.key for found in unseen[:count]}
         self.harness.see(*unseen[:count])
 
@@ -429,10 +433,6 @@ class Life(RuleBasedStateMachine):
 
     def entered_plans(self) -> list[str]:
         return [key for key in self.entered() if key in self.plans]
-
-    def enter(self, key: str) -> int:
-        """The version in which it has entered the queue."""
-        return self.show(key, "Inqueue")
 
     def entered(self) -> list[str]:
         return [key for key, group in self.groups.items() if group.status.phase == "Inqueue"]
