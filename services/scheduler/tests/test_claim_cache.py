@@ -239,6 +239,26 @@ def test_devices_of_a_claim_that_is_deleted_are_free_though_the_outcome_is_lost(
     assert devices_of(binds(harness)) == [["n1-gpu-0"]]
 
 
+@pytest.mark.parametrize("result", ["executed", "refused"])
+def test_an_outcome_that_frees_devices_starts_a_session_for_a_gang_that_waits_for_them(
+    result: messages.Result,
+) -> None:
+    """The pod is gone, so nothing else changes: they were deallocated before the outcome was read,
+    or never allocated."""
+    harness = cards("c1", "c2")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    assert len(binds(harness)) == 1
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c2")))
+    harness.lose(device_claims.pod("g1-0", "g1", "c1"))
+    harness.see(freed("c1", 7))
+    assert binds(harness) == [], "the controller may still allocate them"
+    assert harness.cache.session_cause == ""
+    is_executed = result == "executed"
+    harness.answer(result, "g1-0", decision=0, claims=[held("c1", 5)] if is_executed else [])
+    assert harness.cache.session_cause
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
 @pytest.mark.parametrize("version", [5, 0])
 def test_an_outcome_without_the_version_of_a_claim_waits_for_the_devices(version: int) -> None:
     harness = cards("c1")

@@ -259,7 +259,8 @@ class ClusterCache:
         of: list[messages.Bind | messages.Eviction] = [*statement.binds, *statement.evictions]
         for part in of:
             self._refresh_pod(assumptions.pod_key(part))
-        self.claims.refresh(*statement.binds)
+        if self.claims.refresh(*statement.binds):
+            self._request_session_if_waiting()
         self._refresh_group(statement.pod_group)
 
     # Failures

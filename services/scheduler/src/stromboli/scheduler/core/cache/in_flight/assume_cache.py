@@ -11,13 +11,11 @@ of them is open.
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-import msgspec
-
-from stromboli.scheduler.core.cache.in_flight import outcome_log, republication
+from stromboli.scheduler.core.cache.in_flight import outcome_log, refusals, republication
 from stromboli.scheduler.core.cache.in_flight.assumption_states import Event, State
 from stromboli.scheduler.core.cache.in_flight.assumptions import (
     Assumption,
@@ -37,28 +35,8 @@ from stromboli.shared.api import resource
 from stromboli.shared.messages import scheduling
 
 K = TypeVar("K", bound=Hashable)
-_DONE = {
-    Effect.BIND: "bound",
-    Effect.EVICTION: "evicted",
-    Effect.ENTRY: "admitted to its queue",
-}
-MAX_REFUSAL_TEXT = 300
-"""Characters of a refusal that are kept: a webhook may answer with any text."""
 Observe = Callable[[Assumption], Observation]
 """Observes the effect of an assumption in the snapshots."""
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A decision of a gang that was refused at least in part.
-
-    ``offset``: of the outcome. ``uid``: of the PodGroup. ``text``: the first part that was refused,
-    with the reason. ``is_start``: a bind of the decision that started the gang was refused.
-    """
-
-    offset: int
-    uid: str
-    text: str
-    is_start: bool = False
 
 
 class AssumeCache:
@@ -77,8 +55,7 @@ class AssumeCache:
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
-        self._refusals: dict[str, dict[str, Refusal]] = {}  # PodGroup -> decision -> refusal
-        self._recorded_outcomes = 0
+        self._refusals = refusals.Refusals()
         self._newest_pod = 0
         self._created: list[tuple[int, int, Assumption]] = []
         self._numbers = itertools.count()
@@ -105,7 +82,7 @@ class AssumeCache:
             known = self._decisions.get(statement.decision)
             if known is not None and known.offset >= offset:
                 return ()
-            self._withdraw_refusal(statement.pod_group, statement.decision)
+            self._refusals.withdraw(statement.pod_group, statement.decision)
             if known is not None:
                 self._republish(known)
                 replaced = (known.statement,)
@@ -248,22 +225,18 @@ class AssumeCache:
         return len(self._costly)
 
     @property
-    def refusals(self) -> Mapping[str, Refusal]:
-        """PodGroup -> its last refusal, according to outcomes that no recorded session has read."""
-        return {key: _last_refusal(noted.values()) for key, noted in self._refusals.items()}
+    def refusals(self) -> Mapping[str, refusals.Refusal]:
+        """PodGroup -> its last refusal, according to outcomes that no recorded session has read.
+        O(1)."""
+        return self._refusals.by_group
 
     def has_refused_start(self, pod_group: str) -> bool:
         """Whether one of ``refusals`` may have left the PodGroup started only in part."""
-        return any(each.is_start for each in self._refusals.get(pod_group, {}).values())
+        return self._refusals.has_start(pod_group)
 
     def record_session(self, outcomes: int) -> None:
-        """Drop ``refusals`` of outcomes below this offset: a recorded session has read them.
-        The record may be read before the outcomes, which are then ignored."""
-        self._recorded_outcomes = max(self._recorded_outcomes, outcomes)
-        for group, noted in list(self._refusals.items()):
-            for decision, refusal in list(noted.items()):
-                if refusal.offset < self._recorded_outcomes:
-                    self._withdraw_refusal(group, decision)
+        """Drop ``refusals`` of outcomes below this offset: a recorded session has read them."""
+        self._refusals.record_session(outcomes)
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart reads everything that is open.
@@ -302,34 +275,10 @@ class AssumeCache:
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
             if is_executed and each.is_planned and each.version > self._newest_pod:
                 heapq.heappush(self._created, (each.version, next(self._numbers), each))
-        # Parts that a snapshot closed are refused, too: a pod may be gone before its bind is tried.
-        refused = [
-            each
-            for each in parts_of(decision)
-            if each.effect in _DONE and (each.effect, each.key) not in executed
-        ]
-        if refused and offset >= self._recorded_outcomes:
-            self._note_refusal(decision, refused, answer, offset)
+        self._refusals.note(decision, executed, answer, offset)
         self._observe_all(list(decision.open.values()))
         self._close_if_over(decision)
         self._unanswered.pop(decision.id, None)
-
-    def _note_refusal(
-        self,
-        decision: Decision,
-        refused: Sequence[Assumption],
-        answer: scheduling.DecisionAnswered,
-        offset: int,
-    ) -> None:
-        of = decision.statement
-        is_start = of.starts_gang and any(it.effect is Effect.BIND for it in refused)
-        noted = Refusal(offset, of.pod_group_uid, _refusal_text(refused, answer), is_start)
-        self._refusals.setdefault(of.pod_group, {})[decision.id] = noted
-
-    def _withdraw_refusal(self, pod_group: str, decision: str) -> None:
-        noted = self._refusals.get(pod_group, {})
-        if noted.pop(decision, None) is not None and not noted:
-            del self._refusals[pod_group]
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
@@ -416,26 +365,6 @@ class AssumeCache:
                 return offset
             heapq.heappop(self._offsets)
         return math.inf
-
-
-def _last_refusal(noted: Iterable[Refusal]) -> Refusal:
-    """The last one; it is of a start if an earlier one of the same PodGroup is."""
-    first, *later = sorted(noted, key=lambda each: each.offset)
-    for each in later:
-        is_start = each.is_start or (first.is_start and first.uid == each.uid)
-        first = msgspec.structs.replace(each, is_start=is_start)
-    return first
-
-
-def _refusal_text(refused: Sequence[Assumption], answer: scheduling.DecisionAnswered) -> str:
-    """The first refused part, with the reason, and the number of the others."""
-    first = min(refused, key=lambda each: (each.effect.value, each.key))
-    outcomes = (it for it in answer.tasks if (pod_key(it), it.uid) == (first.key, first.uid))
-    outcome = None if first.effect is Effect.ENTRY else next(outcomes, None)
-    reasons = () if outcome is None else (outcome.reason, outcome.message)
-    reason = ": ".join(filter(None, reasons))[:MAX_REFUSAL_TEXT]
-    more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f"{first.key} was not {_DONE[first.effect]}{f' ({reason})' if reason else ''}{more}"
 
 
 def _executed(decision: Decision, answer: scheduling.DecisionAnswered) -> dict[Place, int]:
