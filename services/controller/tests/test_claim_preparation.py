@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from services.controller.tests.support import claims, service_harness
@@ -11,6 +12,7 @@ from services.controller.tests.support.service_harness import Harness
 from stromboli.embedded import volume_controller
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
+from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, objects
 
 DONE = ("executed", "")
@@ -101,6 +103,60 @@ async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness)
         assert await claims.decide(harness, claims.bind(three, others)) == [
             ("refused", "ClaimAllocated")
         ]
+
+
+async def claim_versions(harness: Harness, decision: str) -> dict[str, int]:
+    answer = await harness.answer(decision)
+    return {each.claim: each.version for each in answer.claims}
+
+
+async def decide(harness: Harness, *binds: messages.Bind) -> str:
+    return await harness.decide(pod_group="default/g", pod_group_uid="g", binds=binds)
+
+
+async def test_an_outcome_names_a_version_of_each_claim_that_the_decision_allocated(
+    harness: Harness,
+) -> None:
+    """The scheduler may read the claim only after it was deallocated. So does the outcome of a
+    repeated publication, which executes nothing."""
+    claim = await claims.device_claim(harness, "d")
+    await claims.device_claim(harness, "other")
+    async with harness.controller():
+        one, two = await claims.pods(harness, "g-0", "g-1")
+        step = claims.to_devices(claim, claims.allocation())
+        decision = await decide(harness, claims.bind(one, step), claims.bind(two, step))
+        versions = await claim_versions(harness, decision)
+        found = await harness.until(kinds.RESOURCE_CLAIMS, "default/d", lambda _: True)
+        assert versions == {"d": found.metadata.version}
+        emptied = objects.merge(status={"allocation": None, "reservedFor": None})
+        await harness.cluster.patch(
+            kinds.RESOURCE_CLAIMS,
+            "default",
+            "d",
+            emptied,
+            patch_type="merge",
+            subresource="status",
+        )
+        again = await harness.answer_at(await harness.republish(decision))
+        assert [it.result for it in again.tasks] == ["executed", "executed"]
+        assert [each.version >= versions["d"] for each in again.claims] == [True]
+
+
+async def test_an_outcome_names_a_claim_of_a_refused_pod_only_while_other_pods_use_it(
+    harness: Harness,
+) -> None:
+    claim = await claims.device_claim(harness, "d")
+    step = claims.to_devices(claim, claims.allocation())
+    async with harness.controller():
+        one, two = await claims.pods(harness, "g-0", "g-1")
+        gone = msgspec.structs.replace(claims.bind(one, step), uid="gone")
+        alone = await decide(harness, gone)
+        assert await claim_versions(harness, alone) == {}
+        assert await claims.decide(harness, claims.bind(two, step)) == [DONE]
+        shared = await decide(harness, gone)
+        assert [it.result for it in (await harness.answer(shared)).tasks] == ["refused"]
+        found = await harness.until(kinds.RESOURCE_CLAIMS, "default/d", lambda _: True)
+        assert await claim_versions(harness, shared) == {"d": found.metadata.version}
 
 
 async def test_a_waiting_decision_continues_in_the_next_process(harness: Harness) -> None:

@@ -164,7 +164,7 @@ def test_a_refusal_names_its_reason() -> None:
 
 
 def test_the_ledger_reports_from_where_a_restart_has_to_read() -> None:
-    ledger = decisions.OutcomeOffsets(opened_at=10)
+    ledger = decisions.OutcomeOffsets(10, {})
     assert ledger.outcomes_from(5) == 11, "nothing answered: everything is still to come"
     ledger.answered(6, 11)
     ledger.answered(7, 12)

@@ -75,36 +75,88 @@ async def test_a_publication_is_not_executed_once_a_later_one_of_its_decision_ha
     outcome = scheduling.DecisionAnswered(
         decision="scheduler/0/5", decision_offset=7, pod_group="default/g", unanswered_from=3
     )
-    draft = envelope.Draft(
-        topic=topics.OUTCOMES, key=outcome.decision, message=outcome, time=builders.NOON
-    )
     async with EmbeddedBus(tmp_path / "log.db") as bus:
-        assert not (await publications.answered(bus)).has(outcome.decision, 5)
-        await (await bus.open_writer("controller", "test")).append(draft)
-        answered = await publications.answered(bus)
+        assert await publications.outcomes_since(bus, 3) == {}
+        await publish(bus, outcome)
+        answered = publications.AnsweredPublications(await publications.outcomes_since(bus, 3))
     assert answered.has(outcome.decision, 5)
     assert answered.has(outcome.decision, 7)
     assert not answered.has(outcome.decision, 8), "published again since"
     assert not answered.has("scheduler/0/6", 5)
 
 
-def test_publications_that_a_restart_may_read_again_are_kept() -> None:
-    """The first decision stays open, so nothing after it is committed."""
-    answered = publications.AnsweredPublications()
+async def publish(bus: EmbeddedBus, *outcomes: scheduling.DecisionAnswered) -> None:
+    writer = await bus.open_writer("controller", "test")
+    for at in range(0, len(outcomes), 500):
+        await writer.append(
+            *(
+                envelope.Draft(
+                    topic=topics.OUTCOMES, key=each.decision, message=each, time=builders.NOON
+                )
+                for each in outcomes[at : at + 500]
+            )
+        )
+
+
+@pytest.mark.parametrize("committed", [0, 1, 700, 1990, 2000])
+async def test_all_outcomes_since_the_committed_position_are_known(
+    tmp_path: Path, committed: int
+) -> None:
+    """A commit may lag behind thousands of outcomes. Earlier ones need no memory."""
+    count = 2000
+    outcomes = [
+        answer_at(offset, unanswered_from=offset, outcomes_from=offset + 1)
+        for offset in range(count)
+    ]
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        await publish(bus, *outcomes)
+        found = await publications.outcomes_since(bus, committed)
+    assert [answer.decision_offset for answer in found.values()] == list(range(committed, count))
+
+
+async def test_outcomes_of_two_terms_ago_are_known_while_an_earlier_decision_is_open(
+    harness: Harness,
+) -> None:
+    """The second term has published outcomes, but not that one."""
+    async with harness.controller():
+        await enqueued(harness)
+        one, _ = await harness.pods(2)
+        group = await harness.group(J)
+        slow = scheduling.Eviction(
+            namespace="default",
+            pod=one.metadata.name,
+            uid=one.metadata.uid,
+            reason="preempt",
+            notice_s=86_400,
+        )
+        await harness.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
+        )
+        first = await harness.answer(await harness.enqueue(group))
+    async with harness.controller():
+        last = await harness.answer(await harness.enqueue(group))
+    offsets = {record.key: record.offset for record in harness.read[topics.OUTCOMES.name]}
+    assert last.outcomes_from <= offsets[first.decision], "a third term reads it, too"
+
+
+def test_outcomes_of_a_connection_are_kept_for_records_that_the_log_repeats() -> None:
+    answered = publications.AnsweredPublications({1: answer_at(0, unanswered_from=0)})
     for offset in range(1, publications.KEPT + 2):
         answered.note(answer_at(offset, unanswered_from=0))
-    assert answered.has("scheduler/0/1", 1)
-    answered.note(answer_at(publications.KEPT + 2, unanswered_from=2))
+    assert answered.has("scheduler/0/0", 0)
     assert not answered.has("scheduler/0/1", 1)
-    assert answered.has("scheduler/0/3", 3)
+    assert answered.has("scheduler/0/2", 2)
 
 
-def answer_at(offset: int, unanswered_from: int) -> scheduling.DecisionAnswered:
+def answer_at(
+    offset: int, unanswered_from: int, outcomes_from: int = 0
+) -> scheduling.DecisionAnswered:
     return scheduling.DecisionAnswered(
         decision=f"scheduler/0/{offset}",
         decision_offset=offset,
         pod_group="default/g",
         unanswered_from=unanswered_from,
+        outcomes_from=outcomes_from,
     )
 
 

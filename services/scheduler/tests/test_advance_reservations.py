@@ -351,6 +351,39 @@ def test_a_reservation_takes_effect_though_no_gang_waits() -> None:
 # Room of admitted gangs -------------------------------------------------------------------------
 
 
+def over_its_quota() -> Loop:
+    """``own`` is admitted in its period; ``other`` holds all that the queue may use."""
+    loop = Loop(CHART, {"n1": 4, "n2": 4}, [Queue("q", capability=4)])
+    course(loop, timedelta(), HOUR)
+    loop.add(Gang("other", "q", 0, 1, 4, running=("n2",)))
+    loop.add(Gang("own", "q", 0, 2, 2, waiting=2, is_inside=False, annotations=asks()))
+    loop.settle_once()
+    assert loop.phase("own") == "Inqueue"
+    assert not loop.places("own")
+    return loop
+
+
+def test_a_gang_that_its_quota_refuses_in_its_period_starts_when_the_quota_is_free() -> None:
+    """It stays Inqueue meanwhile, like every admitted gang that waits."""
+    loop = over_its_quota()
+    loop.end("other")
+    loop.settle_once()
+    assert loop.places("own") == ["n1", "n1"]
+
+
+def test_a_gang_that_its_quota_refused_until_its_period_ended_keeps_no_room() -> None:
+    """It stays Inqueue, since nothing ends an admission, and others are admitted and start."""
+    loop = over_its_quota()
+    loop.settle(most=10)
+    loop.add(Gang("next", "q", 0, 1, 4, waiting=1, is_inside=False))
+    loop.settle(most=10)
+    assert not loop.places("next")
+    loop.end("other")
+    loop.settle(most=10)
+    assert loop.places("next")
+    assert (loop.phase("own"), loop.places("own")) == ("Inqueue", [])
+
+
 def test_a_gang_without_a_time_limit_keeps_no_room_while_a_reservation_is_ahead() -> None:
     """It may wait for a week, and shorter gangs fit before the period."""
     loop = Loop(CHART, {"n1": 4, "n2": 4}, [Queue("q")])

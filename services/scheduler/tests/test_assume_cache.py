@@ -248,6 +248,21 @@ def test_a_refusal_counts_until_its_decision_is_published_again(harness: Schedul
     assert harness.cache.assumed.refusals
 
 
+def test_a_recorded_session_drops_the_refusals_that_it_has_read(harness: SchedulerHarness) -> None:
+    """Those of later outcomes count, and reading them costs nothing."""
+    records = [gang(harness, "g1", 1) for _ in range(3)]
+    for record in records:
+        harness.apply(harness.log.append(answer(record, "refused", "g1-w-0")))
+    assumed = harness.cache.assumed
+    assumed.record_session(2)
+    assert assumed.refusals["default/g1"].offset == 2
+    assert assumed.refusals is assumed.refusals
+    assumed.record_session(3)
+    assert not assumed.refusals
+    harness.apply(harness.log.append(answer(gang(harness, "g2", 1), "refused", "g2-w-0")))
+    assert assumed.refusals.keys() == {"default/g2"}
+
+
 # Early outcomes
 
 

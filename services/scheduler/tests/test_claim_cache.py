@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 
 import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.scheduler.tests.support import device_claims, volume_objects
 from services.scheduler.tests.support.harness import SchedulerHarness, fold
+from stromboli.scheduler.core.cache.in_flight import republication
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta, storage
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
+from stromboli.testkit.strategies import depth
 
 DISKS = (builders.make_queue(), builders.make_node("n1"), volume_objects.storage_class())
 CARDS = (builders.make_queue(), builders.make_node("n1"), device_claims.device_class())
@@ -160,6 +165,145 @@ def test_a_pod_that_shares_a_claim_in_flight_is_only_added_to_it() -> None:
     harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c")))
     (bind,) = binds(harness)
     assert bind.devices == (messages.ClaimedDevices(claim="c", uid=""),)
+
+
+def cards(*claims: str) -> SchedulerHarness:
+    """One device, and claims to it."""
+    harness = SchedulerHarness()
+    harness.see(*(versioned(each, 1) for each in (*CARDS, device_claims.devices("n1", 1))))
+    harness.see(*(versioned(device_claims.claim(each), 1) for each in claims))
+    return harness
+
+
+def held(name: str, version: int) -> meta.Object:
+    return versioned(device_claims.claim(name, allocated=["n1-gpu-0"], node="n1"), version)
+
+
+def freed(name: str, version: int) -> meta.Object:
+    return versioned(device_claims.claim(name), version)
+
+
+def test_a_bound_pod_ends_its_bind_though_its_claim_is_not_visibly_bound() -> None:
+    """Each claim of the decision is held on its own."""
+    harness = disks(volume_objects.volume("v"))
+    (bind,) = binds(harness)
+    harness.see(versioned(volume_objects.pod("g1-0", "g1", "c1", node=bind.node), 9))
+    assert harness.cache.assumed.bind_of("default/g1-0") is None
+    assert harness.cache.assumed.claim_for("v") == ("default", "c1", "uid-c1")
+    harness.cache.assumed.overdue(builders.NOON)
+    (again,) = harness.cache.assumed.overdue(builders.NOON + republication.FIRST_WAIT)
+    assert [each.pod for each in again.binds] == ["g1-0"], "its outcome answers for the claim"
+
+
+def test_devices_are_free_once_their_claim_was_deallocated_before_a_snapshot_showed_it() -> None:
+    """Its pod has finished. Compaction, or a late reader, leaves no snapshot with the devices."""
+    harness = cards("c1", "c2")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    (bind,) = binds(harness)
+    harness.answer("executed", claims=[held("c1", 5)])
+    ended = device_claims.pod("g1-0", "g1", "c1", node=bind.node, phase="Succeeded")
+    harness.see(versioned(ended, 6))
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c2")))
+    assert binds(harness) == [], "the claim may be allocated still"
+    harness.see(freed("c1", 7))
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+    assert fold(harness.log.records).assumed.devices_for("default/c1", "") is None
+
+
+def test_devices_of_a_refused_pod_stay_taken_while_another_pod_shares_their_claim() -> None:
+    """The controller leaves them allocated; the claim's snapshot may be behind the outcome."""
+    harness = cards("c", "d")
+    sharing = [device_claims.pod(f"g1-{at}", "g1", "c") for at in range(2)]
+    group = builders.make_pod_group("g1", 1, phase="Inqueue")
+    harness.see(group, *sharing)
+    assert len(binds(harness)) == 2
+    harness.answer("refused", "g1-0", claims=[held("c", 5)])
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "d")))
+    assert devices_of(binds(harness)) == []
+    harness.see(held("c", 5))
+    assert devices_of(binds(harness)) == []
+    assert harness.cache.assumed.devices_for("default/c", "") is None
+    harness.lose(*sharing)
+    harness.see(freed("c", 6))
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
+def test_devices_of_a_claim_that_is_deleted_are_free_though_the_outcome_is_lost() -> None:
+    harness = cards("c1", "c2")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    assert len(binds(harness)) == 1
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c2")))
+    harness.lose(freed("c1", 1), device_claims.pod("g1-0", "g1", "c1"))
+    harness.cache.finish_session(is_throttled=False)
+    assert harness.cache.session_cause, "a gang waits that can use the devices"
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
+@pytest.mark.parametrize("result", ["executed", "refused"])
+def test_an_outcome_that_frees_devices_starts_a_session_for_a_gang_that_waits_for_them(
+    result: messages.Result,
+) -> None:
+    """The pod is gone, so nothing else changes: they were deallocated before the outcome was read,
+    or never allocated."""
+    harness = cards("c1", "c2")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    assert len(binds(harness)) == 1
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c2")))
+    harness.lose(device_claims.pod("g1-0", "g1", "c1"))
+    harness.see(freed("c1", 7))
+    assert binds(harness) == [], "the controller may still allocate them"
+    assert harness.cache.session_cause == ""
+    is_executed = result == "executed"
+    harness.answer(result, "g1-0", decision=0, claims=[held("c1", 5)] if is_executed else [])
+    assert harness.cache.session_cause
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
+@pytest.mark.parametrize("version", [5, 0])
+def test_an_outcome_without_the_version_of_a_claim_waits_for_the_devices(version: int) -> None:
+    harness = cards("c1")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    assert len(binds(harness)) == 1
+    harness.answer("executed", claims=[held("c1", version)] if version else [])
+    assert harness.cache.assumed.devices_for("default/c1", "") is not None
+    harness.see(held("c1", 5))
+    assert harness.cache.assumed.devices_for("default/c1", "") is None
+
+
+@settings(depth.examples(100))
+@given(data=st.data())
+def test_claims_deallocated_again_lead_to_the_same_cache_in_any_order(data: st.DataObject) -> None:
+    """Each topic in its own order: what was written and revoked may be read at once."""
+    harness = cards("c1", "c2")
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    (bind,) = binds(harness)
+    steps = {
+        "answer": lambda: harness.answer("executed", claims=[held("c1", 5)]),
+        "refuse": lambda: harness.answer("refused", "g1-0"),
+        "bind": lambda: harness.see(
+            versioned(device_claims.pod("g1-0", "g1", "c1", node=bind.node), 6)
+        ),
+        "hold": lambda: harness.see(held("c1", 5)),
+        "free": lambda: harness.see(freed("c1", 7)),
+        "lose": lambda: harness.lose(freed("c1", 8)),
+    }
+    names = data.draw(st.lists(st.sampled_from(sorted(steps)), unique=True))
+    of_claim = iter(name for name in ("hold", "free", "lose") if name in names)
+    for name in names:
+        steps[next(of_claim) if name in ("hold", "free", "lose") else name]()
+    choices = data.draw(st.lists(st.integers(0, 9), min_size=1))
+
+    def known(records: Sequence[envelope.Record]) -> list[object]:
+        cache = fold(records)
+        cache.finish_session(is_throttled=False)
+        return [
+            cache.world.auxiliary.resource_claims,
+            cache.assumed.devices_for("default/c1", ""),
+            cache.restart_from(),
+            len(cache.assumed),
+        ]
+
+    assert known(topic_log.interleave(harness.log.records, choices)) == known(harness.log.records)
 
 
 def test_a_claim_created_from_a_template_triggers_a_session() -> None:

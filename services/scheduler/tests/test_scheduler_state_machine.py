@@ -4,7 +4,8 @@ has. At the end three caches are equal: the one that lived through it, one that 
 another order, and one that a restart builds from compacted topics and from the offsets in the last
 session's record. Every session, replayed from its record and the log, decides the same byte for
 byte. Gangs with a plan have no pods until a decision creates them with their nodes, or their job
-creates them without.
+creates them without. Pods may claim volumes and devices, which Kubernetes' controllers deallocate
+after their pods, and a pod may be unreadable for a while.
 """
 
 from datetime import timedelta
@@ -14,10 +15,15 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from services.scheduler.tests.support import (
+    claimed_objects,
+    device_claims,
+    lives,
+    volume_objects,
+)
 from services.scheduler.tests.support.harness import POLICY, SchedulerHarness, draft, fold
 from stromboli.scheduler.core import schedule
-from stromboli.scheduler.core.cache import cluster_cache, pod_plans, unschedulable
-from stromboli.scheduler.core.model import resource_vectors
+from stromboli.scheduler.core.cache import pod_plans
 from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, scheduling
@@ -47,13 +53,22 @@ class Life(RuleBasedStateMachine):
         self.unseen: list[str] = []
         self.answered: set[int] = set()
         self.bound_by: dict[str, str] = {}
+        self.claimed = claimed_objects.ClaimedObjects(self.next_version, self.unseen.append)
+        self.unreadable: set[str] = set()
+        self.knows_all = True
+        """False after a restart that could not read a pod: the log alone has it from before."""
         self.now = builders.NOON
         self.mix: list[int] = []
 
     @initialize(mix=st.lists(st.integers(0, 9), min_size=1, max_size=12))
     def begin(self, mix: list[int]) -> None:
         self.mix = mix
-        self.harness.see(builders.make_queue())
+        classes = volume_objects.storage_class(), device_claims.device_class()
+        self.harness.see(builders.make_queue(), *classes)
+        self.harness.see(*(device_claims.devices(name, 1) for name in NODE_NAMES[:2]))
+        for name in ("v1", "v2"):
+            self.claimed.create_volume(name)
+        self.harness.see(*self.claimed.volumes.values())
         self.node_comes("n1", "4")
 
     # The cluster
@@ -88,8 +103,9 @@ class Life(RuleBasedStateMachine):
         minimum=st.integers(1, 3),
         cpus=st.lists(st.sampled_from(CPUS), min_size=1, max_size=4),
         phase=st.sampled_from(("Pending", "Inqueue")),
+        claims=st.sampled_from(claimed_objects.CLAIMED),
     )
-    def gang_comes(self, minimum: int, cpus: list[str], phase: str) -> None:
+    def gang_comes(self, minimum: int, cpus: list[str], phase: str, claims: str) -> None:
         version = self.next_version()
         name = f"g{version}"
         group = builders.make_pod_group(name, minimum, phase=phase, version=version)
@@ -98,9 +114,56 @@ class Life(RuleBasedStateMachine):
             builders.make_pod(f"{name}-w-{at}", name, cpu=cpu, version=version)
             for at, cpu in enumerate(cpus)
         ]
+        members = self.claimed.claiming(name, members, claims)
+        self.harness.see(*self.claimed.of(f"{name}-c"))
         self.pods |= {pod.metadata.key: pod for pod in members}
-        self.monitor_reads(len(self.unseen))
+        self.monitor_reads(len(self.unseen), with_claims=False)
         self.harness.see(group, *members)
+
+    @precondition(lambda self: self.claimed.device_claims)
+    @rule()
+    def devices_of_ended_pods_are_deallocated(self) -> None:
+        """Possibly before the monitor has read that they were allocated."""
+        for key in sorted(self.claimed.device_claims):
+            self.claimed.deallocate(key, {pod.metadata.uid for pod in self.pods.values()})
+
+    @precondition(lambda self: self.unused_claims())
+    @rule(data=st.data())
+    def claim_goes(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(self.unused_claims()))
+        self.monitor_reads(len(self.unseen))
+        gone = self.claimed.remove(key)
+        if gone is not None:
+            self.harness.apply(*self.harness.log.lose(gone))
+            self.monitor_reads(len(self.unseen))
+
+    def unused_claims(self) -> list[str]:
+        """Claims that no pod names."""
+        used = {key for pod in self.pods.values() for key in lives.claims_of(pod)}
+        claims = self.claimed.volume_claims.keys() | self.claimed.device_claims.keys()
+        return sorted(claims - used)
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def pod_cannot_be_read_for_a_while(self, data: st.DataObject) -> None:
+        """The monitor reads no more of it than its node."""
+        pod = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
+        self.monitor_reads(len(self.unseen))
+        stub = lives.unreadable(pod)
+        self.unreadable.add(pod.metadata.key)
+        self.harness.apply(self.harness.log.append(draft(topics.PODS, pod.metadata.key, stub)))
+
+    @precondition(lambda self: self.unreadable)
+    @rule()
+    def pods_can_be_read_again(self) -> None:
+        for key in sorted(self.unreadable):
+            pod = self.pods[key]
+            metadata = msgspec.structs.replace(
+                pod.metadata, resource_version=str(self.next_version())
+            )
+            self.pods[key] = msgspec.structs.replace(pod, metadata=metadata)
+            self.unseen.append(key)
+        self.monitor_reads(len(self.unseen))
 
     @rule(
         minimum=st.integers(1, 3),
@@ -111,27 +174,7 @@ class Life(RuleBasedStateMachine):
     def planned_gang_comes(self, minimum: int, more: int, cpu: str, is_late: bool) -> None:
         """Its plan is published before its PodGroup, and may be read after it."""
         name = f"g{self.next_version()}"
-        job = builders.make_job(name)
-        marks = {keys.JOB_VERSION: "0"}
-        group = builders.make_pod_group(
-            name, minimum, phase="Pending", version=self.version, owner=job, annotations=marks
-        )
-        template = builders.make_pod(
-            "", name, cpu=cpu, task="w", index=0, owner=job, annotations=marks
-        )
-        unborn = msgspec.structs.replace(template.metadata, uid="", creation_timestamp=None)
-        template = msgspec.structs.replace(template, metadata=unborn)
-        task = plans.PlannedTask(
-            task="w", prefix=f"{name}-w", replicas=minimum + more, template=template
-        )
-        plan = plans.PodsPlanned(
-            pod_group=group.metadata.key,
-            job=job.metadata.key,
-            job_uid=job.metadata.uid,
-            version=0,
-            digest=plans.digest_of(job.metadata.uid, 0, (task,)),
-            tasks=(task,),
-        )
+        group, plan = lives.planned_gang(name, self.version, minimum, minimum + more, cpu)
         self.groups[group.metadata.key] = group
         self.plans[group.metadata.key] = plan
         published = self.harness.log.append(draft(topics.BATCH_PLANS, plan.pod_group, plan))
@@ -164,12 +207,15 @@ class Life(RuleBasedStateMachine):
             self.harness.apply(self.harness.log.append(gone))
 
     @precondition(lambda self: self.pods)
-    @rule(data=st.data(), comes_back=st.booleans())
-    def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
+    @rule(data=st.data(), comes_back=st.booleans(), frees_devices=st.booleans())
+    def pod_goes(self, data: st.DataObject, comes_back: bool, frees_devices: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.pods)))
-        self.monitor_reads(len(self.unseen))
+        self.monitor_reads(len(self.unseen), with_claims=False)
         gone = self.pods.pop(key)
+        self.unreadable.discard(key)
         self.harness.apply(*self.harness.log.lose(gone))
+        if frees_devices:
+            self.devices_of_ended_pods_are_deallocated()
         if comes_back:
             metadata = msgspec.structs.replace(
                 gone.metadata,
@@ -186,11 +232,11 @@ class Life(RuleBasedStateMachine):
     def session(self, twice: bool) -> None:
         expected = schedule.run_session(fold(self.harness.log.records), builders.NOON, POLICY)
         decided = self.harness.session()
-        event(
-            f"planned pods bound: {sum(b.is_planned for it in decided.decisions for b in it.binds)}"
-        )
+        binds = [bind for each in decided.decisions for bind in each.binds]
+        event(f"planned pods bound: {sum(bind.is_planned for bind in binds)}")
+        event(f"claims written: {any(bind.volumes or bind.devices for bind in binds)}")
         event(f"gangs parked: {min(len(self.harness.cache.unschedulable_gangs.jobs), 2)}")
-        assert by_content(decided) == by_content(expected)
+        assert not self.knows_all or lives.by_content(decided) == lives.by_content(expected)
         for statement in decided.decisions:
             group = self.groups[statement.pod_group]
             assert self.members_with_place(group) >= group.spec.min_member or not statement.binds
@@ -202,9 +248,9 @@ class Life(RuleBasedStateMachine):
     @rule()
     def scheduler_restarts(self) -> None:
         """It reads what compaction left, and the log from the offsets in the last record."""
-        self.harness.cache = fold(
-            topic_log.interleave(remembered(self.harness.log.records), self.mix)
-        )
+        self.knows_all = self.knows_all and not self.unreadable
+        records = lives.remembered(self.harness.log.records)
+        self.harness.cache = fold(topic_log.interleave(records, self.mix))
 
     @rule()
     def decisions_without_an_end_are_published_again(self) -> None:
@@ -228,6 +274,7 @@ class Life(RuleBasedStateMachine):
         assert isinstance(statement, messages.StatementDecided)
         decision = statement.decision or record.id
         outcomes = []
+        is_prepared = self.prepare(statement)
         for number, bind in enumerate(statement.binds):
             key = f"{bind.namespace}/{bind.pod}"
             pod = self.pods.get(key)
@@ -239,10 +286,12 @@ class Life(RuleBasedStateMachine):
                 result = "executed" if created_version else "refused"
             elif is_there and pod is not None and pod.spec.node_name:
                 result = "executed" if self.bound_by.get(key) == decision else "refused"
-            elif is_there and pod is not None and number not in refuse:
+            elif is_there and pod is not None and is_prepared and number not in refuse:
                 result = "executed"
                 self.bind(key, pod, bind.node)
                 self.bound_by[key] = decision
+            if result == "refused" and not (is_there and pod is not None and pod.spec.node_name):
+                self.claimed.release(bind)
             outcomes.append(
                 messages.TaskOutcome(
                     namespace=bind.namespace,
@@ -252,7 +301,7 @@ class Life(RuleBasedStateMachine):
                     created_version=created_version,
                 )
             )
-        entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
+        entered_version = self.show(statement.pod_group, "Inqueue") if statement.enqueue else 0
         answer = messages.DecisionAnswered(
             decision=decision,
             decision_offset=record.offset,
@@ -260,6 +309,9 @@ class Life(RuleBasedStateMachine):
             enqueue="executed" if statement.enqueue else None,
             enqueued_version=entered_version,
             tasks=tuple(outcomes),
+            claims=self.claimed.outcomes(
+                statement.binds, {it.uid for it in outcomes if it.result == "executed"}
+            ),
         )
         self.harness.apply(self.harness.log.append(draft(topics.OUTCOMES, record.id, answer)))
 
@@ -275,14 +327,17 @@ class Life(RuleBasedStateMachine):
     def monitor_sees_what_was_carried_out(self) -> None:
         self.monitor_reads(1)
 
-    def monitor_reads(self, count: int) -> None:
-        """The monitor publishes objects in the order of their versions."""
-        objects = {**self.groups, **self.pods}
+    def monitor_reads(self, count: int, *, with_claims: bool = True) -> None:
+        """The monitor publishes objects in the order of their versions; claims may be late."""
+        claims = self.claimed.all()
+        objects = {**self.groups, **self.pods, **(claims if with_claims else {})}
         unseen = sorted(
             (objects[key] for key in set(self.unseen) if key in objects),
             key=lambda found: found.metadata.version,
         )
-        self.unseen = [found.metadata.key for found in unseen[count:]]
+        late = [key for key in self.unseen if key in claims.keys() - objects.keys()]
+        self.unseen[:] = late + [found.metadata.key for found in unseen[count:]]
+        self.unreadable -= {found.metadata.key for found in unseen[:count]}
         self.harness.see(*unseen[:count])
 
     # What must hold
@@ -292,24 +347,48 @@ class Life(RuleBasedStateMachine):
         for name, node in self.has.items():
             assert self.used(name) <= int(str((node.status.allocatable or {})["cpu"])) * 1000
 
+    @invariant()
+    def no_device_is_allocated_twice(self) -> None:
+        devices = self.claimed.allocated()
+        assert len(devices) == len(set(devices))
+
     def teardown(self) -> None:
+        if self.unreadable:
+            self.pods_can_be_read_again()
+        self.compare()
+        while self.open_publications():
+            self.decision_is_answered(set(), 0)
+        self.monitor_reads(len(self.unseen))
+        self.harness.cache.finish_session(is_throttled=False)
+        assert len(self.harness.cache.assumed) == 0, "all outcomes and their effects have been read"
+
+    def compare(self) -> None:
         lived = self.harness.cache
         records = self.harness.log.records
         mixed = fold(topic_log.interleave(records, self.mix))
-        restarted = fold(topic_log.interleave(remembered(records), self.mix))
-        assert seen_in(mixed) == seen_in(lived)
-        assert seen_in(restarted) == seen_in(lived)
-        decided = decided_on(lived)
-        assert decided_on(mixed) == decided
-        assert decided_on(restarted) == decided
+        restarted = fold(topic_log.interleave(lives.remembered(records), self.mix))
+        assert lives.seen_in(mixed) == lives.seen_in(lived)
+        assert lives.seen_in(restarted) == lives.seen_in(lived)
+        decided = lives.decided_on(lived)
+        assert lives.decided_on(mixed) == decided
+        assert lives.decided_on(restarted) == decided
         again = list(session_replay.replay_sessions(records, [POLICY.configured], POLICY))
-        assert [each for each in again if not each.is_same] == []
+        assert not self.knows_all or [each for each in again if not each.is_same] == []
 
     # Means
 
     def next_version(self) -> int:
         self.version += 1
         return self.version
+
+    def prepare(self, statement: messages.StatementDecided) -> bool:
+        """Whether the claims of all pods that are not bound yet could be written."""
+        found = []
+        for bind in statement.binds:
+            pod = self.pods.get(f"{bind.namespace}/{bind.pod}")
+            if pod is None or pod.metadata.uid != bind.uid or not pod.spec.node_name:
+                found.append(self.claimed.prepare(bind))
+        return all(found)
 
     def bind(self, key: str, pod: core.Pod, node: str) -> None:
         metadata = msgspec.structs.replace(pod.metadata, resource_version=str(self.next_version()))
@@ -355,10 +434,6 @@ class Life(RuleBasedStateMachine):
     def entered_plans(self) -> list[str]:
         return [key for key in self.entered() if key in self.plans]
 
-    def enter(self, key: str) -> int:
-        """The version in which it has entered the queue."""
-        return self.show(key, "Inqueue")
-
     def entered(self) -> list[str]:
         return [key for key, group in self.groups.items() if group.status.phase == "Inqueue"]
 
@@ -376,20 +451,14 @@ class Life(RuleBasedStateMachine):
         last: dict[str, int] = {}
         for record in self.harness.statements:
             if record.offset in self.answered:
-                last[self.decision_of(record)] = record.offset
+                last[lives.decision_of(record)] = record.offset
         return [
-            it for it in self.harness.statements if it.offset > last.get(self.decision_of(it), -1)
+            it for it in self.harness.statements if it.offset > last.get(lives.decision_of(it), -1)
         ]
-
-    @staticmethod
-    def decision_of(record: envelope.Record) -> str:
-        statement = envelope.decode(record)
-        assert isinstance(statement, messages.StatementDecided)
-        return statement.decision or record.id
 
     def unanswered(self) -> list[envelope.Record]:
         """The newest publication of each decision, unless it is answered."""
-        newest = {self.decision_of(record): record for record in self.harness.statements}
+        newest = {lives.decision_of(record): record for record in self.harness.statements}
         return [it for it in newest.values() if it.offset not in self.answered]
 
     def in_flight(self) -> dict[str, str]:
@@ -425,69 +494,6 @@ class Life(RuleBasedStateMachine):
         prefix = f"{group.metadata.key}-w-"
         placed = {key for key, pod in self.pods.items() if pod.spec.node_name} | flights.keys()
         return sum(key.startswith(prefix) for key in placed)
-
-
-def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
-    """What a restart reads: the last record of a key, and the log from the low-water marks."""
-    last: dict[tuple[str, str], envelope.Record] = {}
-    begin = {topics.DECISIONS.name: 0, topics.OUTCOMES.name: 0}
-    for record in records:
-        if record.topic.is_compacted:
-            last[record.topic.name, record.key] = record
-        elif record.key == messages.SESSION_KEY:
-            message = envelope.decode(record)
-            assert isinstance(message, messages.SessionRecorded)
-            begin = {
-                topics.DECISIONS.name: message.unconfirmed_from,
-                topics.OUTCOMES.name: message.outcomes_from,
-            }
-    kept = set(map(id, last.values()))
-    return [
-        record
-        for record in records
-        if id(record) in kept
-        or (not record.topic.is_compacted and record.offset >= begin[record.topic.name])
-    ]
-
-
-def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
-    """Everything of a cache that a decision depends on, in terms that do not depend on order."""
-    made = cache.world
-    made.settle()
-    nodes, names = made.nodes, made.resources.names
-
-    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
-        return {name: int(value) for name, value in zip(names, values, strict=True) if value}
-
-    return {
-        "nodes": {
-            name: (
-                bool(nodes.labelled.usable[row]),
-                named(nodes.allocatable[:, row]),
-                named(nodes.used[:, row]),
-            )
-            for row, name in enumerate(nodes.names)
-        },
-        "gangs": {
-            key: {task.key: (task.uid, str(task.status), task.node) for task in job.tasks.values()}
-            for key, job in made.jobs.items()
-        },
-        "waiting": cache.waiting,
-        "promised": {name: named(held.inqueue) for name, held in made.books.queues.items()},
-        "unanswered": cache.unanswered(),
-    }
-
-
-def decided_on(cache: cluster_cache.ClusterCache) -> tuple[object, ...]:
-    """When all gangs are evaluated again."""
-    decided = schedule.run_session(cache, builders.NOON + unschedulable.RETRY_INTERVAL, POLICY)
-    explained = {**cache.explained, **decided.explanations}
-    known = {key: each for key, each in explained.items() if each is not None}
-    return (by_content(decided), known, decided.orders)
-
-
-def by_content(decided: schedule.SessionResult) -> list[messages.StatementDecided]:
-    return [msgspec.structs.replace(known, session=0) for known in decided.decisions]
 
 
 TestLife = Life.TestCase

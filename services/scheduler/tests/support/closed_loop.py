@@ -62,12 +62,14 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """``deserved``: cpus, for the plugin capacity. ``dequeue_strategy``: for queue-policy."""
+    """``deserved``: cpus, for the plugin capacity; ``capability``: cpus. ``dequeue_strategy``: for
+    queue-policy."""
 
     name: str
     weight: int = 1
     deserved: int | None = None
     dequeue_strategy: str = ""
+    capability: int | None = None
 
 
 class Loop:
@@ -423,10 +425,14 @@ def _queue_object(queue: Queue) -> scheduling.Queue:
     made = builders.make_queue(queue.name, weight=queue.weight)
     spec = msgspec.structs.replace(made.spec, dequeue_strategy=queue.dequeue_strategy)
     made = msgspec.structs.replace(made, spec=spec)
-    if queue.deserved is None:
-        return made
-    deserved: dict[str, core.Quantity] = {"cpu": str(queue.deserved)}
-    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, deserved=deserved))
+    spec = msgspec.structs.replace(
+        made.spec, deserved=_cpus(queue.deserved), capability=_cpus(queue.capability)
+    )
+    return msgspec.structs.replace(made, spec=spec)
+
+
+def _cpus(count: int | None) -> dict[str, core.Quantity] | None:
+    return None if count is None else {"cpu": str(count)}
 
 
 def _entry_result(

@@ -83,7 +83,11 @@ def claim(
 
 def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
     """A pod with claims."""
-    made = builders.make_pod(name, group, **more)
+    return using(builders.make_pod(name, group, **more), *claims)
+
+
+def using(made: core.Pod, *claims: str) -> core.Pod:
+    """The pod, which uses claims."""
     used = tuple(
         core.PodResourceClaim(name=f"c{at}", resource_claim_name=each)
         for at, each in enumerate(claims)

@@ -62,9 +62,16 @@ class SchedulerHarness:
             if record.topic == topics.DECISIONS and record.key != messages.SESSION_KEY
         ]
 
-    def answer(self, result: messages.Result, *pods: str, decision: int = -1) -> None:
-        """Append an outcome: ``result`` for these pods, ``executed`` for the others."""
-        self.apply(self.log.append(answer(self.statements[decision], result, *pods)))
+    def answer(
+        self,
+        result: messages.Result,
+        *pods: str,
+        decision: int = -1,
+        claims: Sequence[meta.Object] = (),
+    ) -> None:
+        """Append an outcome: ``result`` for these pods, ``executed`` for the others. ``claims``:
+        ResourceClaims that it names, in these versions."""
+        self.apply(self.log.append(answer(self.statements[decision], result, *pods, claims=claims)))
 
     def used_cpu(self, node: str = "n1") -> int:
         self.cache.world.settle()
@@ -76,7 +83,12 @@ def draft(topic: topics.Topic, key: str, message: msgspec.Struct) -> envelope.Dr
     return envelope.Draft(topic=topic, key=key, message=message, time=builders.NOON)
 
 
-def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> envelope.Draft:
+def answer(
+    decision: envelope.Record,
+    result: messages.Result,
+    *pods: str,
+    claims: Sequence[meta.Object] = (),
+) -> envelope.Draft:
     statement = envelope.decode(decision)
     assert isinstance(statement, messages.StatementDecided)
     tasks = tuple(
@@ -94,6 +106,15 @@ def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> en
         pod_group=statement.pod_group,
         enqueue="executed" if statement.enqueue else None,
         tasks=tasks,
+        claims=tuple(
+            messages.ClaimOutcome(
+                namespace=each.metadata.namespace,
+                claim=each.metadata.name,
+                uid=each.metadata.uid,
+                version=each.metadata.version,
+            )
+            for each in claims
+        ),
     )
     return draft(topics.OUTCOMES, decision.id, message)
 

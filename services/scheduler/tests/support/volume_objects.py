@@ -60,7 +60,11 @@ def claim(name: str, gib: int = 1, **spec: Any) -> storage.PersistentVolumeClaim
 
 def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
     """A pod that mounts claims."""
-    made = builders.make_pod(name, group, **more)
+    return mounting(builders.make_pod(name, group, **more), *claims)
+
+
+def mounting(made: core.Pod, *claims: str) -> core.Pod:
+    """The pod, which mounts claims."""
     volumes = tuple(
         core.Volume(
             name=each,

@@ -140,13 +140,25 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
     created_version: int = 0
 
 
+class ClaimOutcome(Message, frozen=True, kw_only=True):
+    """A ResourceClaim that the decision allocated, and that may be allocated still. ``version``: a
+    resourceVersion of the claim that has the allocation, or from after it; a reader that observes
+    the claim as not allocated in a later version knows that it was deallocated."""
+
+    namespace: str
+    claim: str
+    uid: str
+    version: int
+
+
 @register("stromboli.scheduling.decision_answered.v1")
 class DecisionAnswered(Message, frozen=True, kw_only=True):
     """The controller's complete answer to one publication of a decision (key: the decision's id).
 
     ``decision_offset``: offset of that publication in the topic of decisions. ``enqueued_version``:
     a resourceVersion in which the PodGroup was admitted, if ``enqueue`` was executed; a reader that
-    observes it as not admitted in a later version knows that the admission was reverted.
+    observes it as not admitted in a later version knows that the admission was reverted. ``claims``
+    may contain claims of refused binds, if other pods use them.
     ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
     answers to later decisions are at or after this offset of the outcomes topic. A restarting
     scheduler reads from these two offsets, not the whole retention time.
@@ -160,6 +172,7 @@ class DecisionAnswered(Message, frozen=True, kw_only=True):
     unanswered_from: int = 0
     outcomes_from: int = 0
     enqueued_version: int = 0
+    claims: tuple[ClaimOutcome, ...] = ()
 
 
 Tier = Literal[

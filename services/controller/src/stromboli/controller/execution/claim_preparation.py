@@ -82,6 +82,37 @@ class ClaimPreparation:
                     _log.warning("devices not released", claim=step.claim, reason=error.reason)
                     break
 
+    async def outcomes(
+        self, binds: Sequence[messages.Bind], tasks: Sequence[messages.TaskOutcome]
+    ) -> tuple[messages.ClaimOutcome, ...]:
+        """The outcomes of the claims that the binds allocate. ``tasks``: the outcomes of the binds.
+        One request for each claim."""
+        bound = {task.uid for task in tasks if task.result == "executed"}
+        steps: dict[tuple[str, str], messages.ClaimedDevices] = {}
+        with_bound = set()
+        for bind in binds:
+            for step in bind.devices:
+                if step.allocation is not None:
+                    steps[bind.namespace, step.claim] = step
+                if bind.uid in bound:
+                    with_bound.add((bind.namespace, step.claim))
+        async with asyncio.TaskGroup() as group:
+            found = [
+                group.create_task(self._outcome(step, namespace, (namespace, name) in with_bound))
+                for (namespace, name), step in steps.items()
+            ]
+        return tuple(each for task in found if (each := task.result()) is not None)
+
+    async def _outcome(
+        self, step: messages.ClaimedDevices, namespace: str, is_bound: bool
+    ) -> messages.ClaimOutcome | None:
+        try:
+            claim = await self._read(kinds.RESOURCE_CLAIMS, namespace, step.claim)
+        except errors.PermanentError as error:
+            _log.warning("claim not read", claim=step.claim, reason=error.reason)
+            return None
+        return preparations.outcome(step, namespace, claim, is_bound=is_bound)
+
     async def _prepare_isolated(
         self, bind: messages.Bind, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:

@@ -79,9 +79,9 @@ class DecisionExecutor:
         self._health = health
         self._clock = clock
         self._in_hand = asyncio.Semaphore(in_hand)
-        self._ledger = decisions.OutcomeOffsets(writer.opened_at)
+        self._ledger = decisions.OutcomeOffsets(writer.opened_at, {})
         self._publications = Publications()
-        self._answered = publications.AnsweredPublications()
+        self._answered = publications.AnsweredPublications({})
         self._stopping = asyncio.Event()
         self._retrier = Retrier()
         self._backoff = runtime.Backoff()
@@ -95,11 +95,8 @@ class DecisionExecutor:
         self._retrier.give_up()
 
     async def run(self) -> None:
-        """Execute decisions until stopped, except decisions with an outcome of an earlier term: a
-        second outcome could differ from the first, to which the scheduler has reacted."""
-        self._answered = await runtime.retry_until_available(
-            lambda: publications.answered(self._bus), "decisions", self._health
-        )
+        """Execute decisions until stopped, except those with an outcome of an earlier connection:
+        a second outcome could differ from the first, to which the scheduler has reacted."""
         while not self._stopping.is_set():
             trouble = await self._work()
             if trouble is None or self._stopping.is_set():
@@ -113,31 +110,35 @@ class DecisionExecutor:
         """Consume on one connection until stopped (returns None) or until the log fails (returns
         the error). After a failure the decisions in flight stop waiting: the next connection
         delivers them again, and must not wait for the longest eviction notice."""
-        failed: list[errors.TransientError] = []
         self._publications = Publications()
         try:
-            async with (
-                self._bus.consume(topics.DECISIONS, GROUP) as consumer,
-                asyncio.TaskGroup() as tasks,
-            ):
+            async with self._bus.consume(topics.DECISIONS, GROUP) as consumer:
+                found = await publications.outcomes_since(self._bus, consumer.lowest_unfinished)
+                self._answered = publications.AnsweredPublications(found)
+                self._ledger = decisions.OutcomeOffsets(self._writer.opened_at, found)
                 self._health.set("decisions", None)
-
-                async def read() -> None:
-                    try:
-                        async for record in consumer:
-                            permit = await InFlightPermit.begun(self._in_hand)
-                            tasks.create_task(self._handle(consumer, record, permit))
-                    except errors.TransientError as error:
-                        failed.append(error)
-
-                reading = tasks.create_task(read())
-                stopped = tasks.create_task(self._stopping.wait())
-                await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
-                reading.cancel()
-                stopped.cancel()
-                self._retrier.give_up()
+                return await self._execute_all(consumer)
         except errors.TransientError as error:
             return error
+
+    async def _execute_all(self, consumer: bus_port.GroupConsumer) -> errors.TransientError | None:
+        failed: list[errors.TransientError] = []
+        async with asyncio.TaskGroup() as tasks:
+
+            async def read() -> None:
+                try:
+                    async for record in consumer:
+                        permit = await InFlightPermit.begun(self._in_hand)
+                        tasks.create_task(self._handle(consumer, record, permit))
+                except errors.TransientError as error:
+                    failed.append(error)
+
+            reading = tasks.create_task(read())
+            stopped = tasks.create_task(self._stopping.wait())
+            await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+            reading.cancel()
+            stopped.cancel()
+            self._retrier.give_up()
         return failed[0] if failed else None
 
     async def _handle(
@@ -229,6 +230,7 @@ class DecisionExecutor:
                 self._creating.create_all(decided, decision, turns, enqueued)
             )
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
+        claims = await self._preparing.outcomes(decided.binds, bound.result())
         return messages.DecisionAnswered(
             decision=decision,
             decision_offset=-1,  # set later, to the offset of the answered publication
@@ -236,6 +238,7 @@ class DecisionExecutor:
             enqueue=enqueue,
             enqueued_version=entered_version,
             tasks=(*bound.result(), *created.result(), *(task.result() for task in evicted)),
+            claims=claims,
         )
 
     async def _tell(

@@ -9,11 +9,13 @@ the outcome was lost, or because the execution takes long. Rules:
    begin after it.
 3. A publication that has an outcome in the log, or of whose decision a later publication has one,
    is not executed again after a restart or a lost connection, even if the position after it was not
-   committed. The scheduler has acted on the outcome: the room of a refused bind may be taken.
+   committed. The scheduler has acted on the outcome: the room of a refused bind may be taken. So
+   each connection first reads the outcomes of all publications from its committed position on.
 """
 
 import contextlib
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port as bus_port
@@ -22,8 +24,7 @@ from stromboli.shared.messages import scheduling as messages
 _FIRST_LOOK = 64
 _FARTHER = 16
 KEPT = 10_000
-"""Number of publications that are kept whatever is committed: more than the publications that are
-answered between two commits."""
+"""Outcomes of a connection that are kept: more than a log repeats."""
 
 
 class Publications:
@@ -70,54 +71,61 @@ class Publications:
 
 
 class AnsweredPublications:
-    """The newest publication of each decision that has an outcome in the log: all publications at
-    or after the first unanswered one, and as many earlier publications as may not be committed yet.
-    O(1) for each."""
+    """The newest publication of each decision that has an outcome in the log.
 
-    def __init__(self) -> None:
-        self._offsets: OrderedDict[str, int] = OrderedDict()
+    ``before``: outcomes from before the connection, of all publications that it may deliver.
+    Outcomes of the connection itself are only needed if the log repeats a record; as many are kept
+    as it may repeat. O(1) for each.
+    """
+
+    def __init__(self, before: Mapping[int, messages.DecisionAnswered]) -> None:
+        self._before: dict[str, int] = {}
+        for answer in before.values():
+            _raise(self._before, answer)
+        self._recent: OrderedDict[str, int] = OrderedDict()
 
     def note(self, answer: messages.DecisionAnswered) -> None:
-        """Note an outcome in the log."""
-        before = self._offsets.pop(answer.decision, -1)
-        self._offsets[answer.decision] = max(before, answer.decision_offset)
-        while len(self._offsets) > KEPT:
-            if next(iter(self._offsets.values())) >= answer.unanswered_from:
-                return
-            self._offsets.popitem(last=False)
+        """Note an outcome of this connection."""
+        _raise(self._recent, answer)
+        self._recent.move_to_end(answer.decision)
+        if len(self._recent) > KEPT:
+            self._recent.popitem(last=False)
 
     def has(self, decision: str, offset: int) -> bool:
         """Whether the decision's publication at this offset, or a later one, has an outcome."""
-        return offset <= self._offsets.get(decision, -1)
+        return offset <= max(self._before.get(decision, -1), self._recent.get(decision, -1))
 
 
-async def answered(bus: bus_port.Bus) -> AnsweredPublications:
-    """The publications that have an outcome and that a restart may read again.
+def _raise(offsets: dict[str, int], answer: messages.DecisionAnswered) -> None:
+    before = offsets.get(answer.decision, -1)
+    offsets[answer.decision] = max(before, answer.decision_offset)
 
-    Raises TransientError.
+
+async def outcomes_since(bus: bus_port.Bus, start: int) -> dict[int, messages.DecisionAnswered]:
+    """The outcomes, by offset, of publications from ``start`` on, which a connection that is opened
+    there delivers again. Memory and time: O(outcomes since the oldest unanswered publication),
+    which is ten minutes old at most, because decisions are republished.
+
+    Reads backwards to an outcome that was published when no publication before ``start`` was
+    unanswered: it contains the offset from which the outcomes of all later ones are. Raises
+    TransientError.
     """
-    answers = AnsweredPublications()
-    for each in await _last_outcomes(bus):
-        answers.note(each)
-    return answers
-
-
-async def _last_outcomes(bus: bus_port.Bus) -> list[messages.DecisionAnswered]:
     newest = await bus.last(topics.OUTCOMES)
     first = 0 if newest is None else newest.offset + 1
     back = _FIRST_LOOK
     while first:
         first = max(first - back, 0)
         found = await _outcomes(bus, first)
-        if found and (first == 0 or found[-1].outcomes_from >= first):
-            return found
+        before = [answer for answer in found.values() if answer.unanswered_from <= start]
+        if first == 0 or (before and before[-1].outcomes_from >= first):
+            return {at: answer for at, answer in found.items() if answer.decision_offset >= start}
         back *= _FARTHER
-    return []
+    return {}
 
 
-async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
-    """The outcomes from this offset on, without outcomes of fenced writers."""
-    found = []
+async def _outcomes(bus: bus_port.Bus, first: int) -> dict[int, messages.DecisionAnswered]:
+    """The outcomes from this offset on, without those of fenced writers."""
+    found = {}
     batches = bus.materialize((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
     async with contextlib.aclosing(batches) as batches:
         async for batch in batches:
@@ -125,7 +133,7 @@ async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnsw
                 with contextlib.suppress(errors.UndecodableError):
                     message = envelope.decode(record)
                     if isinstance(message, messages.DecisionAnswered):
-                        found.append(message)
+                        found[record.offset] = message
             if batch.caught_up:
                 return found
     return found

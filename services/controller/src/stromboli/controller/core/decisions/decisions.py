@@ -6,6 +6,7 @@ twice (its offset was not committed) gets the same outcome twice: a pod that was
 decision is *executed*, and so is the eviction of a deleted pod.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -262,10 +263,11 @@ class OutcomeOffsets:
 
     ``unanswered_from``: every decision below this offset has an outcome. ``outcomes_from``: the
     outcomes of all other decisions, including future ones, are at or after this offset.
+    ``before``: outcomes of earlier terms by offset, of all decisions that may be read again.
     """
 
-    def __init__(self, opened_at: int) -> None:
-        self._answers: dict[int, int] = {}
+    def __init__(self, opened_at: int, before: Mapping[int, scheduling.DecisionAnswered]) -> None:
+        self._answers = {answer.decision_offset: offset for offset, answer in before.items()}
         self._next = opened_at + 1
 
     def answered(self, decision_offset: int, answer_offset: int) -> None:

@@ -147,6 +147,26 @@ def release(
     return manifests.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
 
 
+def outcome(
+    step: scheduling.ClaimedDevices,
+    namespace: str,
+    claim: resource.ResourceClaim | None,
+    *,
+    is_bound: bool,
+) -> scheduling.ClaimOutcome | None:
+    """The outcome of a claim that the decision allocates; None if it has nothing of it. ``claim``:
+    read after all binds. ``is_bound``: a pod that uses it was bound, so it was allocated, though it
+    may be deallocated by now."""
+    if claim is None or claim.metadata.uid != step.uid:
+        return None
+    has, given = claim.status.allocation, step.allocation
+    if not is_bound and (has is None or given is None or not _is_same(has, given)):
+        return None
+    return scheduling.ClaimOutcome(
+        namespace=namespace, claim=step.claim, uid=step.uid, version=claim.metadata.version
+    )
+
+
 def _is_same(left: resource.Allocation, right: resource.Allocation) -> bool:
     return {_identity(each) for each in left.devices.results} == {
         _identity(each) for each in right.devices.results

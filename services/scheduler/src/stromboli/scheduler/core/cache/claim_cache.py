@@ -11,6 +11,7 @@ import msgspec
 
 from stromboli.scheduler.core.cache import quarantine
 from stromboli.scheduler.core.cache.in_flight import assume_cache
+from stromboli.scheduler.core.cache.in_flight.assumptions import Effect
 from stromboli.scheduler.core.cluster import auxiliary_objects
 from stromboli.shared import keys, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, resource, storage
@@ -18,13 +19,6 @@ from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import scheduling
 
 TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIM_KINDS)
-
-ASSUMED_OBJECTS: Mapping[kinds.Kind[Any], str] = {
-    kinds.PERSISTENT_VOLUME_CLAIMS: assume_cache.VOLUME_CLAIM,
-    kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
-    kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
-}
-"""Kind -> the name of objects of this kind in the assume cache."""
 
 
 class ClaimCache:
@@ -39,6 +33,16 @@ class ClaimCache:
         self._seen = seen
         self._assumed = assumed
         self._cluster_resources = cluster_resources
+
+    def observe(self, kind: kinds.Kind[Any], key: str) -> None:
+        """Update one object and the assumptions about it after a change of its snapshot."""
+        if kind is kinds.PERSISTENT_VOLUME_CLAIMS:
+            self._assumed.observe_claim(Effect.VOLUME, key)
+        elif kind is kinds.PERSISTENT_VOLUMES:
+            self._assumed.observe_volume(key)
+        elif kind is kinds.RESOURCE_CLAIMS:
+            self._assumed.observe_claim(Effect.DEVICES, key)
+        self.follow(kind, key)
 
     def follow(self, kind: kinds.Kind[Any], key: str) -> None:
         """Update one object after a change of its snapshot or of a decision about it."""

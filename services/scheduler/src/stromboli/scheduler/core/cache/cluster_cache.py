@@ -259,7 +259,8 @@ class ClusterCache:
         of: list[messages.Bind | messages.Eviction] = [*statement.binds, *statement.evictions]
         for part in of:
             self._refresh_pod(assumptions.pod_key(part))
-        self.claims.refresh(*statement.binds)
+        if self.claims.refresh(*statement.binds):
+            self._request_session_if_waiting()
         self._refresh_group(statement.pod_group)
 
     # Failures
@@ -361,9 +362,7 @@ class ClusterCache:
                 self._apply_cluster_resource(change)
                 self._request_session()  # it may evict, and the next session knows when to
             case kind if kind in api_seen.CLAIM_KINDS:
-                if kind in claim_cache.ASSUMED_OBJECTS:
-                    self.assumed.observe_claim(claim_cache.ASSUMED_OBJECTS[kind], change.key)
-                self.claims.follow(kind, change.key)
+                self.claims.observe(kind, change.key)
                 self._request_session_if_waiting()
             case kinds.NAMESPACES:
                 found = change.after

@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core.cache.in_flight import assume_cache
+from stromboli.scheduler.core.cache.in_flight.refusals import Refusal
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.shared import decoding
@@ -59,7 +59,7 @@ class PartialGang(msgspec.Struct, frozen=True):
 
 
 def release_partial_gangs(
-    opened: session.Session, refusals: Mapping[str, assume_cache.Refusal]
+    opened: session.Session, refusals: Mapping[str, Refusal]
 ) -> dict[str, PartialGang]:
     """Release each gang that has been partial for too long; return all partial gangs by key.
 

@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core.cache.in_flight.assume_cache import Refusal
+from stromboli.scheduler.core.cache.in_flight.refusals import Refusal
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, job_builder

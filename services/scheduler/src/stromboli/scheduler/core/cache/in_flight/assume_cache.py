@@ -11,21 +11,22 @@ of them is open.
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-import msgspec
-
-from stromboli.scheduler.core.cache.in_flight import outcome_log, republication
+from stromboli.scheduler.core.cache.in_flight import outcome_log, refusals, republication
 from stromboli.scheduler.core.cache.in_flight.assumption_states import Event, State
 from stromboli.scheduler.core.cache.in_flight.assumptions import (
     Assumption,
     Decision,
     Effect,
+    Place,
     Rank,
+    claim_key,
     decision_of,
     parts_of,
+    places_of,
     pod_key,
     rank_of,
 )
@@ -34,29 +35,8 @@ from stromboli.shared.api import resource
 from stromboli.shared.messages import scheduling
 
 K = TypeVar("K", bound=Hashable)
-_DONE = {
-    Effect.BIND: "bound",
-    Effect.EVICTION: "evicted",
-    Effect.ENTRY: "admitted to its queue",
-}
-VOLUME_CLAIM, VOLUME, DEVICE_CLAIM = "volume claim", "volume", "device claim"
-MAX_REFUSAL_TEXT = 300
-"""Characters of a refusal that are kept: a webhook may answer with any text."""
 Observe = Callable[[Assumption], Observation]
 """Observes the effect of an assumption in the snapshots."""
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A decision of a gang that was refused at least in part.
-
-    ``offset``: of the outcome. ``uid``: of the PodGroup. ``text``: the first part that was refused,
-    with the reason. ``is_start``: a bind of the decision that started the gang was refused.
-    """
-
-    offset: int
-    uid: str
-    text: str
-    is_start: bool = False
 
 
 class AssumeCache:
@@ -67,16 +47,15 @@ class AssumeCache:
         self._decisions: dict[str, Decision] = {}
         self._unanswered: dict[str, Decision] = {}  # closed by snapshots before their outcome
         self._unanswered_offsets: list[tuple[int, str]] = []
-        self._by_object: dict[tuple[Effect, str], dict[Assumption, None]] = {}
-        self._by_claim: dict[tuple[str, str], dict[Assumption, None]] = {}
+        self._by_object: dict[Place, dict[Assumption, None]] = {}
+        self._by_volume: dict[str, dict[Assumption, None]] = {}
         self._absent: dict[Assumption, None] = {}
-        self._costly: set[tuple[Effect, str]] = set()
+        self._costly: set[Place] = set()
         self._outcomes = outcome_log.OutcomeLog()
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
-        self._refusals: dict[str, dict[str, Refusal]] = {}  # PodGroup -> decision -> refusal
-        self._recorded_outcomes = 0
+        self._refusals = refusals.Refusals()
         self._newest_pod = 0
         self._created: list[tuple[int, int, Assumption]] = []
         self._numbers = itertools.count()
@@ -103,7 +82,7 @@ class AssumeCache:
             known = self._decisions.get(statement.decision)
             if known is not None and known.offset >= offset:
                 return ()
-            self._withdraw_refusal(statement.pod_group, statement.decision)
+            self._refusals.withdraw(statement.pod_group, statement.decision)
             if known is not None:
                 self._republish(known)
                 replaced = (known.statement,)
@@ -151,9 +130,13 @@ class AssumeCache:
         """The snapshot of this PodGroup has changed."""
         self._observe_all(self._by_object.get((Effect.ENTRY, key), ()))
 
-    def observe_claim(self, what: str, key: str) -> None:
-        """The snapshot of this claim has changed."""
-        self._observe_all(self._by_claim.get((what, key), ()))
+    def observe_claim(self, effect: Effect, key: str) -> None:
+        """The snapshot of the claim that this effect is about has changed."""
+        self._observe_all(self._by_object.get((effect, key), ()))
+
+    def observe_volume(self, name: str) -> None:
+        """The snapshot of this PersistentVolume has changed."""
+        self._observe_all(self._by_volume.get(name, ()))
 
     def settle(self, before: float = math.inf) -> None:
         """Treat absent objects as deleted, in decisions below the offset ``before``, except planned
@@ -177,7 +160,7 @@ class AssumeCache:
         return found
 
     def take_released(self) -> list[scheduling.Bind]:
-        """Binds with claims that have stopped holding them since the last call."""
+        """Binds with claims that nothing is assumed of any more since the last call."""
         released, self._released = self._released, []
         return released
 
@@ -211,27 +194,23 @@ class AssumeCache:
     def volume_for(self, key: str, uid: str) -> tuple[str, str] | None:
         """(volume, node) assumed for this PersistentVolumeClaim; an empty volume is provisioned for
         the node."""
-        for bind in self._binds_with(VOLUME_CLAIM, key):
-            for each in bind.volumes:
-                if each.uid == uid and f"{bind.namespace}/{each.claim}" == key:
-                    return each.volume, bind.node
+        for each in self._by_object.get((Effect.VOLUME, key), ()):
+            if each.uid == uid and each.volume is not None and each.bind is not None:
+                return each.volume.volume, each.bind.node
         return None
 
     def claim_for(self, volume: str) -> tuple[str, str, str] | None:
         """(namespace, name, uid) of the claim to which this volume is assumed to be bound."""
-        for bind in self._binds_with(VOLUME, volume):
-            for each in bind.volumes:
-                if each.volume == volume:
-                    return bind.namespace, each.claim, each.uid
+        for each in self._by_volume.get(volume, ()):
+            namespace, _, name = each.key.partition("/")
+            return namespace, name, each.uid
         return None
 
     def devices_for(self, key: str, uid: str) -> resource.Allocation | None:
         """The devices assumed for this ResourceClaim."""
-        for bind in self._binds_with(DEVICE_CLAIM, key):
-            for each in bind.devices:
-                is_it = each.uid == uid and f"{bind.namespace}/{each.claim}" == key
-                if is_it and each.allocation is not None:
-                    return each.allocation
+        for each in self._by_object.get((Effect.DEVICES, key), ()):
+            if each.uid == uid and each.devices is not None:
+                return each.devices.allocation
         return None
 
     def note_version(self, version: int) -> None:
@@ -246,22 +225,18 @@ class AssumeCache:
         return len(self._costly)
 
     @property
-    def refusals(self) -> Mapping[str, Refusal]:
-        """PodGroup -> its last refusal, according to outcomes that no recorded session has read."""
-        return {key: _last_refusal(noted.values()) for key, noted in self._refusals.items()}
+    def refusals(self) -> Mapping[str, refusals.Refusal]:
+        """PodGroup -> its last refusal, according to outcomes that no recorded session has read.
+        O(1)."""
+        return self._refusals.by_group
 
     def has_refused_start(self, pod_group: str) -> bool:
         """Whether one of ``refusals`` may have left the PodGroup started only in part."""
-        return any(each.is_start for each in self._refusals.get(pod_group, {}).values())
+        return self._refusals.has_start(pod_group)
 
     def record_session(self, outcomes: int) -> None:
-        """Drop ``refusals`` of outcomes below this offset: a recorded session has read them.
-        The record may be read before the outcomes, which are then ignored."""
-        self._recorded_outcomes = max(self._recorded_outcomes, outcomes)
-        for group, noted in list(self._refusals.items()):
-            for decision, refusal in list(noted.items()):
-                if refusal.offset < self._recorded_outcomes:
-                    self._withdraw_refusal(group, decision)
+        """Drop ``refusals`` of outcomes below this offset: a recorded session has read them."""
+        self._refusals.record_session(outcomes)
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart reads everything that is open.
@@ -286,11 +261,6 @@ class AssumeCache:
 
     # Mechanics
 
-    def _binds_with(self, what: str, key: str) -> Iterator[scheduling.Bind]:
-        for each in self._by_claim.get((what, key), ()):
-            if each.bind is not None:
-                yield each.bind
-
     def _republish(self, decision: Decision) -> None:
         for assumption in list(decision.open.values()):
             assumption.apply(Event.REPUBLISHED)
@@ -298,53 +268,17 @@ class AssumeCache:
 
     def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered, offset: int) -> None:
         decision.is_answered = True
-        decision.enqueued_version = answer.enqueued_version
-        executed = {
-            (pod_key(it), it.uid): it.created_version
-            for it in answer.tasks
-            if it.result == "executed"
-        }
-        # An outcome answers the whole publication: a task that it lacks was not executed. Parts
-        # that a snapshot closed are refused, too: a pod may be gone before its bind is tried.
-        refused = [
-            each
-            for each in parts_of(decision)
-            if not (
-                answer.enqueue == "executed"
-                if each.effect is Effect.ENTRY
-                else (each.key, each.uid) in executed
-            )
-        ]
-        not_executed = {(each.effect, each.key) for each in refused}
-        for each in list(decision.open.values()):
-            is_executed = (each.effect, each.key) not in not_executed
-            if each.is_planned:
-                each.created_version = executed.get((each.key, each.uid), 0)
+        executed = _executed(decision, answer)
+        for place, each in list(decision.open.items()):
+            each.version = executed.get(place, 0)
+            is_executed = place in executed
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
-            if is_executed and each.created_version > self._newest_pod:
-                heapq.heappush(self._created, (each.created_version, next(self._numbers), each))
-        if refused and offset >= self._recorded_outcomes:
-            self._note_refusal(decision, refused, answer, offset)
+            if is_executed and each.is_planned and each.version > self._newest_pod:
+                heapq.heappush(self._created, (each.version, next(self._numbers), each))
+        self._refusals.note(decision, executed, answer, offset)
         self._observe_all(list(decision.open.values()))
         self._close_if_over(decision)
         self._unanswered.pop(decision.id, None)
-
-    def _note_refusal(
-        self,
-        decision: Decision,
-        refused: Sequence[Assumption],
-        answer: scheduling.DecisionAnswered,
-        offset: int,
-    ) -> None:
-        of = decision.statement
-        is_start = of.starts_gang and any(it.effect is Effect.BIND for it in refused)
-        noted = Refusal(offset, of.pod_group_uid, _refusal_text(refused, answer), is_start)
-        self._refusals.setdefault(of.pod_group, {})[decision.id] = noted
-
-    def _withdraw_refusal(self, pod_group: str, decision: str) -> None:
-        noted = self._refusals.get(pod_group, {})
-        if noted.pop(decision, None) is not None and not noted:
-            del self._refusals[pod_group]
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
@@ -361,9 +295,9 @@ class AssumeCache:
             return observation is Observation.SEEN
         if assumption.state is not State.EXECUTED or observation is Observation.WAITING:
             return False
-        if not assumption.created_version:
+        if not assumption.version:
             return observation is Observation.SEEN
-        return assumption.created_version <= self._newest_pod
+        return assumption.version <= self._newest_pod
 
     def _apply(self, assumption: Assumption, event: Event) -> None:
         assumption.apply(event)
@@ -391,8 +325,8 @@ class AssumeCache:
 
     def _add(self, assumption: Assumption) -> None:
         self._by_object.setdefault((assumption.effect, assumption.key), {})[assumption] = None
-        for claim in _claims(assumption.bind):
-            self._by_claim.setdefault(claim, {})[assumption] = None
+        if assumption.volume is not None:
+            self._by_volume.setdefault(assumption.volume.volume, {})[assumption] = None
         self._absent[assumption] = None
         self._observe_all([assumption])
 
@@ -400,10 +334,9 @@ class AssumeCache:
         place = assumption.effect, assumption.key
         del assumption.decision.open[place]
         _discard(self._by_object, place, assumption)
-        claims = _claims(assumption.bind)
-        for claim in claims:
-            _discard(self._by_claim, claim, assumption)
-        if claims and assumption.bind is not None:
+        if assumption.volume is not None:
+            _discard(self._by_volume, assumption.volume.volume, assumption)
+        if assumption.bind is not None and assumption.effect is not Effect.BIND:
             self._released.append(assumption.bind)
         self._absent.pop(assumption, None)
         self._count(*place)
@@ -434,36 +367,34 @@ class AssumeCache:
         return math.inf
 
 
-def _last_refusal(noted: Iterable[Refusal]) -> Refusal:
-    """The last one; it is of a start if an earlier one of the same PodGroup is."""
-    first, *later = sorted(noted, key=lambda each: each.offset)
-    for each in later:
-        is_start = each.is_start or (first.is_start and first.uid == each.uid)
-        first = msgspec.structs.replace(each, is_start=is_start)
-    return first
+def _executed(decision: Decision, answer: scheduling.DecisionAnswered) -> dict[Place, int]:
+    """The parts that were executed, each with a version of its object that has the effect, or 0.
 
-
-def _refusal_text(refused: Sequence[Assumption], answer: scheduling.DecisionAnswered) -> str:
-    """The first refused part, with the reason, and the number of the others."""
-    first = min(refused, key=lambda each: (each.effect.value, each.key))
-    outcomes = (it for it in answer.tasks if (pod_key(it), it.uid) == (first.key, first.uid))
-    outcome = None if first.effect is Effect.ENTRY else next(outcomes, None)
-    reasons = () if outcome is None else (outcome.reason, outcome.message)
-    reason = ": ".join(filter(None, reasons))[:MAX_REFUSAL_TEXT]
-    more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f"{first.key} was not {_DONE[first.effect]}{f' ({reason})' if reason else ''}{more}"
-
-
-def _claims(bind: scheduling.Bind | None) -> set[tuple[str, str]]:
-    """Keys of the volumes and claims that a bind assigns."""
-    found: set[tuple[str, str]] = set()
-    if bind is None:
-        return found
-    for each in bind.volumes:
-        found.add((VOLUME_CLAIM, f"{bind.namespace}/{each.claim}"))
-        if each.volume:
-            found.add((VOLUME, each.volume))
-    return found | {(DEVICE_CLAIM, f"{bind.namespace}/{each.claim}") for each in bind.devices}
+    An outcome answers the whole publication: a task that it lacks was not executed. A claim has its
+    effect if a pod that needs it was bound, or if the outcome contains it: it is what several pods
+    need, and a part of them was refused. O(parts).
+    """
+    tasks = {
+        (pod_key(it), it.uid): it.created_version for it in answer.tasks if it.result == "executed"
+    }
+    versions = {(claim_key(it, it), it.uid): it.version for it in answer.claims}
+    prepared = {
+        place
+        for bind in decision.statement.binds
+        if (pod_key(bind), bind.uid) in tasks
+        for place in places_of(bind)
+    }
+    executed = dict.fromkeys(prepared, 0)
+    for each in parts_of(decision):
+        place, identity = (each.effect, each.key), (each.key, each.uid)
+        match each.effect:
+            case Effect.ENTRY if answer.enqueue == "executed":
+                executed[place] = answer.enqueued_version
+            case Effect.BIND | Effect.EVICTION if identity in tasks:
+                executed[place] = tasks[identity]
+            case Effect.DEVICES if identity in versions:
+                executed[place] = versions[identity]
+    return executed
 
 
 def _discard(index: dict[K, dict[Assumption, None]], key: K, assumption: Assumption) -> None:

@@ -1,8 +1,8 @@
 """States of an assumption: a decision of the scheduler that the cluster does not show yet.
 
-A published decision consists of *assumptions*, one for each bind, each eviction and the entry into
-the queue. Every assumption is in exactly one state, and the table ``TRANSITIONS`` is the only place
-that changes it::
+A published decision consists of *assumptions*, one for each bind, each claim that a bind assigns a
+volume or devices to, each eviction and the entry into the queue. Every assumption is in exactly one
+state, and the table ``TRANSITIONS`` is the only place that changes it::
 
     assumed   --answered_executed--> executed
     assumed   --answered_refused---> refused
@@ -22,9 +22,10 @@ Rules:
 1. An assumption is closed by the outcome or by the snapshot, never by time. ``executed`` does not
    close it: the snapshot that shows the effect may still be on its way.
 2. *Observed* means that no snapshot can show the opposite, also none from before the decision: the
-   pod, by its uid, is bound (and its claims are written) or terminating. An entry can be revoked,
-   so it is observed only once its outcome names a version of the PodGroup and the PodGroup is seen
-   in that version or a later one.
+   pod, by its uid, is bound or terminating; the volume claim and its volume name each other. An
+   entry can be revoked and devices can be deallocated before a snapshot shows either, so they are
+   observed only once the outcome names a version of the PodGroup or claim and the object is seen in
+   that version or a later one. From an outcome without the version, the effect itself is awaited.
 3. A pod that is absent may be one whose snapshot has not been read yet, also if another pod has its
    name. It counts as gone only once all topics have been read to their ends.
 4. A decision may be published again, under its id, with what is still open of it. Only the outcome
@@ -47,6 +48,11 @@ Rules:
 8. A decision whose assumptions the snapshots have all closed is kept until its outcome is read or
    is certainly lost. Which binds were refused, and so whether a gang was started only in part, does
    not depend on which of the two is read first.
+
+9. A bound pod closes its bind, and each claim closes on its own: by the snapshots of the claim, or
+   with the refusal of all binds that need it. Devices of a claim that several pods need stay
+   allocated if one of these pods is bound by another decision; the outcome then contains the claim,
+   which counts as executed although the bind was refused.
 
 Identity: an assumption names a pod by its uid, and a planned pod by the decision's id, which the
 controller writes to the pod.

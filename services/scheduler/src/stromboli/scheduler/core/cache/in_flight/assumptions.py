@@ -1,10 +1,11 @@
-"""Assumptions as data: one for each bind, each eviction and the entry of a published decision.
+"""Assumptions as data: one for each bind, each claim to be written before a bind, each eviction and
+the entry of a published decision.
 
 ``assumption_states`` has the rules and the table of states.
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -25,6 +26,12 @@ class Effect(enum.Enum):
     BIND = "bind"
     EVICTION = "eviction"
     ENTRY = "entry"
+    VOLUME = "volume"
+    DEVICES = "devices"
+
+
+Place = tuple[Effect, str]
+"""An effect and the key of its object."""
 
 
 class TaskIdentity(msgspec.Struct, frozen=True):
@@ -37,11 +44,12 @@ class TaskIdentity(msgspec.Struct, frozen=True):
 
 
 class Assumption(msgspec.Struct, eq=False):
-    """What one decision assumes about one task or PodGroup.
+    """What one decision assumes about one task, claim or PodGroup.
 
-    ``key``, ``uid``: of the pod or PodGroup; a planned pod has no uid yet. ``is_absent``:
-    no snapshot of the pod or PodGroup has been read. ``created_version``: resourceVersion of the
-    pod that was created for a planned bind, once that is answered.
+    ``key``, ``uid``: of the pod, claim or PodGroup; a planned pod has no uid yet. ``bind``: for a
+    claim the first one that needs it. ``is_absent``: no snapshot of the object has been read.
+    ``version``: a resourceVersion of the object that has the effect, once that is answered; 0 if
+    the outcome has none.
     """
 
     decision: "Decision"
@@ -49,10 +57,12 @@ class Assumption(msgspec.Struct, eq=False):
     key: str
     uid: str
     bind: scheduling.Bind | None = None
+    volume: scheduling.ClaimedVolume | None = None
+    devices: scheduling.ClaimedDevices | None = None
     eviction: scheduling.Eviction | None = None
     state: states.State = states.State.ASSUMED
     is_absent: bool = True
-    created_version: int = 0
+    version: int = 0
     history: tuple[states.Event, ...] = ()
 
     @property
@@ -70,12 +80,12 @@ class Assumption(msgspec.Struct, eq=False):
             return False
         if self.eviction is not None:
             return self.eviction.notice_s <= 0
-        return self.bind is not None and not self.decision.awaits_volumes
+        return self.effect is Effect.BIND and not self.decision.awaits_volumes
 
     @property
     def is_planned(self) -> bool:
         """Whether this is a bind of a planned pod."""
-        return self.bind is not None and self.bind.is_planned
+        return self.effect is Effect.BIND and self.bind is not None and self.bind.is_planned
 
     def is_of(self, pod: core.Pod) -> bool:
         """Whether this is about this pod, and not about another one of the same name. A planned pod
@@ -96,8 +106,7 @@ class Decision(msgspec.Struct, eq=False):
     """The newest publication of a statement, and its open assumptions.
 
     ``offset``: of that publication. ``is_answered``: its outcome has been read.
-    ``enqueued_version``: resourceVersion of the PodGroup after its admission to the queue, once
-    answered. ``awaits_volumes``: its binds wait for volumes, which takes minutes.
+    ``awaits_volumes``: its binds wait for volumes, which takes minutes.
     """
 
     id: str
@@ -105,8 +114,7 @@ class Decision(msgspec.Struct, eq=False):
     statement: scheduling.StatementDecided
     awaits_volumes: bool
     is_answered: bool = False
-    enqueued_version: int = 0
-    open: dict[tuple[Effect, str], Assumption] = msgspec.field(default_factory=dict)
+    open: dict[Place, Assumption] = msgspec.field(default_factory=dict)
 
     @property
     def longest_notice_s(self) -> float:
@@ -114,13 +122,14 @@ class Decision(msgspec.Struct, eq=False):
         return max((each.notice_s for each in self.statement.evictions), default=0.0)
 
     def remaining(self) -> scheduling.StatementDecided:
-        """The statement reduced to its open parts, to be republished under its id."""
+        """The statement reduced to its open parts, to be republished under its id. A bind is
+        republished also for its claims alone."""
         of = self.statement
         return msgspec.structs.replace(
             of,
             decision=self.id,
             enqueue=(Effect.ENTRY, of.pod_group) in self.open,
-            binds=tuple(it for it in of.binds if (Effect.BIND, pod_key(it)) in self.open),
+            binds=tuple(it for it in of.binds if not self.open.keys().isdisjoint(places_of(it))),
             evictions=tuple(
                 it for it in of.evictions if (Effect.EVICTION, pod_key(it)) in self.open
             ),
@@ -142,8 +151,43 @@ def parts_of(decision: Decision) -> Iterator[Assumption]:
         yield Assumption(decision, Effect.ENTRY, of.pod_group, of.pod_group_uid)
     for bind in of.binds:
         yield Assumption(decision, Effect.BIND, pod_key(bind), bind.uid, bind=bind)
+    yield from _claims_of(decision)
     for each in of.evictions:
         yield Assumption(decision, Effect.EVICTION, pod_key(each), each.uid, eviction=each)
+
+
+def places_of(bind: scheduling.Bind) -> Iterator[Place]:
+    """What the bind's assumptions are about: the pod, and the claims that get something new."""
+    yield Effect.BIND, pod_key(bind)
+    for volume in bind.volumes:
+        yield Effect.VOLUME, claim_key(bind, volume)
+    for devices in bind.devices:
+        if devices.allocation is not None:
+            yield Effect.DEVICES, claim_key(bind, devices)
+
+
+def _claims_of(decision: Decision) -> Iterable[Assumption]:
+    """One for each claim, of which several pods may need the same."""
+    found: dict[Place, Assumption] = {}
+    for bind in decision.statement.binds:
+        for volume in bind.volumes:
+            key = claim_key(bind, volume)
+            made = Assumption(decision, Effect.VOLUME, key, volume.uid, bind, volume=volume)
+            found.setdefault((Effect.VOLUME, key), made)
+        for devices in bind.devices:
+            if devices.allocation is not None:
+                key = claim_key(bind, devices)
+                made = Assumption(decision, Effect.DEVICES, key, devices.uid, bind, devices=devices)
+                found.setdefault((Effect.DEVICES, key), made)
+    return found.values()
+
+
+def claim_key(
+    of: scheduling.Bind | scheduling.ClaimOutcome,
+    step: scheduling.ClaimedVolume | scheduling.ClaimedDevices | scheduling.ClaimOutcome,
+) -> str:
+    """Key of the claim."""
+    return f"{of.namespace}/{step.claim}"
 
 
 def pod_key(of: scheduling.Bind | scheduling.Eviction | scheduling.TaskOutcome) -> str:

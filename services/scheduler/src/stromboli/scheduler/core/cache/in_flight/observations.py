@@ -6,13 +6,13 @@ that the object of the decision is gone: it may be the previous one.
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from stromboli.scheduler.core.cache.in_flight.assumption_states import State
 from stromboli.scheduler.core.cache.in_flight.assumptions import Assumption, Effect
 from stromboli.shared import decoding, envelope, snapshot, topics
-from stromboli.shared.api import core, kinds, resource, scheduling, storage
+from stromboli.shared.api import core, kinds, meta, resource, scheduling, storage
 from stromboli.shared.messages import cluster
-from stromboli.shared.messages import scheduling as messages
 
 
 class Observation(enum.IntEnum):
@@ -28,7 +28,7 @@ class Observation(enum.IntEnum):
 
 
 def observe(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
-    """Whether a snapshot shows the effect of an assumed decision yet. O(claims of the pod)."""
+    """Whether a snapshot shows the effect of an assumed decision yet. O(1)."""
     match assumption.effect:
         case Effect.BIND:
             return _of_pod(of, assumption, is_bound)
@@ -36,6 +36,10 @@ def observe(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
             return _of_pod(of, assumption, is_terminating)
         case Effect.ENTRY:
             return _of_entry(of, assumption)
+        case Effect.VOLUME:
+            return _of_volume(of, assumption)
+        case Effect.DEVICES:
+            return _of_devices(of, assumption)
 
 
 def pod_version(record: envelope.Record, change: snapshot.Change | None) -> int:
@@ -75,51 +79,42 @@ def _of_pod(
 ) -> Observation:
     pod = of.state(kinds.PODS, assumption.key)
     if pod is None:
-        found = Observation.ABSENT
-    elif not isinstance(pod, core.Pod):
-        found = Observation.WAITING
-    elif not assumption.is_of(pod):
-        found = Observation.ABSENT
-    else:
-        found = Observation.SEEN if is_done(pod) else Observation.WAITING
-    if found is Observation.WAITING or assumption.bind is None:
-        return found
-    return min((found, *_of_claims(of, assumption.bind)))
+        return Observation.ABSENT
+    if not isinstance(pod, core.Pod):
+        return Observation.WAITING
+    if not assumption.is_of(pod):
+        return Observation.ABSENT
+    return Observation.SEEN if is_done(pod) else Observation.WAITING
 
 
-def _of_claims(of: snapshot.Snapshot, bind: messages.Bind) -> Iterator[Observation]:
-    """Whether the claims show what the controller writes before the bind."""
-    for volume in bind.volumes:
-        key = f"{bind.namespace}/{volume.claim}"
-        yield _of_volume(of, of.state(kinds.PERSISTENT_VOLUME_CLAIMS, key), volume)
-    for devices in bind.devices:
-        found = of.state(kinds.RESOURCE_CLAIMS, f"{bind.namespace}/{devices.claim}")
-        if isinstance(found, snapshot.Unknown):
-            yield Observation.WAITING
-        elif not isinstance(found, resource.ResourceClaim) or found.metadata.uid != devices.uid:
-            yield Observation.ABSENT
-        else:
-            is_written = found.status.allocation is not None
-            yield Observation.SEEN if is_written else Observation.WAITING
-
-
-def _of_volume(
-    of: snapshot.Snapshot, claim: snapshot.State, wanted: messages.ClaimedVolume
-) -> Observation:
-    """Whether the claim and its volume name each other."""
+def _of_volume(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
+    """Whether the claim and its volume name each other, or the claim has another volume."""
+    claim = of.state(kinds.PERSISTENT_VOLUME_CLAIMS, assumption.key)
+    assert assumption.volume is not None
+    wanted = assumption.volume.volume
     if isinstance(claim, snapshot.Unknown):
         return Observation.WAITING
-    if not isinstance(claim, storage.PersistentVolumeClaim) or claim.metadata.uid != wanted.uid:
+    if not isinstance(claim, storage.PersistentVolumeClaim) or claim.metadata.uid != assumption.uid:
         return Observation.ABSENT
     if not claim.spec.volume_name:
         return Observation.WAITING
-    if claim.spec.volume_name != wanted.volume:
+    if claim.spec.volume_name != wanted:
         return Observation.SEEN
-    volume = of.state(kinds.PERSISTENT_VOLUMES, wanted.volume)
+    volume = of.state(kinds.PERSISTENT_VOLUMES, wanted)
     if volume is None:
         return Observation.ABSENT
     is_claimed = isinstance(volume, storage.PersistentVolume) and volume.spec.claim_ref is not None
     return Observation.SEEN if is_claimed else Observation.WAITING
+
+
+def _of_devices(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
+    claim = of.state(kinds.RESOURCE_CLAIMS, assumption.key)
+    if isinstance(claim, snapshot.Unknown):
+        return Observation.WAITING
+    if not isinstance(claim, resource.ResourceClaim) or claim.metadata.uid != assumption.uid:
+        return Observation.ABSENT
+    is_written = claim.status.allocation is not None
+    return _revocable(assumption, claim, is_visible=is_written)
 
 
 def _of_entry(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
@@ -128,9 +123,14 @@ def _of_entry(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
         return Observation.WAITING
     if not isinstance(group, scheduling.PodGroup) or group.metadata.uid != assumption.uid:
         return Observation.ABSENT
-    decision = assumption.decision
-    if not decision.is_answered:
+    return _revocable(assumption, group, is_visible=has_entered(group))
+
+
+def _revocable(assumption: Assumption, found: meta.Object, *, is_visible: bool) -> Observation:
+    """Whether the outcome's version of the object, or a later one, was read: an effect that can be
+    revoked may have been, before a snapshot showed it. ``is_visible``: for an outcome without."""
+    if assumption.state is not State.EXECUTED:
         return Observation.WAITING
-    entered = decision.enqueued_version
-    is_seen = group.metadata.version >= entered if entered else has_entered(group)
+    version = assumption.version
+    is_seen = found.metadata.version >= version if version else is_visible
     return Observation.SEEN if is_seen else Observation.WAITING
