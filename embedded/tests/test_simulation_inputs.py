@@ -162,6 +162,11 @@ def test_csv_output_has_one_line_per_job(tmp_path: Path) -> None:
     ]
 
 
+def test_a_pause_between_sessions_delays_what_the_next_one_decides(tmp_path: Path) -> None:
+    lines = run(tmp_path, "-o", "csv", "--session-pause", "0.005")
+    assert lines[1] == "a,default,0.0,0.005,10.005,0.005,0,0,Completed"
+
+
 def test_the_table_names_jobs_that_can_never_start(tmp_path: Path) -> None:
     lines = run(tmp_path, jobs=JOBS + "never,0,1,1,9,0\n")
     assert any(line.startswith("can_never_start") and line.endswith(" 1") for line in lines)

@@ -61,6 +61,7 @@ def compare(
     on_evict: run.OnEvictOption = run.OnEvict.RESTART,
     failures: run.FailuresOption = None,
     session_interval: run.IntervalOption = 0.0,
+    session_pause: run.PauseOption = 0.0,
     report_file: Annotated[
         Path | None,
         typer.Option(
@@ -83,6 +84,7 @@ def compare(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
         keeps_progress=on_evict is run.OnEvict.KEEP,
         interval_us=round(session_interval * workload.SECOND_US),
+        pause_us=round(session_pause * workload.SECOND_US),
     )
     configured = {
         name: msgspec.structs.replace(options, configured=run.used_configuration(path))

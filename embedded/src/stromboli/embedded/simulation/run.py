@@ -75,6 +75,15 @@ IntervalOption = Annotated[
     ),
 ]
 
+PauseOption = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Virtual seconds between any two sessions, such as the service's 0.005: closer to a "
+        "running system. With 0, decisions have no latency.",
+    ),
+]
+
 
 def run(
     nodes: NodesOption,
@@ -99,6 +108,7 @@ def run(
     on_evict: OnEvictOption = OnEvict.RESTART,
     failures: FailuresOption = None,
     session_interval: IntervalOption = 0.0,
+    session_pause: PauseOption = 0.0,
     report_file: Annotated[
         Path | None,
         typer.Option(
@@ -123,6 +133,7 @@ def run(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
         keeps_progress=on_evict is OnEvict.KEEP,
         interval_us=round(session_interval * workload.SECOND_US),
+        pause_us=round(session_pause * workload.SECOND_US),
         seed=seed,
     )
     writer = _JobTable() if shown is Format.CSV else None
