@@ -60,6 +60,7 @@ def compare(
     ] = None,
     on_evict: run.OnEvictOption = run.OnEvict.RESTART,
     failures: run.FailuresOption = None,
+    reservations: run.ReservationsOption = None,
     session_interval: run.IntervalOption = 0.0,
     session_pause: run.PauseOption = 0.0,
     report_file: Annotated[
@@ -78,7 +79,7 @@ def compare(
     difference from the first configuration, paired by seed; * marks a difference whose interval
     excludes zero. With json, the last line of stdout is one JSON object.
     """
-    given = inputs.read(nodes, jobs, queues, failures)
+    given = inputs.read(nodes, jobs, queues, failures, reservations)
     names = _names(configs)
     options = workload.Options(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),

@@ -62,6 +62,12 @@ FailuresOption = Annotated[
     Path | None,
     typer.Option(help="Failures of nodes as CSV: node,down_s,up_s.", metavar="FILE"),
 ]
+ReservationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="AdvanceReservations as YAML; time 0 is 2026-01-01T00:00:00Z.", metavar="FILE"
+    ),
+]
 OnEvictOption = Annotated[
     OnEvict,
     typer.Option(help="Whether an evicted job starts over, or continues where it was."),
@@ -107,6 +113,7 @@ def run(
     ] = None,
     on_evict: OnEvictOption = OnEvict.RESTART,
     failures: FailuresOption = None,
+    reservations: ReservationsOption = None,
     session_interval: IntervalOption = 0.0,
     session_pause: PauseOption = 0.0,
     report_file: Annotated[
@@ -127,7 +134,7 @@ def run(
     cycle. The table shows a summary, csv one line per job. With json, the last line of stdout is
     one JSON object. Jobs that do not finish are listed with the scheduler's reason.
     """
-    given = inputs.read(nodes, jobs, queues, failures)
+    given = inputs.read(nodes, jobs, queues, failures, reservations)
     options = workload.Options(
         configured=used_configuration(config),
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
@@ -168,7 +175,9 @@ def simulate(
     on_finished: Callable[[job_runs.JobRun], None],
 ) -> kernel.Simulation:
     """Run a simulation with the plugins of this environment."""
-    scenario = workload.Scenario(given.nodes, given.jobs, given.queues, given.failures, options)
+    scenario = workload.Scenario(
+        given.nodes, given.jobs, given.queues, given.failures, options, given.reservations
+    )
     simulated = kernel.Simulation(scenario, on_finished, discovery.discover_plugins().find)
     with rare_collections():
         simulated.run()
