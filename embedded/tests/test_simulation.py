@@ -190,6 +190,30 @@ def test_sessions_of_different_times_may_share_an_interval() -> None:
     assert all(0 <= coarse.starts_s[name] - at <= 10 for name, at in exact.starts_s.items())
 
 
+def test_each_session_is_followed_by_a_pause() -> None:
+    """As in the service: the session that admits a gang to its queue is not the one that places it,
+    and events of the pause share the next session."""
+    pause_us = simulations.SECOND // 100
+    jobs = [
+        job("a"),
+        msgspec.structs.replace(job("b"), submit_us=pause_us // 2),
+        job("c", submit_s=1),
+    ]
+    ran = Simulated(nodes(3), jobs, options(pause_us=pause_us))
+    assert ran.starts_s == {"a": 0.01, "b": 0.02, "c": 1.01}
+    assert Simulated(nodes(3), jobs).starts_s == {"a": 0, "b": 0.005, "c": 1}
+
+
+def test_decisions_are_forgotten_once_they_are_executed() -> None:
+    """A simulation of a million jobs cannot keep two decisions of each."""
+    assumed = Simulated(
+        nodes(1), [job(f"j{at}") for at in range(50)]
+    ).kernel.scheduler.cache.assumed
+    all_decisions = 2 * 50
+    first_kept, _ = assumed.restart_from(all_decisions, 0)
+    assert first_kept > all_decisions - 5
+
+
 def test_queues_of_a_tree_do_not_take_room_from_each_other_without_end() -> None:
     """b1 and a2 hold all that their branches deserve when b2 comes: it takes from b1, and not from
     branch a, which would be served first and take it back."""

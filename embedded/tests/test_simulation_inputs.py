@@ -115,6 +115,50 @@ def test_jobs_must_name_queues_of_the_file_of_queues(tmp_path: Path) -> None:
     ]
 
 
+RESERVATION = """apiVersion: scheduling.stromboli.sh/v1alpha1
+kind: AdvanceReservation
+metadata: {name: course}
+spec:
+  startTime: "2026-01-01T00:00:50Z"
+  duration: 100s
+  allNodes: true
+  queues: [default]
+"""
+
+
+def test_a_reserved_job_starts_when_its_period_begins(tmp_path: Path) -> None:
+    file = str(write(tmp_path, "reservations.yaml", RESERVATION))
+    jobs = "job,submit_s,duration_s,reservation\nown,1,10,course\nother,45,10,\n"
+    lines = run(tmp_path, "-o", "csv", "--reservations", file, jobs=jobs)
+    assert [line.split(",")[3] for line in lines[1:]] == ["50.0", "150.0"]
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "reason"),
+    [
+        (RESERVATION.replace("duration: 100s", "duration: 1"), ":6", "duration"),
+        (RESERVATION.replace("allNodes: true", "nodeNames: [x]"), ":7", "not in the file of"),
+        (RESERVATION.replace("queues: [default]", "queues: 3"), ":8", "Expected `array`"),
+        (RESERVATION.replace("AdvanceReservation", "Queue"), ":1", "not of kind"),
+        (f"{RESERVATION}---\n{RESERVATION}", ":10", "occurs twice"),
+        (f"{RESERVATION}---\n{RESERVATION.replace('course', 'b')}", ":14", "overlaps"),
+    ],
+)
+def test_a_wrong_reservation_is_reported_with_file_line_and_reason(
+    tmp_path: Path, file: str, place: str, reason: str
+) -> None:
+    with pytest.raises(CommandError) as error:
+        read(tmp_path, reservations=file)
+    assert error.value.what == f"{tmp_path / 'reservations'}{place}"
+    assert reason in error.value.why
+
+
+def test_a_job_names_a_reservation_of_the_file_of_reservations(tmp_path: Path) -> None:
+    assert problems(tmp_path, jobs="submit_s,duration_s,reservation\n0,1,r\n") == [
+        "jobs.csv:2: column reservation: 'r' is not in the file of --reservations; add it"
+    ]
+
+
 def test_jobs_and_nodes_of_the_philly_trace_are_read_as_they_are(tmp_path: Path) -> None:
     found = read(
         tmp_path,
@@ -160,6 +204,11 @@ def test_csv_output_has_one_line_per_job(tmp_path: Path) -> None:
         "b,default,1.5,10.0,20.0,8.5,0,0,Completed",
         "never,default,0.0,,,,0,0,Pending",
     ]
+
+
+def test_a_pause_between_sessions_delays_what_the_next_one_decides(tmp_path: Path) -> None:
+    lines = run(tmp_path, "-o", "csv", "--session-pause", "0.005")
+    assert lines[1] == "a,default,0.0,0.005,10.005,0.005,0,0,Completed"
 
 
 def test_the_table_names_jobs_that_can_never_start(tmp_path: Path) -> None:

@@ -6,6 +6,14 @@ left to do. So hours of the pipeline take minutes, the load of the machine chang
 remains of its latencies are the pauses that services make on purpose. ``make fidelity`` runs it
 with 2,000 jobs.
 
+The simulation has one of these pauses, that between two sessions, which delays each start. Without
+it the delays of a backlog add up, the room of a large gang goes to a small job that arrives
+meanwhile, and the order differs until the backlog is gone. The other pauses are left out. They
+bound what counts as the same order: ``APART_S``. They also decide races: if a job arrives in the
+same millisecond in which the room of a larger gang becomes complete, one of both starts, and all
+later starts of the backlog depend on it. So the order is compared of the pairs that have the same
+order in ``DELAYED`` simulations in which each job ends up to such a pause later. Nearly all have.
+
 Of gangs that were created in the same second the uid decides. Here uids increase with creation, as
 in the simulation; those of an API server are random, and so is its order within a second.
 """
@@ -20,12 +28,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stromboli.client.asynchronous import AsyncClient
+from stromboli.controller import service
 from stromboli.embedded import system
 from stromboli.embedded.nodes import list_watch, simulated
 from stromboli.embedded.simulation.core import job_runs, kernel, workload
+from stromboli.monitor import outbox
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
@@ -38,9 +49,19 @@ LOAD = 0.9
 """Work that arrives, as a part of what the nodes can do."""
 AT_MOST_S = 2.0
 """Difference between both starts of a job, 95th percentile."""
-APART_S = 0.1
-"""Starts that are less apart may change their order: of two pods that end at nearly the same time,
-either may be reported first."""
+PAUSE_S = SchedulerSettings().min_session_interval_s
+APART_S = outbox.TICK_S + service.POD_NEWS_EVERY_S + PAUSE_S
+"""Starts that are less apart may change their order. An end of pods is reported this much later at
+most: during a burst, the monitor gathers what it reports, and the controller changes of
+pods."""
+DELAYED = 4
+LATE_S = outbox.TICK_S
+"""Simulations with later ends, and by how much each end is later at most."""
+MOST_OPEN = 0.01
+"""Part of the pairs whose order may depend on these delays, at most."""
+MOST_SWAPPED = 1e-5
+"""Part of the other pairs that may start in the other order, at most: a few simulations do not show
+every outcome of a race. No pair of up to 400 jobs."""
 WITHIN_S = 600.0
 """Virtual time from the last submission until all jobs have ended."""
 
@@ -128,6 +149,17 @@ async def _observed(running: system.System, jobs: Sequence[workload.Job]) -> dic
     return starts_s
 
 
+def delayed(jobs: Sequence[workload.Job], seed: int) -> list[workload.Job]:
+    """Jobs that end up to ``LATE_S`` later."""
+    draw = random.Random(seed)
+    return [
+        msgspec.structs.replace(
+            job, duration_us=job.duration_us + draw.randint(0, round(LATE_S * SECOND))
+        )
+        for job in jobs
+    ]
+
+
 def in_virtual_time(jobs: Sequence[workload.Job]) -> dict[str, float]:
     """Job -> start in seconds."""
     starts_s: dict[str, float] = {}
@@ -137,20 +169,28 @@ def in_virtual_time(jobs: Sequence[workload.Job]) -> dict[str, float]:
 
     cluster = (workload.NodeGroup("node", NODES, workload.Resources(CORES * 1000, 64 * 2**30)),)
     ordered = sorted(jobs, key=lambda each: each.submit_us)
-    kernel.Simulation(workload.Scenario(cluster, ordered), add).run()
+    options = workload.Options(pause_us=round(PAUSE_S * SECOND))
+    kernel.Simulation(workload.Scenario(cluster, ordered, options=options), add).run()
     return starts_s
 
 
-def swapped(
-    pipeline: Mapping[str, float], virtual: Mapping[str, float]
-) -> Iterator[tuple[str, str]]:
-    """Pairs of jobs that start in the other order, by more than ``APART_S`` in one of both."""
-    names = sorted(virtual, key=virtual.__getitem__)
+def ordered_pairs(simulated: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, str, float]]:
+    """Pairs of jobs that have the same order in all simulations, with the shortest time between
+    their starts in seconds."""
+    names = sorted(simulated[0], key=simulated[0].__getitem__)
+    starts_s = {name: [each[name] for each in simulated] for name in names}
     for at, first in enumerate(names):
         for second in names[at + 1 :]:
-            early_s = pipeline[first] - pipeline[second]
-            if early_s > 0 and max(early_s, virtual[second] - virtual[first]) > APART_S:
-                yield first, second
+            both = zip(starts_s[first], starts_s[second], strict=True)
+            shortest_s = min(later - earlier for earlier, later in both)
+            if shortest_s >= 0:
+                yield first, second, shortest_s
+
+
+def is_swapped(early_s: float, apart_s: float) -> bool:
+    """Whether jobs of a pair start in the other order. ``early_s``: by how much the second one
+    starts earlier in the pipeline; ``apart_s``: by how much it starts later in simulations."""
+    return early_s > 0 and max(early_s, apart_s) > APART_S
 
 
 @pytest.mark.timeout(0 if COUNT > 100 else 600)
@@ -163,11 +203,24 @@ def test_jobs_start_in_the_same_order_and_at_the_same_times(tmp_path: Path) -> N
     assert sum(wait > 1 for wait in waits) >= COUNT // 20, "the nodes are hardly ever full"
     apart = sorted(abs(pipeline[job.name] - virtual[job.name]) for job in jobs)
     median, p95 = apart[COUNT // 2], apart[COUNT * 95 // 100]
-    found = list(swapped(pipeline, virtual))
+    simulated = [virtual, *(in_virtual_time(delayed(jobs, seed)) for seed in range(1, DELAYED + 1))]
+    pairs = list(ordered_pairs(simulated))
+    found = [
+        (first, second)
+        for first, second, apart_s in pairs
+        if is_swapped(pipeline[first] - pipeline[second], apart_s)
+    ]
+    is_open = 1 - len(pairs) / (COUNT * (COUNT - 1) // 2)
     sys.stdout.write(
         f"\n{COUNT} jobs, of which {sum(wait > 1 for wait in waits)} wait: starts differ by "
-        f"{median:.3f} s (median), {p95:.3f} s (p95), {apart[-1]:.3f} s (most); "
-        f"{len(found)} pairs start in another order\n"
+        f"{median:.3f} s (median), {p95:.3f} s (p95), {apart[-1]:.3f} s (most); of the pairs with "
+        f"an order ({1 - is_open:.2%}) {len(found)} start in another one\n"
     )
-    assert not found
+    assert len(found) <= MOST_SWAPPED * len(pairs)
+    assert is_open <= MOST_OPEN
     assert p95 <= AT_MOST_S
+
+
+def test_a_pair_whose_order_depends_on_delays_has_none() -> None:
+    simulated = [{"a": 1.0, "b": 2.0, "c": 9.0}, {"a": 3.0, "b": 2.5, "c": 8.0}]
+    assert list(ordered_pairs(simulated)) == [("a", "c", 5.0), ("b", "c", 5.5)]

@@ -197,6 +197,19 @@ def test_a_replay_of_another_log_reports_different_decisions() -> None:
     assert {bind.node for each in again.decided for bind in each.binds} <= {"n2", "n3"}
 
 
+def test_compaction_of_what_newer_messages_replaced_misses_nothing() -> None:
+    """A reader of a compacted topic gets the newest record of each key, and not the first record of
+    a writer, which says only that it opened the topic."""
+    life = Life(sessions.configured(default_sessions.TIER), *gang(1))
+    opened = life.log.append(draft(topics.BATCH_PLANS, "opened", None))
+    life.cache.apply(opened)
+    life.cache.advance({topics.BATCH_PLANS.name: opened.offset + 1})
+    life.decide()
+    (again,) = life.again([each for each in life.log.records if each is not opened])
+    assert again.is_same
+    assert again.missing == {}
+
+
 def test_a_missing_configuration_is_named_by_its_digest() -> None:
     life = Life(sessions.configured(default_sessions.TIER), *gang(1))
     life.decide()

@@ -60,7 +60,9 @@ def compare(
     ] = None,
     on_evict: run.OnEvictOption = run.OnEvict.RESTART,
     failures: run.FailuresOption = None,
+    reservations: run.ReservationsOption = None,
     session_interval: run.IntervalOption = 0.0,
+    session_pause: run.PauseOption = 0.0,
     report_file: Annotated[
         Path | None,
         typer.Option(
@@ -77,12 +79,13 @@ def compare(
     difference from the first configuration, paired by seed; * marks a difference whose interval
     excludes zero. With json, the last line of stdout is one JSON object.
     """
-    given = inputs.read(nodes, jobs, queues, failures)
+    given = inputs.read(nodes, jobs, queues, failures, reservations)
     names = _names(configs)
     options = workload.Options(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
         keeps_progress=on_evict is run.OnEvict.KEEP,
         interval_us=round(session_interval * workload.SECOND_US),
+        pause_us=round(session_pause * workload.SECOND_US),
     )
     configured = {
         name: msgspec.structs.replace(options, configured=run.used_configuration(path))

@@ -1,4 +1,4 @@
-"""Reads the files of a simulation: nodes, jobs, failures of nodes, and queues.
+"""Reads the files of a simulation: nodes, jobs, failures of nodes, queues and reservations.
 
 Columns and defaults are in docs/simulation.md. Two published formats are read as they are: the job
 list of Microsoft's Philly trace with virtual clusters (``timestamp,duration,num_gpus,cluster``) and
@@ -11,12 +11,10 @@ from typing import TextIO
 
 import msgspec
 
-from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
-from stromboli.embedded.simulation import csv_rows
+from stromboli.embedded.simulation import csv_rows, object_files
 from stromboli.embedded.simulation.core import objects, workload
-from stromboli.shared import decoding
-from stromboli.shared.api import batch, meta, scheduling
+from stromboli.shared.api import batch, meta, reservation, scheduling
 from stromboli.shared.jobspec import data_sets
 
 NODE_COLUMNS = (
@@ -48,6 +46,7 @@ JOB_COLUMNS = (
     "data_sets",
     "data_locality",
     "data_sharing",
+    "reservation",
 )
 FAILURE_COLUMNS = ("node", "down_s", "up_s")
 PHILLY_JOBS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
@@ -65,24 +64,33 @@ class Inputs(msgspec.Struct, frozen=True):
     jobs: tuple[workload.Job, ...]
     queues: tuple[scheduling.Queue, ...] = ()
     failures: tuple[workload.NodeFailure, ...] = ()
+    reservations: tuple[reservation.AdvanceReservation, ...] = ()
 
 
 def read(
-    nodes: Path, jobs: Path, queues: Path | None = None, failures: Path | None = None
+    nodes: Path,
+    jobs: Path,
+    queues: Path | None = None,
+    failures: Path | None = None,
+    reservations: Path | None = None,
 ) -> Inputs:
     """Read and check all files. Raises CommandError with every problem of every CSV file."""
     problems = csv_rows.Problems()
-    found_queues = () if queues is None else _read_queues(queues)
+    found_queues = () if queues is None else object_files.queues(queues)
     weights: dict[str, int] = {}
     with _opened(nodes) as lines:
         groups = tuple(_nodes(lines, str(nodes), problems, weights))
     if not found_queues:
         found_queues = tuple(_weighted(name, weight) for name, weight in weights.items())
+    reserved = () if reservations is None else object_files.reservations(reservations, groups)
     known = None
     if queues is not None:
         known = {"default", *(queue.metadata.name for queue in found_queues)}
     with _opened(jobs) as lines:
-        found_jobs = sorted(_jobs(lines, str(jobs), problems, known), key=_by_submission)
+        found_jobs = sorted(
+            _jobs(lines, str(jobs), problems, known, {each.metadata.name for each in reserved}),
+            key=_by_submission,
+        )
     found_failures: tuple[workload.NodeFailure, ...] = ()
     if failures is not None:
         names = {name for group in groups for name in group.names()}
@@ -97,7 +105,7 @@ def read(
             "correct these lines; docs/simulation.md lists all columns",
             details=problems.shown(),
         )
-    return Inputs(groups, tuple(found_jobs), found_queues, found_failures)
+    return Inputs(groups, tuple(found_jobs), found_queues, found_failures, reserved)
 
 
 def _by_submission(job: workload.Job) -> int:
@@ -171,7 +179,11 @@ def _weighted(name: str, weight: int) -> scheduling.Queue:
 
 
 def _jobs(
-    lines: Iterable[str], path: str, problems: csv_rows.Problems, queues: set[str] | None
+    lines: Iterable[str],
+    path: str,
+    problems: csv_rows.Problems,
+    queues: set[str] | None,
+    reservations: set[str],
 ) -> Iterator[workload.Job]:
     lines = iter(lines)
     header = next(lines, "")
@@ -187,6 +199,10 @@ def _jobs(
         names[job.name] = row.line
         if queues is not None and job.queue not in queues:
             row.fail("queue", f"{job.queue!r} is not in the file of --queues; add it there")
+        if job.reservation and job.reservation not in reservations:
+            row.fail(
+                "reservation", f"{job.reservation!r} is not in the file of --reservations; add it"
+            )
         yield job
 
 
@@ -218,6 +234,7 @@ def _plain_jobs(rows: Iterable[csv_rows.Row]) -> Iterator[tuple[csv_rows.Row, wo
                 row.flag("synchronous") or False,
                 _us(row.number("estimate_s", 0.0)),
                 _data_sets(row),
+                row.text("reservation"),
             ),
         )
 
@@ -247,7 +264,7 @@ def _philly_jobs(
         )
 
 
-# Failures and queues
+# Failures
 
 
 def _failures(
@@ -264,35 +281,6 @@ def _failures(
             if up_us <= _us(down):
                 row.fail("up_s", f"{row.text('up_s')!r}; write a time after down_s, or nothing")
         yield workload.NodeFailure(node, _us(down), up_us)
-
-
-def _read_queues(path: Path) -> tuple[scheduling.Queue, ...]:
-    found: dict[str, scheduling.Queue] = {}
-    for each in manifests.read([str(path)]):
-        if each.document.get("kind") != "Queue":
-            raise CommandError(
-                each.place(""),
-                f"{each.title} is not a Queue",
-                "write only objects of the kind Queue",
-            )
-        try:
-            queue = decoding.convert(each.document, scheduling.Queue)
-        except msgspec.ValidationError as error:
-            why, _, where = str(error).partition(" - at `$.")
-            where = where.rstrip("`")
-            raise CommandError(each.place(where), f"{where}: {why}", "correct it") from None
-        if queue.metadata.name in found:
-            raise CommandError(
-                each.place(""), f"queue {queue.metadata.name} occurs twice", "keep one of them"
-            )
-        found[queue.metadata.name] = queue
-    for name, queue in found.items():
-        parent = queue.spec.parent
-        if parent and parent not in ("root", "default", *found):
-            raise CommandError(
-                str(path), f"queue {name}: its parent {parent} does not exist", "add this queue"
-            )
-    return tuple(found.values())
 
 
 # Fields

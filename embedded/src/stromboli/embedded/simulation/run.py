@@ -62,6 +62,12 @@ FailuresOption = Annotated[
     Path | None,
     typer.Option(help="Failures of nodes as CSV: node,down_s,up_s.", metavar="FILE"),
 ]
+ReservationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="AdvanceReservations as YAML; time 0 is 2026-01-01T00:00:00Z.", metavar="FILE"
+    ),
+]
 OnEvictOption = Annotated[
     OnEvict,
     typer.Option(help="Whether an evicted job starts over, or continues where it was."),
@@ -72,6 +78,15 @@ IntervalOption = Annotated[
         min=0,
         help="Minimum virtual seconds between sessions that decide something: 0 is exact, a higher "
         "number is faster.",
+    ),
+]
+
+PauseOption = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Virtual seconds between any two sessions, such as the service's 0.005: closer to a "
+        "running system. With 0, decisions have no latency.",
     ),
 ]
 
@@ -98,7 +113,9 @@ def run(
     ] = None,
     on_evict: OnEvictOption = OnEvict.RESTART,
     failures: FailuresOption = None,
+    reservations: ReservationsOption = None,
     session_interval: IntervalOption = 0.0,
+    session_pause: PauseOption = 0.0,
     report_file: Annotated[
         Path | None,
         typer.Option(
@@ -117,12 +134,13 @@ def run(
     cycle. The table shows a summary, csv one line per job. With json, the last line of stdout is
     one JSON object. Jobs that do not finish are listed with the scheduler's reason.
     """
-    given = inputs.read(nodes, jobs, queues, failures)
+    given = inputs.read(nodes, jobs, queues, failures, reservations)
     options = workload.Options(
         configured=used_configuration(config),
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
         keeps_progress=on_evict is OnEvict.KEEP,
         interval_us=round(session_interval * workload.SECOND_US),
+        pause_us=round(session_pause * workload.SECOND_US),
         seed=seed,
     )
     writer = _JobTable() if shown is Format.CSV else None
@@ -157,7 +175,9 @@ def simulate(
     on_finished: Callable[[job_runs.JobRun], None],
 ) -> kernel.Simulation:
     """Run a simulation with the plugins of this environment."""
-    scenario = workload.Scenario(given.nodes, given.jobs, given.queues, given.failures, options)
+    scenario = workload.Scenario(
+        given.nodes, given.jobs, given.queues, given.failures, options, given.reservations
+    )
     simulated = kernel.Simulation(scenario, on_finished, discovery.discover_plugins().find)
     with rare_collections():
         simulated.run()

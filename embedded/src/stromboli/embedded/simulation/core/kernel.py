@@ -5,7 +5,8 @@ Theory
 Time jumps from event to event. At each time, in this order: tasks end, nodes fail and return, jobs
 arrive, and then sessions run until no session is due. A session's decisions are executed at the
 same time, and what they change may make another session due: an admission to a queue creates pods,
-an eviction frees room. Pods start when they are bound and end after their duration.
+an eviction frees room. Pods start when they are bound and end after their duration. With
+``pause_us`` a session runs no earlier than this time after the last one, as in the service.
 
 Rules of the life cycle, which are those of the controller's core (``controller.core.lifecycle``):
 
@@ -179,10 +180,12 @@ class Simulation:
             for statement in decisions:
                 self._execute(statement)
             self._process_events()
+            self._no_session_before_us = self.now_us + self._options.pause_us
         else:
             self._no_session_before_us = self.now_us + workload.SECOND_US
         if self._options.interval_us and has_decided:
-            self._no_session_before_us = self.now_us + self._options.interval_us
+            interval_us = max(self._options.interval_us, self._options.pause_us)
+            self._no_session_before_us = self.now_us + interval_us
         return has_decided
 
     def _decide(self) -> tuple[messages.StatementDecided, ...]:

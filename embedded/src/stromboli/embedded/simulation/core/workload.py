@@ -98,13 +98,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a simulation. ``until_us``: virtual time at which it stops. ``keeps_progress``: an
     evicted task continues from the point of its eviction; else its job starts from the beginning.
     ``interval_us``: smallest time between two sessions of different virtual times, 0 for exact.
-    ``seed``: of the sessions.
+    ``pause_us``: smallest time between any two sessions, the service's ``min_session_interval_s``;
+    0: decisions have no latency. ``seed``: of the sessions.
     """
 
     configured: configuration.Configuration = policy.DEFAULT_CONFIGURATION
     until_us: int = NEVER_US
     keeps_progress: bool = False
     interval_us: int = 0
+    pause_us: int = 0
     seed: int = 0
 
 

@@ -1,7 +1,8 @@
 """A scheduler in virtual time, with a separate cache, materialized from records, and sessions.
 
 Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
-Decisions are assumed like published decisions in the service.
+Decisions are assumed like published decisions in the service, and count as answered from the next
+session on: without an outcome the cache would keep each of them.
 """
 
 from datetime import datetime
@@ -104,6 +105,7 @@ class Scheduler:
         since virtual time may have no other event.
         """
         cache = self.cache
+        self._answer_decisions()
         lapsed = cache.memory.get(lapsed_admissions.NAME, "")
         decided = schedule.run_session(
             cache,
@@ -135,6 +137,13 @@ class Scheduler:
         if cache.memory.get(lapsed_admissions.NAME, "") != lapsed:
             self.request_session()
         return decided.decisions
+
+    def _answer_decisions(self) -> None:
+        """All decisions so far are executed, or open by what the cache observes of their pods."""
+        answer = messages.DecisionAnswered(
+            decision="", decision_offset=-1, pod_group="", unanswered_from=self._decisions + 1
+        )
+        self.cache.assumed.answer(answer, 0)
 
     def reason(self, key: str) -> tuple[str, str]:
         """Tier and text of the explanation of a PodGroup; empty if there is none."""

@@ -84,7 +84,8 @@ def replay_sessions(
         missing = {
             topic.name: lacking
             for topic in subscriptions.TOPICS
-            if (
+            if not _has_newest(topic, by_topic[topic.name], reached.get(topic.name, 0))
+            and (
                 lacking := _count_missing(
                     by_topic[topic.name],
                     reached.get(topic.name, 0),
@@ -151,6 +152,15 @@ def _materialize(
             at += 1
         reached[name] = at
     cache.advance(offsets)
+
+
+_SNAPSHOTS = frozenset(topics.SNAPSHOTS.values())
+
+
+def _has_newest(topic: topics.Topic, given: Sequence[envelope.Record], folded: int) -> bool:
+    """Whether a compacted topic of messages has no later record that could have replaced one which
+    the session read. Then the newest of each key are there, and older ones changed nothing."""
+    return topic.is_compacted and topic not in _SNAPSHOTS and folded == len(given)
 
 
 def _count_missing(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
