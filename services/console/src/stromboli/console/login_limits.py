@@ -26,7 +26,7 @@ REFILL_S = 6.0
 MOST_ADDRESSES = 4096
 FORWARDED = "x-forwarded-for"
 UNKNOWN = ""
-"""Stands for a client that the proxy does not name: only the bound on all logins applies."""
+"""Address of clients that the proxy does not name: only the bound on all logins applies."""
 
 
 class TooManyLoginsError(Exception):
