@@ -76,8 +76,11 @@ async def running(bus: port.Bus, database: str, facts: Facts) -> AsyncIterator[H
 
 
 async def states(service: HistoryService) -> list[str]:
-    page = await service.attempts(accounting.AttemptQuery())
-    assert page.complete
+    """The states of all attempts, in a complete answer: on a slow machine the service may need
+    longer than a query waits."""
+    async with asyncio.timeout(records.DEADLINE_S):
+        while not (page := await service.attempts(accounting.AttemptQuery())).complete:
+            pass
     return [it.state for it in page.attempts]
 
 
