@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.tests.support import device_claims, volume_objects
-from services.scheduler.tests.support.harness import SchedulerHarness, fold
+from services.scheduler.tests.support.harness import POLICY, SchedulerHarness, fold
 from stromboli.scheduler.core.cache.in_flight import republication
+from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta, storage
 from stromboli.shared.messages import scheduling as messages
@@ -69,6 +70,18 @@ def test_a_volume_is_free_when_its_claim_and_its_pod_are_gone_though_the_outcome
     harness.cache.finish_session(is_throttled=False)
     assert harness.cache.session_cause, "a gang waits that can use the volume"
     assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
+
+
+def test_a_replay_uses_the_volume_of_a_deleted_claim_like_its_session() -> None:
+    """The session without decisions that found it free has no record."""
+    harness = disks(volume_objects.volume("v"))
+    assert len(binds(harness)) == 1
+    harness.lose(versioned(volume_objects.claim("c1"), 1), volume_objects.pod("g1-0", "g1", "c1"))
+    assert binds(harness) == []
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
+    assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
+    replayed = session_replay.replay_sessions(harness.log.records, [POLICY.configured], POLICY)
+    assert [each.is_same for each in replayed] == [True, True]
 
 
 def test_a_volume_is_free_when_its_claim_was_bound_to_another_one() -> None:

@@ -88,6 +88,12 @@ def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
     ]
 
 
+def settled(cache: cluster_cache.ClusterCache) -> cluster_cache.ClusterCache:
+    """The cache, which has read all topics to their ends: what is absent is gone."""
+    cache.settle()
+    return cache
+
+
 def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
     """Everything of a cache that a decision depends on, in terms that do not depend on order."""
     made = cache.world

@@ -131,6 +131,7 @@ def run_session(
     An object that the session fails on is isolated, and the session is attempted again without it
     (see ``quarantine``). Raises InvariantError if no object can be blamed.
     """
+    cache.settle()  # the same in a replay, whichever sessions without decisions were between
     for _ in range(MAX_ATTEMPTS):
         failures = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
         attempt = SessionRun(cache, now, by, seed, given, find, failures, watched, timed)

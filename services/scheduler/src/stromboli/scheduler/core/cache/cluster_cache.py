@@ -6,16 +6,16 @@ The cache maintains the cluster model that sessions work on (``cluster.cluster_m
 the snapshots show them, plus the scheduler's own decisions until an outcome or a snapshot closes
 them. A restart therefore knows what is in flight (see ``assume_cache``).
 
-Unreadable is a state of its own. A node that cannot be read, or that has a pod that cannot be read,
-takes no pods. A gang is frozen if its PodGroup, a member, its queue or its priority class cannot be
-read.
+A node that cannot be read, or that has a pod that cannot be read, takes no pods. A gang is frozen
+if its PodGroup, a member, its queue or its priority class cannot be read.
 
-``session_cause`` is the id of the first record since the last session that a session can act on. It
-is not part of the cache. Changes of status fields that no decision depends on (conditions, counts),
-and gangs that still lack pods, trigger no session (see ``triggers``).
+``session_cause`` is the id of the first record since the last session that a session can act on.
+Changes of status fields that no decision depends on, and gangs that lack pods, are none (see
+``triggers``).
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -179,8 +179,7 @@ class ClusterCache:
         """
         self.session_cause = ""
         self._is_throttled = is_throttled
-        self.assumed.settle()
-        if self.claims.refresh() and self.waiting:
+        if self.settle() and self.waiting:
             self.request_session(self._cause or topics.DECISIONS.name)
 
     def compact(self, before: int) -> None:
@@ -190,8 +189,12 @@ class ClusterCache:
         """
         self.world.settle()
         self.world.changed &= self.world.jobs.keys()
+        self.settle(before)
+
+    def settle(self, before: float = math.inf) -> bool:
+        """See ``AssumeCache.settle``. Returns whether claims were released."""
         self.assumed.settle(before)
-        self.claims.refresh()
+        return self.claims.refresh()
 
     def _note_read(self) -> None:
         self.assumed.read_to(self.offsets.get(topics.DECISIONS.name, 0))
@@ -204,9 +207,8 @@ class ClusterCache:
 
     def restart_from(self) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart reads everything that is open."""
-        return self.assumed.restart_from(
-            self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
-        )
+        read = (self.offsets.get(each.name, 0) for each in (topics.DECISIONS, topics.OUTCOMES))
+        return self.assumed.restart_from(*read)
 
     def epochs_before(self, decisions: int, outcomes: int) -> dict[str, int]:
         """Epochs that a restart from these offsets needs (``SessionRecorded.epochs_seen``)."""
@@ -319,8 +321,8 @@ class ClusterCache:
 
     def _apply_change(self, change: snapshot.Change) -> None:
         if isinstance(change.after, meta.Object):
-            created = change.after.metadata.creation_timestamp
-            self.newest_creation = max(self.newest_creation, created or _EPOCH_START)
+            created = change.after.metadata.creation_timestamp or _EPOCH_START
+            self.newest_creation = max(self.newest_creation, created)
         match change.kind:
             case kinds.PODS:
                 if not isinstance(change.after, snapshot.Unknown):
