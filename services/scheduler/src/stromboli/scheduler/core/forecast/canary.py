@@ -1,12 +1,13 @@
 """What another configuration would decide differently, gang by gang."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import expected_starts, run_times
+from stromboli.shared.api import scheduling
 from stromboli.shared.messages import scheduling as messages
 
 
@@ -23,11 +24,13 @@ class GangDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A gang of which both configurations decide differently."""
+    """A gang of which both configurations decide differently. ``job``: key of the job that owns the
+    PodGroup, if there is one."""
 
     pod_group: str
     present: GangDecision
     changed: GangDecision
+    job: str = ""
 
 
 NOTHING = GangDecision()
@@ -38,13 +41,42 @@ def present_decisions(
     cluster: cluster_objects.Cluster, options: expected_starts.Options
 ) -> dict[str, GangDecision]:
     """What is decided now and in the sessions that follow at once: an admitted gang gets its pods,
-    which are placed. Gang -> decision, of gangs that wait or of which something is decided."""
+    which are placed. Gang -> decision, of gangs that wait or of which something is decided. Pods
+    that do not exist yet are counted by node and have no names."""
     no_ends = [0.5] * len(cluster.pod_groups)
     found = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
-    decided = of_statements(found.statements)
+    existing = {each.metadata.key for each in cluster.pods}
+    decided = {
+        key: _with_pods(decision, existing)
+        for key, decision in of_statements(found.statements).items()
+    }
     for key, (tier, reason) in found.waiting.items():
         decided[key] = msgspec.structs.replace(decided.get(key, NOTHING), tier=tier, reason=reason)
     return decided
+
+
+def _with_pods(decision: GangDecision, existing: Collection[str]) -> GangDecision:
+    pods = {pod: node for pod, node in decision.pods.items() if pod in existing}
+    return msgspec.structs.replace(decision, pods=pods)
+
+
+def jobs_of(pod_groups: Iterable[scheduling.PodGroup]) -> dict[str, str]:
+    """PodGroup -> job, of those that a job owns."""
+    found = {}
+    for each in pod_groups:
+        owner = each.metadata.controller
+        if owner is not None and owner.kind == "Job":
+            found[each.metadata.key] = f"{each.metadata.namespace}/{owner.name}"
+    return found
+
+
+def jobs_of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, str]:
+    """PodGroup -> job, of those whose name is that of a job and its uid."""
+    return {
+        each.pod_group: each.pod_group.removesuffix(f"-{each.job_uid}")
+        for each in statements
+        if each.job_uid and each.pod_group.endswith(f"-{each.job_uid}")
+    }
 
 
 def _never_ends(job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
@@ -74,12 +106,14 @@ def _decision(statements: Iterable[messages.StatementDecided]) -> GangDecision:
 
 
 def differences(
-    present: Mapping[str, GangDecision], changed: Mapping[str, GangDecision]
+    present: Mapping[str, GangDecision],
+    changed: Mapping[str, GangDecision],
+    jobs: Mapping[str, str],
 ) -> list[Difference]:
-    """The gangs whose decisions differ, by key. The texts of reasons may differ in numbers alone;
-    only their kinds (tiers) are compared."""
+    """The gangs whose decisions differ, by key. ``jobs``: PodGroup -> job. The texts of reasons may
+    differ in numbers alone; only their kinds (tiers) are compared."""
     return [
-        Difference(key, here, there)
+        Difference(key, here, there, jobs.get(key, ""))
         for key in sorted(present.keys() | changed.keys())
         if _compared(here := present.get(key, NOTHING))
         != _compared(there := changed.get(key, NOTHING))
