@@ -16,6 +16,7 @@ from experiments import (
     hierarchy,
     large_jobs,
     shortest_first,
+    sla,
     support,
 )
 from stromboli.embedded.simulation import svg
@@ -27,6 +28,7 @@ EXPERIMENTS = {
         fair_share.EXPERIMENT,
         hierarchy.EXPERIMENT,
         large_jobs.EXPERIMENT,
+        sla.EXPERIMENT,
         shortest_first.EXPERIMENT,
         attained_service.EXPERIMENT,
         attained_service.PHILLY,

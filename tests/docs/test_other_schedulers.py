@@ -30,6 +30,13 @@ SLURM: Mapping[str, str] = {
         sockets-per-node spread-job stepmgr switches test-only thread-spec threads-per-core time
         time-min tmp tres-bind tres-per-task uid use-min-nodes verbose wait wait-all-nodes wckey
         wrap""",
+    # The options of srun and salloc that sbatch does not have.
+    "srun": """
+        bcast bcast-exclude compress disable-status epilog exact external-launcher het-group
+        immediate interactive jobid kill-on-bad-exit label mpi msg-timeout multi-prog no-allocate
+        overlap preserve-env prolog pty quit-on-interrupt relative send-libs slurmd-debug
+        task-epilog task-prolog threads treewidth unbuffered wait whole x11""",
+    "salloc": "bell immediate kill-command no-bell no-shell x11",
     "squeue": """
         account all array array-unique clusters expand-patterns federation format Format hide
         iterate jobs json licenses local long me name noconvert nodelist noheader notme

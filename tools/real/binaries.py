@@ -13,7 +13,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.real import cache
@@ -95,13 +95,14 @@ def go_build(
     link_flags: str,
     env: Mapping[str, str],
     tags: str = "",
+    packages: Sequence[str] = ("tool",),
     *,
     has_c: bool = False,
 ) -> None:
-    """Build the tools of a Go module into a directory, at low priority. ``has_c``: see
-    ``go_environment``. Raises InstallError."""
+    """Build packages of a Go module, by default its tools, into a directory, at low priority.
+    ``has_c``: see ``go_environment``. Raises InstallError."""
     command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-    command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", "tool"]
+    command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", *packages]
     running = subprocess.Popen(
         command,
         cwd=module,

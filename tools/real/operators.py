@@ -19,6 +19,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,8 @@ class Operator:
     """A controller of another project. ``name``: its folder in tools/go; ``packages``: the packages
     of its module that are built, the controller first ("": the module itself); ``files``: folders
     and files of its module that are stored with the programs, with their paths; ``cost``: CPU time
-    and disk of a build without any cache; ``has_c``: it has C sources."""
+    and disk of a build without any cache; ``has_c``: it has C sources; ``added``: our file in its
+    folder -> the path in its module, of files that the published module lacks."""
 
     name: str
     module: str
@@ -44,6 +46,7 @@ class Operator:
     files: tuple[str, ...]
     cost: str
     has_c: bool = False
+    added: tuple[tuple[str, str], ...] = ()
 
     @property
     def program(self) -> str:
@@ -78,6 +81,14 @@ OPERATORS = (
         "2 minutes, 60 MB",
     ),
     Operator(
+        "argo-workflows",
+        "github.com/argoproj/argo-workflows/v3",
+        ("cmd/workflow-controller", "cmd/argoexec"),
+        ("manifests/base/crds/minimal", "manifests/quick-start/base/executor"),
+        "10 minutes, 250 MB",
+        added=(("signal_linux.go", "workflow/executor/osspecific/signal_linux.go"),),
+    ),
+    Operator(
         "dex",
         "github.com/dexidp/dex",
         ("cmd/dex",),
@@ -92,7 +103,7 @@ def directory(operator: Operator) -> Path:
     """The directory of an operator for this working tree's Go module; it may not be built yet."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     digest.update(repr(operator).encode())
-    for name in ("go.mod", "go.sum"):
+    for name in ("go.mod", "go.sum", *dict(operator.added)):
         digest.update((module_of(operator) / name).read_bytes())
     root = cache.shared_root(os.environ)
     return root / f"{operator.name}-{digest.hexdigest()[:16]}"
@@ -123,10 +134,26 @@ def build(operator: Operator) -> None:
         print(f"building {operator.name} {release} ({operator.cost})", flush=True)
         with cache.staged(place, {operator.name: release, "go": go}) as stage:
             module, has_c = module_of(operator), operator.has_c
-            binaries.go_build(go, module, stage, "-s -w", os.environ, has_c=has_c)
+            if operator.added:
+                _build_completed(go, operator, stage)
+            else:
+                binaries.go_build(go, module, stage, "-s -w", os.environ, has_c=has_c)
             source = _source(go, operator)
             for name in operator.files:
                 _copy(source / name, stage / name)
+
+
+def _build_completed(go: str, operator: Operator, stage: Path) -> None:
+    """Build a copy of the operator's module, with the files that it lacks and the versions that its
+    own go.sum pins. Go replaces no file in its module cache (``-overlay``). Raises
+    InstallError."""
+    with tempfile.TemporaryDirectory(prefix="stromboli-go-") as folder:
+        copied = Path(folder)
+        _copy(_source(go, operator), copied)
+        for ours, path in operator.added:
+            _copy(module_of(operator) / ours, copied / path)
+        packages = [f"./{package}" for package in operator.packages]
+        binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=packages)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -139,18 +166,20 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _source(go: str, operator: Operator) -> Path:
-    """The folder of the operator's module in Go's module cache. Raises InstallError."""
-    listed = subprocess.run(
-        [go, "list", "-m", "-f", "{{.Dir}}", operator.module],
+    """The folder of the operator's module in Go's module cache, downloaded if it is not there.
+    Raises InstallError."""
+    answer = subprocess.run(
+        [go, "mod", "download", "-json", operator.module],
         cwd=module_of(operator),
         env=binaries.go_environment(os.environ),
         check=False,
         capture_output=True,
         text=True,
     )
-    if listed.returncode != 0 or not listed.stdout.strip():
-        raise InstallError(f"go list failed: {binaries.failure(listed.stderr.splitlines())}")
-    return Path(listed.stdout.strip())
+    if answer.returncode != 0:
+        reason = binaries.failure([*answer.stderr.splitlines(), *answer.stdout.splitlines()])
+        raise InstallError(f"go mod download failed: {reason}")
+    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def where() -> str:

@@ -2,6 +2,7 @@
 rows whatever it selects."""
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -234,6 +235,42 @@ async def test_attempts_of_a_state_alone_are_one_walk_however_many_tenants_there
         page = await attempt_walks.find(connection, query, index_walks.BEGIN, 5, bounds)
     assert [uid for _, uid in page.positions] == [f"p{at}-uid" for at in range(69, 64, -1)]
     assert len(statements) <= 3, "the newest of all, then those of the state"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        accounting.AttemptQuery(states=("Pending",)),
+        accounting.AttemptQuery(queue="gpu", states=("Succeeded",)),
+        accounting.AttemptQuery(queue="cpu", at=events.at(250)),
+        accounting.AttemptQuery(node="n0"),
+    ],
+)
+async def test_sqlite_reads_a_walk_from_the_index_with_its_values(
+    query: accounting.AttemptQuery, tmp_path: Path
+) -> None:
+    """The index over all attempts has the whole order, and SQLite preferred it: a list of a state
+    without attempts read all 10 million."""
+    store = Database(f"sqlite:///{tmp_path / 'history.db'}")
+    await store.migrate()
+    await _many(store, 500)
+    async with store.transaction() as connection:
+        await connection.execute(sa.text("ANALYZE"))
+    bounds = attempt_walks.Bounds(few=0, probed=10)
+    asked: list[tuple[str, Any]] = []
+    async with store.snapshot() as connection:
+        sync = connection.sync_connection
+        assert sync is not None
+        sa.event.listen(
+            sync, "before_cursor_execute", lambda *given: asked.append((given[2], given[3]))
+        )
+        await attempt_walks.find(connection, query, index_walks.BEGIN, 10, bounds)
+        statement, parameters = asked[-1]
+        plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        reads = {row["detail"] for row in plan.mappings() if "attempts " in row["detail"]}
+    await store.close()
+    assert reads
+    assert all("attempts_by_submission" not in read for read in reads), reads
 
 
 async def test_who_had_a_device_at_a_time(store: Database) -> None:

@@ -212,6 +212,55 @@ class KubeRay(Operator):
         return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:{self.ports[1]}/readyz")
 
 
+class ArgoWorkflows(Operator):
+    """The controller of Argo Workflows. A pod of each step has its executor beside the command."""
+
+    name: ClassVar[str] = "argo-workflows"
+    port_count: ClassVar[int] = 0
+    FIXED_PORTS: ClassVar[tuple[int, ...]] = (6060,)
+    EXECUTOR = "localhost/argoproj/argoexec:1"
+    """The image of the executor."""
+    SETTINGS: ClassVar[Document] = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "workflow-controller-configmap"},
+        "data": {"metricsConfig": "enabled: false\n"},
+    }
+
+    async def install(self, api: Api) -> None:
+        """Its definitions, its settings, and the rights of its executor in the namespace."""
+        await define(api, self.tool.files("manifests/base/crds/minimal"))
+        await api.create("/api/v1/namespaces/default/configmaps", self.SETTINGS)
+        executor = self.tool.directory / "manifests" / "quick-start" / "base" / "executor"
+        rights = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+        (role,) = documents(executor / "emissary" / "executor-role.yaml")
+        await api.create(f"{rights}/roles", role)
+        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role"}
+        binding = {
+            "kind": "RoleBinding",
+            "metadata": {"name": "executor"},
+            "roleRef": {**reference, "name": role["metadata"]["name"]},
+            "subjects": [subject],
+        }
+        await api.create(f"{rights}/rolebindings", binding)
+
+    def environment(self) -> dict[str, str]:
+        """Where the API server is; this controller is the only one."""
+        return {**super().environment(), "LEADER_ELECTION_DISABLE": "true"}
+
+    def command(self) -> list[str]:
+        """As docs/operators.md says, with the image of the tests."""
+        return [
+            self.tool.program,
+            f"--executor-image={self.EXECUTOR}",
+            "--executor-image-pull-policy=IfNotPresent",
+        ]
+
+    async def is_ready(self) -> bool:
+        """Its own liveness."""
+        return await kubernetes.answers_ok(f"http://{ports.LOOPBACK}:6060/healthz")
+
+
 def is_free(port: int) -> bool:
     """Whether a process could listen on a port of all addresses now."""
     with socket.socket() as probe:

@@ -117,7 +117,13 @@ def _part(at: int, walk: Walk, most: int, accepts: Filter, is_sqlite: bool) -> "
     """The next entries of a walk: those that the filter accepts, and the last one."""
     entries = _entries(walk, is_sqlite)
     time, uid = entries.selected_columns
-    next_entries = entries.order_by(time.desc(), _ordered(uid, is_sqlite).desc()).limit(most)
+    order_of_uid = _ordered(uid, is_sqlite)
+    if walk.values and is_sqlite:
+        # SQLite prefers an index that has the whole order over the one that has the walk's
+        # values: ``attempts_by_submission``, from which it reads all attempts. Of an expression
+        # no index has the order. Measured with 10 million attempts: 3.6 s for a rare state.
+        order_of_uid = uid.concat("")
+    next_entries = entries.order_by(time.desc(), order_of_uid.desc()).limit(most)
     if walk.device:
         limited = next_entries.subquery()
         joined = tables.ATTEMPTS.join(limited, limited.c.pod_uid == _ATTEMPTS.pod_uid)
