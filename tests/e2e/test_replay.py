@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
@@ -111,8 +112,15 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     )
 
 
-async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Path) -> None:
-    """On the present state over REST, and on the recorded sessions of a copy of its log."""
+async def test_a_new_configuration_is_checked_while_the_system_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the present state over REST, and on the recorded sessions of a copy of its log, which is
+    that of .strom unless another one is named."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / ".strom").symlink_to(tmp_path)
+    monkeypatch.chdir(folder)
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
         (tmp_path / "same.yaml").write_text((tmp_path / "scheduler.yaml").read_text())
         (tmp_path / "packs.yaml").write_text(f"actions: enqueue, allocate{OTHER}")
@@ -125,8 +133,7 @@ async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Pa
 
         async def checked(name: str) -> tuple[Result, dict[str, Any]]:
             command = ["scheduler", "check", str(tmp_path / name), "--server", cell.url]
-            command += ["--current", str(tmp_path / "same.yaml"), "--state", str(tmp_path)]
-            command += ["--output", "json"]
+            command += ["--current", str(tmp_path / "same.yaml"), "--output", "json"]
             shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
             return shown, json.loads(shown.stdout.splitlines()[-1])
 
@@ -135,8 +142,9 @@ async def test_a_new_configuration_is_checked_while_the_system_runs(tmp_path: Pa
         assert found["replayed"] >= 4
         shown, found = await checked("packs.yaml")
         assert shown.exit_code == 1, shown.output
-        gangs = {gang["pod_group"] for each in found["sessions"] for gang in each["gangs"]}
-        assert any(gang.startswith("default/a-") for gang in gangs)
+        gangs = [gang for each in found["sessions"] for gang in each["gangs"]]
+        assert "default/a" in {gang["job"] for gang in gangs}
+        assert any(gang["pod_group"].startswith("default/a-") for gang in gangs)
         places = await cell.places()
         assert len([node for node in places.values() if node]) == 3 + 4
 

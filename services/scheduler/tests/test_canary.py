@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
+
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader
 from stromboli.scheduler.core.forecast import canary, expected_starts
 from stromboli.shared.api import core, scheduling
+from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
 
@@ -47,7 +50,7 @@ def waiting(name: str, cpu: str, size: int = 1, priority: str = "") -> schedulin
 def test_the_same_configuration_decides_the_same() -> None:
     cluster = make_cluster(waiting("a", "1"), waiting("wide", "9"))
     first, again = (canary.present_decisions(cluster, SPREAD) for _ in range(2))
-    assert canary.differences(first, again) == []
+    assert canary.differences(first, again, {}) == []
     assert first["default/a"].binds == {"n2": 1}
     assert first["default/wide"].tier == "never-fits"
 
@@ -55,7 +58,7 @@ def test_the_same_configuration_decides_the_same() -> None:
 def test_a_gang_that_is_placed_elsewhere_differs() -> None:
     cluster = make_cluster(waiting("a", "1"), waiting("wide", "9"))
     (found,) = canary.differences(
-        canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, PACK)
+        canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, PACK), {}
     )
     assert found.pod_group == "default/a"
     assert (found.present.binds, found.changed.binds) == ({"n2": 1}, {"n1": 1})
@@ -71,7 +74,7 @@ def test_evictions_are_shown_with_the_gang_that_they_start() -> None:
     found = {
         each.pod_group: each
         for each in canary.differences(
-            canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, EVICT)
+            canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, EVICT), {}
         )
     }
     assert found["default/vip"].present.tier
@@ -80,10 +83,26 @@ def test_evictions_are_shown_with_the_gang_that_they_start() -> None:
     assert evicted == "default/low-n2"
 
 
+def test_pods_that_do_not_exist_yet_have_no_names() -> None:
+    cluster = make_cluster(waiting("a", "1"), waiting("wide", "9"))
+    found = canary.present_decisions(cluster, SPREAD)["default/a"]
+    assert (found.binds, found.pods) == ({"n2": 1}, {})
+
+
+def test_the_gang_of_a_job_has_the_name_of_the_job() -> None:
+    statement = messages.StatementDecided(
+        pod_group="default/train-7", pod_group_uid="8", session=1, job_uid="7"
+    )
+    of_another = msgspec.structs.replace(statement, pod_group="default/other", job_uid="9")
+    assert canary.jobs_of_statements([statement, of_another]) == {
+        "default/train-7": "default/train"
+    }
+
+
 def test_reasons_that_differ_in_their_text_alone_are_the_same() -> None:
     one = {"a/b": canary.GangDecision(tier="gang", reason="3 of 4")}
     other = {"a/b": canary.GangDecision(tier="gang", reason="2 of 4")}
-    assert canary.differences(one, other) == []
-    assert canary.differences(one, {}) == [
+    assert canary.differences(one, other, {}) == []
+    assert canary.differences(one, {}, {}) == [
         canary.Difference("a/b", one["a/b"], canary.GangDecision())
     ]

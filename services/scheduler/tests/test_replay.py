@@ -31,6 +31,7 @@ from stromboli.scheduler.core.framework import session as framework
 from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
+from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 from stromboli.testkit.doubles import http_server
@@ -201,7 +202,8 @@ def test_compaction_of_what_newer_messages_replaced_misses_nothing() -> None:
     """A reader of a compacted topic gets the newest record of each key, and not the first record of
     a writer, which says only that it opened the topic."""
     life = Life(sessions.configured(default_sessions.TIER), *gang(1))
-    opened = life.log.append(draft(topics.BATCH_PLANS, "opened", None))
+    message = log.EpochAnnounced(writer="controller", instance="c")
+    opened = life.log.append(draft(topics.BATCH_PLANS, "$epoch", message))
     life.cache.apply(opened)
     life.cache.advance({topics.BATCH_PLANS.name: opened.offset + 1})
     life.decide()

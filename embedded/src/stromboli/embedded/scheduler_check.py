@@ -101,7 +101,7 @@ def check(
         Path | None,
         typer.Option(
             help="Also run the recorded sessions of this folder of `strom up`, which may be "
-            "running.",
+            "running. [default: .strom, if it has a log, without --objects and --kafka]",
             metavar="FOLDER",
         ),
     ] = None,
@@ -133,6 +133,8 @@ def check(
         present = scheduler_file.read(None if current is None else str(current))
         cluster = _cluster(objects, server)
         found = _check(wanted, present, cluster)
+        if state is None and not objects and not kafka:
+            state = _default_state()
         if state is not None or kafka:
             place = log_reading.Place(state or state_folder.STATE, kafka, cluster_name)
             found = _with_sessions(found, _replayed(log_reading.records(place), wanted, last))
@@ -142,6 +144,12 @@ def check(
         _show(found)
     if found.differs:
         raise typer.Exit(DIFFERS)
+
+
+def _default_state() -> Path | None:
+    """The default folder of ``strom up``, if it has a log."""
+    has_log = (state_folder.embedded(state_folder.STATE) / state_folder.LOG).is_file()
+    return state_folder.STATE if has_log else None
 
 
 @contextlib.contextmanager
@@ -185,7 +193,9 @@ def _check(
         at=cluster.now,
         nodes=len(cluster.nodes),
         pod_groups=len(cluster.pod_groups),
-        gangs=canary.differences(decided(present), decided(wanted)),
+        gangs=canary.differences(
+            decided(present), decided(wanted), canary.jobs_of(cluster.pod_groups)
+        ),
     )
 
 
@@ -215,7 +225,9 @@ def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession])
         replayed += 1
         incomplete += bool(each.missing)
         gangs = canary.differences(
-            canary.of_statements(each.recorded), canary.of_statements(each.decided)
+            canary.of_statements(each.recorded),
+            canary.of_statements(each.decided),
+            canary.jobs_of_statements([*each.recorded, *each.decided]),
         )
         if gangs:
             differing.append(SessionDifference(each.record.session, each.record.now, gangs))
@@ -260,8 +272,8 @@ def _count(number: int, what: str) -> str:
 
 def _show_gangs(gangs: list[canary.Difference]) -> None:
     if gangs:
-        rows = [[it.pod_group, _text(it.present), _text(it.changed)] for it in gangs]
-        output.show_table(["PODGROUP", "NOW", "WITH THE NEW CONFIGURATION"], rows)
+        rows = [[it.job or it.pod_group, _text(it.present), _text(it.changed)] for it in gangs]
+        output.show_table(["GANG", "NOW", "WITH THE NEW CONFIGURATION"], rows)
 
 
 def _text(decision: canary.GangDecision) -> str:

@@ -1,12 +1,13 @@
 """Finds the gangs about which another configuration would decide differently."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.forecast import expected_starts, run_times
+from stromboli.shared.api import scheduling
 from stromboli.shared.messages import scheduling as messages
 
 
@@ -24,11 +25,13 @@ class GangDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A gang about which two configurations decide differently."""
+    """A gang about which two configurations decide differently. ``job``: the key of the job that
+    owns the PodGroup; empty without one."""
 
     pod_group: str
     present: GangDecision
     changed: GangDecision
+    job: str = ""
 
 
 NOTHING = GangDecision()
@@ -39,13 +42,42 @@ def present_decisions(
     cluster: cluster_objects.Cluster, options: expected_starts.Options
 ) -> dict[str, GangDecision]:
     """What is decided now and in the sessions that follow immediately: an admitted gang gets its
-    pods, which are then placed. Gang -> decision, for each gang that waits or has a decision."""
+    pods, which are then placed. Gang -> decision, for each gang that waits or has a decision. Pods
+    that do not exist yet are counted by node and have no names."""
     no_ends = [0.5] * len(cluster.pod_groups)
     found = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
-    decided = of_statements(found.statements)
+    existing = {each.metadata.key for each in cluster.pods}
+    decided = {
+        key: _with_pods(decision, existing)
+        for key, decision in of_statements(found.statements).items()
+    }
     for key, (tier, reason) in found.waiting.items():
         decided[key] = msgspec.structs.replace(decided.get(key, NOTHING), tier=tier, reason=reason)
     return decided
+
+
+def _with_pods(decision: GangDecision, existing: Collection[str]) -> GangDecision:
+    pods = {pod: node for pod, node in decision.pods.items() if pod in existing}
+    return msgspec.structs.replace(decision, pods=pods)
+
+
+def jobs_of(pod_groups: Iterable[scheduling.PodGroup]) -> dict[str, str]:
+    """PodGroup -> job, for each PodGroup that a job owns."""
+    found = {}
+    for each in pod_groups:
+        owner = each.metadata.controller
+        if owner is not None and owner.kind == "Job":
+            found[each.metadata.key] = f"{each.metadata.namespace}/{owner.name}"
+    return found
+
+
+def jobs_of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, str]:
+    """PodGroup -> job, for each PodGroup whose name consists of a job's name and uid."""
+    return {
+        each.pod_group: each.pod_group.removesuffix(f"-{each.job_uid}")
+        for each in statements
+        if each.job_uid and each.pod_group.endswith(f"-{each.job_uid}")
+    }
 
 
 def _never_ends(job: run_times.JobTraits, elapsed_s: float, part: float) -> float:
@@ -75,12 +107,14 @@ def _decision(statements: Iterable[messages.StatementDecided]) -> GangDecision:
 
 
 def differences(
-    present: Mapping[str, GangDecision], changed: Mapping[str, GangDecision]
+    present: Mapping[str, GangDecision],
+    changed: Mapping[str, GangDecision],
+    jobs: Mapping[str, str],
 ) -> list[Difference]:
-    """The gangs whose decisions differ, by key. Of reasons, only the kinds (tiers) are compared:
-    the texts may differ in numbers alone."""
+    """The gangs whose decisions differ, by key. ``jobs``: PodGroup -> job. The texts of reasons may
+    differ in numbers alone; only their kinds (tiers) are compared."""
     return [
-        Difference(key, here, there)
+        Difference(key, here, there, jobs.get(key, ""))
         for key in sorted(present.keys() | changed.keys())
         if _compared(here := present.get(key, NOTHING))
         != _compared(there := changed.get(key, NOTHING))
