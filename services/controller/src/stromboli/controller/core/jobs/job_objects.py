@@ -72,6 +72,17 @@ def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     return tuple(stage for stage in stages if stage)
 
 
+def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> bool:
+    """Whether the next pods of the job may be created with their nodes: its plan is published, and
+    its gang waits for its queue, or a decision is creating its pods."""
+    plan = cache.plans.of(group_key(job))
+    if plan is None or plan.job_uid != job.metadata.uid or plan.version != job.status.version:
+        return False
+    group = cache.pod_group(group_key(job))
+    is_waiting = group is None or not cache.is_enqueued(group)
+    return is_waiting or bool(cache.plans.reserved_names(job.metadata.uid))
+
+
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
     the previous job version."""
