@@ -91,6 +91,8 @@ class ControllerCache:
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[tuple[str, str], Any] = {}
         """Namespace and uid of a job -> its ``job_pods.JobPods``."""
+        self.blockers: dict[tuple[str, str], tuple[batch.Job, tuple[Any, ...]]] = {}
+        """Namespace and uid of a job -> a version of it and its ``pods.Blocker``s."""
         self._changed: dict[tuple[str, str], set[str]] = {}
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
@@ -360,6 +362,7 @@ class ControllerCache:
                 self.plans.forget(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
                 self.derived.pop(before.metadata.owner_key, None)
+                self.blockers.pop(before.metadata.owner_key, None)
                 self._changed.pop(before.metadata.owner_key, None)
                 self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):
