@@ -15,14 +15,30 @@ from stromboli.controller.core.store import (
 from stromboli.controller.execution.command_executor import CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.inflight_permits import Retrier
-from stromboli.controller.execution.pod_creation import PodCreation
+from stromboli.controller.execution.pod_creation import Entry, PodCreation
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import core, kinds
+from stromboli.shared.cluster import port
 from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
+
+
+class RecordingCluster(EmbeddedCluster):
+    """Notes each create in ``sent`` before it is executed."""
+
+    def __init__(self, path: Path, sent: list[str]) -> None:
+        super().__init__(path)
+        self._sent = sent
+
+    async def create(
+        self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
+    ) -> bytes:
+        """See ``Cluster.create``."""
+        self._sent.append(f"create the {kind.kind}")
+        return await super().create(kind, namespace, body, dry_run=dry_run)
 
 
 async def executed(
@@ -32,18 +48,29 @@ async def executed(
     existing: bytes | None,
     *,
     is_admitted: bool,
+    requests: list[str] | None = None,
 ) -> tuple[scheduling.TaskOutcome, list[core.Pod]]:
-    """The outcome of the statement's bind, and all pods afterwards."""
+    """The outcome of the statement's bind, and all pods afterwards. ``requests``: gets the requests
+    in the order in which they are sent."""
+    sent = [] if requests is None else requests
 
     async def enter() -> tuple[scheduling.Result, int]:
+        sent.append("admit the PodGroup")
         return ("executed", 1) if is_admitted else ("refused", 0)
+
+    entries: list[Entry] = []
+
+    def admit() -> Entry | None:
+        entries[:] = entries or [asyncio.ensure_future(enter())]
+        return entries[0]
 
     async with (
         EmbeddedBus(tmp_path / "log.db") as bus,
-        EmbeddedCluster(tmp_path / "cluster.db") as cluster,
+        RecordingCluster(tmp_path / "cluster.db", sent) as cluster,
     ):
         if existing is not None:
             await cluster.create(kinds.PODS, "default", existing)
+            sent.clear()
         limiter = RequestLimiter(8)
         events = EventRecorder(cluster, limiter, 0)
         executor = CommandExecutor(
@@ -59,8 +86,8 @@ async def executed(
         creation = PodCreation(
             known, executor, Retrier(), events, lambda _, __: None, runtime.utc_now
         )
-        entry = asyncio.create_task(enter())
-        (outcome,) = await creation.create_all(statement, DECISION, "default/j1", entry)
+        (outcome,) = await creation.create_all(statement, DECISION, "default/j1", admit)
+        await entries[0]
         return outcome, [kinds.PODS.decode(it) for it in (await cluster.list(kinds.PODS)).items]
 
 
@@ -102,3 +129,28 @@ async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
     assert len(pods) == has_pod
     assert all(0 < outcome.created_version <= pod.metadata.version for pod in pods)
     assert has_pod or outcome.created_version == 0
+
+
+@pytest.mark.parametrize(
+    ("judges_admissions", "order"),
+    [
+        (False, ["create the Pod", "admit the PodGroup"]),
+        (True, ["admit the PodGroup", "create the Pod"]),
+    ],
+    ids=["nothing judges the admission", "a webhook judges the admission"],
+)
+async def test_the_first_pod_is_requested_before_the_admission_of_its_pod_group(
+    tmp_path: Path, *, judges_admissions: bool, order: list[str]
+) -> None:
+    """Both writes take the same resources of the API server, and the pod is the one that the user
+    waits for. An admission that may be rejected has to come first."""
+    known, plan = started()
+    known.plans.admission = admission_configuration.AdmissionConfiguration(
+        judges_admissions=judges_admissions
+    )
+    requests: list[str] = []
+    outcome, _ = await executed(
+        tmp_path, known, decided(plan), None, is_admitted=True, requests=requests
+    )
+    assert outcome.result == "executed"
+    assert requests == order

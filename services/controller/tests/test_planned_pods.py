@@ -146,6 +146,39 @@ def test_a_new_job_is_planned_and_queued_in_one_reconcile(
     assert found[-3:] == [["PlanPods"], ["PodGroup"], ["PatchJobStatus"]]
 
 
+@pytest.mark.parametrize(
+    ("is_planned", "phase", "is_being_created", "follows"),
+    [
+        (True, None, False, True),
+        (True, "Pending", False, True),
+        (True, "Inqueue", True, True),
+        (True, "Inqueue", False, False),
+        (False, "Pending", False, False),
+    ],
+    ids=["no PodGroup yet", "waits", "pods are being created", "admitted", "no plan"],
+)
+def test_the_first_status_follows_pods_that_are_created_with_their_nodes(
+    phase: str | None, *, is_planned: bool, is_being_created: bool, follows: bool
+) -> None:
+    """They do not need the status, and its write would compete with theirs. Pods that the job's
+    reconcile creates wait for the status, so it must not wait for them."""
+    made = msgspec.structs.replace(job(), status=batch.JobStatus())
+    known = cache(NODE, made)
+    key = planned_pods.group_key(made)
+    if is_planned and phase is not None:
+        planned(known, made)
+    if not is_planned:
+        known.plans.admission = None
+    if phase is not None:
+        group = builders.make_pod_group(key.partition("/")[2], 2, owner=made, phase=phase)
+        known.apply(builders.make_record(builders.snapshot_of(group)))
+    names = ["j1-w-0"] if is_being_created else []
+    with known.plans.reserved(made.metadata.uid, names):
+        *_, (write,) = reconcile.reconcile(known, made.metadata.key, NOW)
+    assert isinstance(write, commands.PatchJobStatus)
+    assert write.can_wait == commands.follows_pods(((write,),)) == follows
+
+
 def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:
     """As after a crash between the two, or after a rejected dry run."""
     made = msgspec.structs.replace(job(), status=batch.JobStatus())

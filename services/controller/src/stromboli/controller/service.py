@@ -52,6 +52,8 @@ COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
 """Kinds of keys whose reconcile is delayed by ``COUNTS_CALM_S``. Counts of queues, jobs and
 PodGroups change with every pod, and one write per second is enough. Many nodes join at a time, and
 one reconcile of the topology covers all of them."""
+PLANNED_CALM_S = 0.5
+"""Longest delay of a new job's first status while a session may place its pods by their plan."""
 POD_NEWS_EVERY_S = 0.1
 """Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
 a gang change in quick succession."""
@@ -362,17 +364,18 @@ class Controller:
     def _postponed(
         self, item: controller_cache.ReconcileKey, plan: commands.Plan, at: float
     ) -> commands.Plan:
-        """The plan without its writes of counts, if these were first planned less than
-        ``COUNTS_CALM_S`` ago."""
+        """The plan without its writes that can wait, if these were first planned less than
+        ``COUNTS_CALM_S`` ago; ``PLANNED_CALM_S`` for a status that follows planned pods."""
         rest = commands.without_counts(plan)
         if rest == plan:
             self._calm_since.pop(item, None)
             return plan
         since = self._calm_since.setdefault(item, at)
-        if at >= since + COUNTS_CALM_S:
+        until = since + (PLANNED_CALM_S if commands.follows_pods(plan) else COUNTS_CALM_S)
+        if at >= until:
             del self._calm_since[item]
             return plan
-        self._work_queue.add_key_after(item, since + COUNTS_CALM_S - at)
+        self._work_queue.add_key_after(item, until - at)
         return rest
 
     def _add_key(self, item: controller_cache.ReconcileKey, cause: str) -> None:

@@ -76,16 +76,21 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Replace a job's status, if the job is still at the resourceVersion of ``job``."""
+    """Replace a job's status, if the job is still at the resourceVersion of ``job``.
+
+    ``follows_pods``: pods that do not need the write are about to be created, so it may follow
+    them.
+    """
 
     job: batch.Job
     status: batch.JobStatus
+    follows_pods: bool = False
 
     @property
     def can_wait(self) -> bool:
         """See ``Patch.can_wait``."""
         before, after = self.job.status, self.status
-        return (
+        return self.follows_pods or (
             msgspec.structs.replace(after, **{name: getattr(before, name) for name in COUNTS})
             == before
         )
@@ -253,6 +258,11 @@ Stage = tuple[Command, ...]
 """Commands that may be executed concurrently, in any order."""
 Plan = tuple[Stage, ...]
 """Stages in order: each begins after the previous one has succeeded."""
+
+
+def follows_pods(plan: Plan) -> bool:
+    """Whether a command of the plan may follow pods that are about to be created."""
+    return any(isinstance(it, PatchJobStatus) and it.follows_pods for stage in plan for it in stage)
 
 
 def without_counts(plan: Plan) -> Plan:

@@ -24,7 +24,7 @@ from stromboli.controller.execution.claim_preparation import ClaimPreparation
 from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier
-from stromboli.controller.execution.pod_creation import PodCreation
+from stromboli.controller.execution.pod_creation import Entry, PodCreation
 from stromboli.controller.execution.publications import Publications
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.controller.isolation import StoppingError
@@ -215,21 +215,21 @@ class DecisionExecutor:
     async def _execute_parts(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> messages.DecisionAnswered:
+        entries: list[Entry] = []
+
+        def admit() -> Entry | None:
+            if decided.enqueue and not entries:
+                entries.append(tasks.create_task(self._enqueue_isolated(decided, decision)))
+            return entries[0] if entries else None
+
         async with asyncio.TaskGroup() as tasks:
-            enqueued = (
-                tasks.create_task(self._enqueue_isolated(decided, decision))
-                if decided.enqueue
-                else None
-            )
             evicted = [
                 tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions
             ]
             bound = tasks.create_task(self._bind_all(decided, decision, permit))
             turns = self._turns_of(decided.pod_group)
-            created = tasks.create_task(
-                self._creating.create_all(decided, decision, turns, enqueued)
-            )
-        enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
+            created = tasks.create_task(self._creating.create_all(decided, decision, turns, admit))
+        enqueue, entered_version = entries[0].result() if entries else (None, 0)
         claims = await self._preparing.outcomes(decided.binds, bound.result())
         return messages.DecisionAnswered(
             decision=decision,

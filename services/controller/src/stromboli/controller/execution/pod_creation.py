@@ -7,7 +7,7 @@ creates are not retried here.
 import asyncio
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import structlog
@@ -61,25 +61,35 @@ class PodCreation:
             self._add_key(controller_cache.ReconcileKey("job", job), "")
 
     async def create_all(
-        self, decided: messages.StatementDecided, decision: str, group: str, entry: Entry | None
+        self,
+        decided: messages.StatementDecided,
+        decision: str,
+        group: str,
+        admit: Callable[[], Entry | None],
     ) -> tuple[messages.TaskOutcome, ...]:
-        """Create the pods of all planned binds, at the same time as ``entry`` admits the PodGroup
-        or, if the admission may be rejected, afterwards. If the PodGroup was not admitted, only
-        pods that an earlier publication has created count as executed."""
+        """Create the pods of all planned binds. If the PodGroup was not admitted, only pods that an
+        earlier publication has created count as executed.
+
+        ``admit`` starts the admission of the PodGroup, once, and returns it; None if the statement
+        admits none. An admission that may be rejected comes before the creates. Any other one is
+        requested after the first create: both compete for the API server, and the pod is what the
+        user waits for. It does not wait for the other creates of a large gang.
+        """
         planned = [bind for bind in decided.binds if bind.is_planned]
-        if not planned:
-            return ()
-        waits = planned_binds.waits_for_admission(self._cache, decided)
-        is_admitted = entry is None or not waits or (await entry)[0] == "executed"
-        if is_admitted:
+        is_admitted = True
+        if not planned or planned_binds.waits_for_admission(self._cache, decided):
+            entry = admit()
+            is_admitted = not planned or entry is None or (await entry)[0] == "executed"
+        if planned and is_admitted:
             await self._complete(decided)
+        created = []
         async with asyncio.TaskGroup() as tasks:
-            created = [
-                tasks.create_task(
-                    self._create_isolated(bind, decided, decision, group, is_admitted=is_admitted)
+            for bind in planned:
+                creating = self._create_isolated(
+                    bind, decided, decision, group, is_admitted=is_admitted
                 )
-                for bind in planned
-            ]
+                created.append(tasks.create_task(creating))
+                admit()
         return tuple(task.result() for task in created)
 
     async def _complete(self, decided: messages.StatementDecided) -> None:

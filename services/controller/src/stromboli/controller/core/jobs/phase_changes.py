@@ -87,7 +87,10 @@ def _accept(
     """The plan for a new job: its PodGroup and its plugins' objects, then its status.
 
     A job without status is in phase Pending at version 0 by definition, so the PodGroup may be
-    created before the status is written, and the scheduler sees it one write sooner.
+    created before the status is written, and the scheduler sees it one write sooner. Pods that are
+    created with their nodes do not need the status either, so its write follows them if they come
+    soon: it and what results from it (a record, an event, an Event) would compete with their
+    session and their creates.
     """
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):
@@ -96,8 +99,12 @@ def _accept(
     status = msgspec.structs.replace(
         status, controlled_resources=job_objects.controlled(cache, job)
     )
-    return (*made, (_write(job, status),))
+    is_planned = any(isinstance(it, commands.PlanPods) for stage in made for it in stage)
+    follows_pods = is_planned or job_objects.expects_planned_pods(cache, job)
+    return (*made, (_write(job, status, follows_pods=follows_pods),))
 
 
-def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
-    return commands.PatchJobStatus(job=job, status=status)
+def _write(
+    job: Job, status: batch.JobStatus, *, follows_pods: bool = False
+) -> commands.PatchJobStatus:
+    return commands.PatchJobStatus(job=job, status=status, follows_pods=follows_pods)

@@ -73,8 +73,7 @@ class ControllerCache:
         self.usual_scheduler = names[0] if names else ""
         self.plugins, self.published = plugins, published
         self.tools_domain, self.data_root = tools_domain, data_root
-        self.sync = snapshot.Sync()
-        self._objects = snapshot.Snapshot()
+        self.sync, self._objects = snapshot.Sync(), snapshot.Snapshot()
         self._specs = complete_specs.CompleteSpecs()
         self._explanations = explanations.Explanations()
         self._pods_of: dict[tuple[str, str], set[str]] = {}
@@ -90,10 +89,10 @@ class ControllerCache:
         """The sources of HyperNodes that the operator configured, by name."""
         self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[tuple[str, str], Any] = {}
-        """Namespace and uid of a job -> its ``job_pods.JobPods``."""
+        """Namespace and uid of a job -> its ``job_pods.JobPods``; below, ``pods.Blocker``s."""
+        self.blockers: dict[tuple[str, str], tuple[batch.Job, tuple[Any, ...]]] = {}
         self._changed: dict[tuple[str, str], set[str]] = {}
-        self._deleting: set[str] = set()
-        self._enqueuing: set[str] = set()
+        self._deleting, self._enqueuing = set[str](), set[str]()
         self._recorded = recorded_events.RecordedEvents()
         self.plans = job_plans.JobPlans()
         self.eviction_cycles = eviction_cycles.EvictionCycles()
@@ -360,6 +359,7 @@ class ControllerCache:
                 self.plans.forget(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
                 self.derived.pop(before.metadata.owner_key, None)
+                self.blockers.pop(before.metadata.owner_key, None)
                 self._changed.pop(before.metadata.owner_key, None)
                 self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):
