@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stromboli.controller.core.decisions import decisions
 from stromboli.controller.core.store import controller_cache, event_history
@@ -171,6 +173,24 @@ def test_the_ledger_reports_from_where_a_restart_has_to_read() -> None:
     assert ledger.outcomes_from(5) == 11, "6 was answered before 5"
     ledger.answered(5, 13)
     assert ledger.outcomes_from(8) == 14
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=40),
+    st.lists(st.integers(0, 31), max_size=10).map(sorted),
+)
+def test_outcomes_are_read_from_the_first_outcome_of_a_decision_that_may_be_read_again(
+    answers: list[tuple[int, int]], looks: list[int]
+) -> None:
+    """Whatever the order of outcomes; of two outcomes of a publication, the later one counts."""
+    ledger, known, end = decisions.OutcomeOffsets(10, {}), dict[int, int](), 11
+    for number, (decision, gap) in enumerate(answers):
+        known[decision] = 11 + number + gap
+        end = max(end, known[decision] + 1)
+        ledger.answered(decision, known[decision])
+    for unanswered_from in looks:
+        wanted = [offset for decision, offset in known.items() if decision >= unanswered_from]
+        assert ledger.outcomes_from(unanswered_from) == min(wanted, default=end)
 
 
 def noticed(pod: core.Pod, at: str) -> core.Pod:

@@ -6,6 +6,7 @@ twice (its offset was not committed) gets the same outcome twice: a pod that was
 decision is *executed*, and so is the eviction of a deleted pod.
 """
 
+import heapq
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal
@@ -267,17 +268,31 @@ class OutcomeOffsets:
     """
 
     def __init__(self, opened_at: int, before: Mapping[int, scheduling.DecisionAnswered]) -> None:
-        self._answers = {answer.decision_offset: offset for offset, answer in before.items()}
+        self._answers: dict[int, int] = {}
+        # Heaps with the contents of ``_answers``; entries that it no longer has are skipped.
+        self._decisions: list[int] = []
+        self._ordered: list[tuple[int, int]] = []
         self._next = opened_at + 1
+        for offset, answer in before.items():
+            self._note(answer.decision_offset, offset)
 
     def answered(self, decision_offset: int, answer_offset: int) -> None:
         """Note that the broker acknowledged the outcome of a decision at ``answer_offset``."""
-        self._answers[decision_offset] = answer_offset
+        self._note(decision_offset, answer_offset)
         self._next = max(self._next, answer_offset + 1)
 
     def outcomes_from(self, unanswered_from: int) -> int:
         """The lowest offset of an outcome of a decision at or after ``unanswered_from``; without
-        such an outcome, the offset after the last outcome. O(outcomes published out of order)."""
-        for offset in [it for it in self._answers if it < unanswered_from]:
-            del self._answers[offset]
-        return min(self._answers.values(), default=self._next)
+        such an outcome, the offset after the last outcome. O(log outcomes) for each outcome, also
+        while one decision is executed for a long time and many later ones are answered."""
+        while self._decisions and self._decisions[0] < unanswered_from:
+            self._answers.pop(heapq.heappop(self._decisions), None)
+        while self._ordered and self._answers.get(self._ordered[0][1]) != self._ordered[0][0]:
+            heapq.heappop(self._ordered)
+        return self._ordered[0][0] if self._ordered else self._next
+
+    def _note(self, decision_offset: int, answer_offset: int) -> None:
+        if decision_offset not in self._answers:
+            heapq.heappush(self._decisions, decision_offset)
+        self._answers[decision_offset] = answer_offset
+        heapq.heappush(self._ordered, (answer_offset, decision_offset))
