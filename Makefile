@@ -28,9 +28,11 @@ REPEAT ?= 1
 DEPTH ?= 50
 JOBS ?= 2000
 SECONDS ?= 600
-# Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
-# ones share one Kafka and one API server, so they run one after another.
-CORES = --numprocesses auto --dist worksteal
+# Tests in three processes for two cores, because they wait half of the time, each in runs of
+# neighbours: these share what their fixtures started. The real ones share one Kafka and one API
+# server, so they run one after another.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((n + (n + 1) / 2)))
+CORES = --numprocesses $(WORKERS) --dist worksteal
 NO_TIMEOUT = --timeout=0 -o faulthandler_timeout=0
 # Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \

@@ -209,12 +209,6 @@ class DecisionExecutor:
     async def _execute(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> messages.DecisionAnswered:
-        with self._creating.reserving(decided):
-            return await self._execute_parts(decided, decision, permit)
-
-    async def _execute_parts(
-        self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
-    ) -> messages.DecisionAnswered:
         entries: list[Entry] = []
 
         def admit() -> Entry | None:
@@ -222,15 +216,18 @@ class DecisionExecutor:
                 entries.append(tasks.create_task(self._enqueue_isolated(decided, decision)))
             return entries[0] if entries else None
 
-        async with asyncio.TaskGroup() as tasks:
-            evicted = [
-                tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions
-            ]
-            bound = tasks.create_task(self._bind_all(decided, decision, permit))
-            turns = self._turns_of(decided.pod_group)
-            created = tasks.create_task(self._creating.create_all(decided, decision, turns, admit))
+        with self._creating.reserving(decided):
+            async with asyncio.TaskGroup() as tasks:
+                evicted = [
+                    tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions
+                ]
+                bound = tasks.create_task(self._bind_all(decided, decision, permit))
+                creating = self._creating.create_all(
+                    decided, decision, self._turns_of(decided.pod_group), admit
+                )
+                created = tasks.create_task(creating)
+            claims = await self._preparing.outcomes(decided.binds, bound.result())
         enqueue, entered_version = entries[0].result() if entries else (None, 0)
-        claims = await self._preparing.outcomes(decided.binds, bound.result())
         return messages.DecisionAnswered(
             decision=decision,
             decision_offset=-1,  # set later, to the offset of the answered publication
