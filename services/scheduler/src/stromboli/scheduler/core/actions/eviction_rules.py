@@ -90,7 +90,7 @@ class VictimIndex:
 
     @functools.cached_property
     def _holders(self) -> list[entities.Job]:
-        """The jobs that had candidates when this was first called."""
+        """The jobs that had candidates at the first use in the session."""
         return [
             job
             for job in self._session.jobs.values()

@@ -173,8 +173,8 @@ class RestrictedReferences(msgspec.Struct, frozen=True):
     priority_classes: dict[str, str] = {}
 
     def beyond(self, others: "RestrictedReferences") -> "RestrictedReferences":
-        """The references that are not in ``others``, the references of an admitted version of the
-        object."""
+        """The references that an object has beyond ``others``, which are the references of its
+        admitted version."""
         return RestrictedReferences(
             {path: name for path, name in self.queues.items() if others.queues.get(path) != name},
             {

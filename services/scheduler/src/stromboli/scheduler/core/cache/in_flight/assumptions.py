@@ -21,7 +21,7 @@ Rank = tuple[int, int]
 
 
 class Effect(enum.Enum):
-    """What an assumption is about."""
+    """The effect on an object that an assumption expects."""
 
     BIND = "bind"
     EVICTION = "eviction"

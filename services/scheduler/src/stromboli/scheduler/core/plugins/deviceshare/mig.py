@@ -29,7 +29,7 @@ class InstanceProfile(msgspec.Struct, frozen=True):
 
 
 class Geometry(msgspec.Struct, frozen=True):
-    """A way to divide a GPU."""
+    """A division of a GPU into MIG instances."""
 
     group: str
     geometries: tuple[InstanceProfile, ...]
