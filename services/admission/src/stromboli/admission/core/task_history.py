@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.shared import envelope, topics
+from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages import batch
 
@@ -131,8 +132,10 @@ class TaskHistories:
         job.deleted_at = event.at
         for pod_uid, attempt in job.attempts.items():
             if not attempt.is_over:
+                reason = attempt.reason or JOB_DELETED
+                state = accounting.attempt_state("Gone", reason)
                 job.attempts[pod_uid] = msgspec.structs.replace(
-                    attempt, state="Gone", reason=attempt.reason or JOB_DELETED, ended_at=event.at
+                    attempt, state=state, reason=reason, ended_at=event.at
                 )
 
     def _forget(self, uid: str) -> None:
@@ -162,12 +165,13 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
         found = msgspec.structs.replace(found, **{field: event.at})
     if rank < ORDER.get(found.state, END):
         return found
+    reason = event.reason or found.reason
     return msgspec.structs.replace(
         found,
-        state=event.after,
+        state=accounting.attempt_state(event.after, reason),
         node=event.node or found.node,
         devices=event.devices or found.devices,
-        reason=event.reason or found.reason,
+        reason=reason,
         detail=event.detail or found.detail,
         exit_code=found.exit_code if event.exit_code is None else event.exit_code,
     )

@@ -8,11 +8,12 @@ from stromboli.shared.decoding import Instant
 class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One pod of a task index.
 
-    ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (deleted
-    without an observed end). ``reason``: why the pod ended, as in ``batch.events``. Times are None
-    if the state was not reached or not observed; ``created_at`` is then the object's creation time
-    in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``detail``: why and for which
-    job or queue a pod was evicted. ``devices``: resource -> ids of the devices that were assigned.
+    ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed, Timeout (deleted
+    because of the job's time limit) or Gone (deleted without an observed end). ``reason``: why the
+    pod ended, as in ``batch.events``. Times are None if the state was not reached or not observed;
+    ``created_at`` is then the object's creation time in whole seconds. ``attempt`` counts from 1; 0
+    if it is not known. ``detail``: why and for which job or queue a pod was evicted. ``devices``:
+    resource -> ids of the devices that were assigned.
     """
 
     task: str
