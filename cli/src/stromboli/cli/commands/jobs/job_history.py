@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import options, time_options
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
@@ -67,6 +67,9 @@ def history(
         return
     if not attempts:
         output.show_empty_list(f"attempts of job {name}", namespace)
+        if found.deleted_at is not None and not found.tasks:
+            at = time_options.short(found.deleted_at)
+            output.show_note(f"The job was deleted at {at} UTC, before it had a pod.")
         return
     now = datetime.now(UTC)
     output.show_table(
