@@ -7,6 +7,7 @@ updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain rea
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -32,6 +33,7 @@ _TIMES = {
 class _JobHistory(msgspec.Struct):
     key: str
     uid: str
+    submitted_at: datetime | None = None
     deleted_at: datetime | None = None
     attempts: dict[str, TaskAttempt] = msgspec.field(default_factory=dict)
 
@@ -62,7 +64,9 @@ class TaskHistories:
             case batch.TaskChanged() as event:
                 self._observe(event)
             case batch.JobPhaseChanged() as event:
-                self._job(event.job, event.uid)
+                job = self._job(event.job, event.uid)
+                if not event.before and job.submitted_at is None:
+                    job.submitted_at = event.at
             case batch.JobDeleted() as event:
                 self._delete(event)
             case _:
@@ -78,7 +82,7 @@ class TaskHistories:
             return None
         found = self._find(uid or uids[-1])
         ordered = sorted(
-            found.attempts.values(),
+            _with_waits(found),
             key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _start_time(it)),
         )
         return TaskHistory(
@@ -175,6 +179,19 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
         detail=event.detail or found.detail,
         exit_code=found.exit_code if event.exit_code is None else event.exit_code,
     )
+
+
+def _with_waits(job: _JobHistory) -> Iterator[TaskAttempt]:
+    """The attempts with ``waiting_since``. Pods are created shortly before they are bound, so those
+    that were created before the job ran waited with it. Later ones are restarts, further indexes of
+    an array and replicas that were added."""
+    ran = [at for it in job.attempts.values() if (at := it.running_at or it.ended_at) is not None]
+    first = min(ran, default=None)
+    for attempt in job.attempts.values():
+        since = created = attempt.created_at
+        if created is not None and (first is None or created <= first):
+            since = min(created, job.submitted_at or created)
+        yield msgspec.structs.replace(attempt, waiting_since=since)
 
 
 def _start_time(attempt: TaskAttempt) -> float:
