@@ -38,6 +38,7 @@ from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.api.views import accounting
 from stromboli.shared.cluster import port
+from stromboli.shared.messages import base
 from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
@@ -265,10 +266,19 @@ class ApiServer:
                 at=builders.NOON,
                 attempt=attempt,
             )
-            draft = envelope.Draft(
-                topic=topics.BATCH_EVENTS, key=job, message=news, time=builders.NOON
-            )
-            self._admission.task_histories.fold(builders.make_record(draft))
+            self._tell_history(job, news)
+
+    def tell_deletion(self, job: str, uid: str) -> None:
+        """Publish the controller's events for a job that was deleted while pending."""
+        entered = messages.JobPhaseChanged(
+            job=job, uid=uid, queue="default", before="", after="Pending", at=builders.NOON
+        )
+        self._tell_history(job, entered)
+        self._tell_history(job, messages.JobDeleted(job=job, uid=uid, at=builders.NOON))
+
+    def _tell_history(self, job: str, news: base.Message) -> None:
+        draft = envelope.Draft(topic=topics.BATCH_EVENTS, key=job, message=news, time=builders.NOON)
+        self._admission.task_histories.fold(builders.make_record(draft))
 
 
 Strom = Callable[..., Result]

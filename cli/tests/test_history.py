@@ -68,6 +68,16 @@ def test_devices_are_shown_where_anything_had_some() -> None:
     assert len(shown[0]) == len(headers)
 
 
+def test_a_job_that_was_deleted_while_pending_has_the_time_of_its_deletion(
+    api_server: Any, strom: Any
+) -> None:
+    api_server.tell_deletion("default/waiter", "u1")
+    shown = strom("job", "history", "waiter")
+    assert shown.stderr.endswith(
+        "The job was deleted at 2026-01-01 12:00:00 UTC, before it had a pod.\n"
+    )
+
+
 def test_every_attempt_is_listed_and_for_programs_as_json(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     assert strom("job", "history", "a").stderr.endswith(

@@ -101,6 +101,7 @@ def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any
     assert ["user", "ann"] in lines
     assert ["2026-01-01", "12:00:00", "0s", "Pending", "Accepted"] in lines
     assert ["2026-01-01", "12:01:40", "100s", "Completed", "-"] in lines
+    assert ["2026-01-01", "12:03:20", "3m20s", "Deleted", "-"] in lines
     bars = [line for line in lines if line[:1] == ["w"]]
     assert [(it[1], it[-1]) for it in bars] == [
         ("0", "#" * 20),

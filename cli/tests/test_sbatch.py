@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.cli.job_specs import sbatch, script
+from stromboli.cli.job_specs import job_spec, sbatch, script
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ from stromboli.cli.job_specs import sbatch, script
         ("--container-image=pytorch:2", "--image pytorch:2"),
         ("--reservation=course", "--reservation course"),
         ("--nodes=1 --ntasks=1", ""),
+        ("--part=gpu", "--queue gpu"),
     ],
 )
 def test_an_option_with_the_same_meaning_is_translated(words: str, options: str) -> None:
@@ -67,7 +68,7 @@ TEXT = """#!/bin/bash
 #SBATCH --cpus-per-task=2 --mem=1G --array=0-3%2
 #SBATCH --nodes=2
 #STROM --cpus 3
-python train.py $SLURM_ARRAY_TASK_ID ${SLURM_JOB_ID}
+srun python train.py $SLURM_ARRAY_TASK_ID ${SLURM_JOB_ID} $SLURM_NTASKS
 #SBATCH --time=10
 """
 
@@ -76,12 +77,58 @@ def test_a_script_of_slurm_keeps_its_name_its_index_and_its_warnings() -> None:
     found = script.parse("a.sh", TEXT)
     assert [line.number for line in found.lines] == [3, 5], "lines of #STROM override"
     assert found.title == "My_Train"
-    assert [number for number, _ in found.warnings] == [4, 7, 6]
+    assert [number for number, _ in found.warnings] == [4, 7, 6, 6]
     assert found.warnings[1][1] == "#SBATCH after the first command (line 6) is ignored"
-    assert found.warnings[2][1] == "SLURM_JOB_ID is not set"
-    command = found.command((), is_array=True)
-    assert command[:3] == ("env", "SLURM_ARRAY_TASK_ID=$(STROM_ARRAY_INDEX)", "/bin/bash")
+    assert found.warnings[2][1] == "SLURM_NTASKS is not set"
+    assert found.warnings[3][1] == sbatch.SRUN
+    command = found.command((), array="train")
+    assert command[:2] == ("env", "SLURM_ARRAY_TASK_ID=$(STROM_ARRAY_INDEX)")
+    assert {"SLURM_JOB_ID=train_$(STROM_ARRAY_INDEX)", "SLURM_ARRAY_JOB_ID=train"} <= {*command}
     assert found.command(())[0] == "/bin/bash"
+
+
+def test_a_script_of_slurm_gets_the_variables_of_its_job() -> None:
+    spec = job_spec.RunSpec(
+        name="train-a",
+        queue="gpu",
+        slurm_name="Train",
+        submit_directory="/home/$(x)",
+        environment={"SLURM_JOB_PARTITION": "own"},
+    )
+    document = job_spec.document(spec)
+    (container,) = document["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    found = {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
+    assert found == {
+        "SLURM_JOB_ID": "train-a",
+        "SLURM_JOBID": "train-a",
+        "SLURM_JOB_NAME": "Train",
+        "SLURM_JOB_PARTITION": "own",
+        "SLURM_SUBMIT_DIR": "/home/$$(x)",
+        "SLURMD_NODENAME": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--foo=3", "--foo is not an option of sbatch"),
+        ("-Z", "-Z is not an option of sbatch"),
+        ("--", "-- is not an option of sbatch"),
+        ("--cpus=4", "--cpus is ambiguous: --cpus-per-gpu, --cpus-per-task"),
+    ],
+)
+def test_an_option_that_sbatch_does_not_have_is_an_error(words: str, error: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(error)):
+        sbatch.translate(words.split())
+
+
+@pytest.mark.parametrize(
+    ("row", "calls"),
+    [("srun python a.py", True), ("  X=1 srun", True), ("out=$(srun a)", True), ("# srun", False),
+     ("mysrun a", False), ("python srun.py", False)],
+)  # fmt: skip
+def test_srun_in_a_script_is_a_warning(row: str, calls: bool) -> None:
+    assert script.parse("a.sh", f"#!/bin/sh\n{row}\n").warnings == ((2, sbatch.SRUN),) * calls
 
 
 def test_an_invalid_line_is_reported_with_its_number() -> None:

@@ -113,8 +113,8 @@ def test_names_are_escaped_in_paths() -> None:
 def test_a_url_without_a_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STROM_SERVER", "localhost:8480")
     with pytest.raises(ValueError, match="scheme"):
-        server.url(None)
-    assert server.url("http://here/") == "http://here"
+        server.address(None)
+    assert server.address("http://here/").url == "http://here"
 
 
 def test_the_more_objects_are_written_the_longer_an_answer_is_waited_for() -> None:

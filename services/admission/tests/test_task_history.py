@@ -143,6 +143,28 @@ def test_deleting_a_job_ends_its_open_attempts() -> None:
     assert attempt.is_over
 
 
+def test_an_attempt_that_its_time_limit_ended_has_a_state_of_its_own() -> None:
+    ended = seen("Gone", 13, "p2", attempt=2, reason="DeadlineExceeded")
+    for order in ((*SECOND, ended, DELETED), (*SECOND, DELETED, ended)):
+        found = fold(*order).of(J)
+        assert found is not None
+        assert [(it.state, it.reason) for it in found.tasks] == [("Timeout", "DeadlineExceeded")]
+
+
+def test_the_first_attempt_waits_since_the_submission_of_its_job() -> None:
+    """Pods are created when the job leaves its queue; later ones did not wait with it."""
+    entered = batch.JobPhaseChanged(
+        job=J, uid="u1", queue="q", before="", after="Pending", at=at(-60)
+    )
+    inqueue = msgspec.structs.replace(entered, before="Pending", after="Running", at=at(3))
+    found = fold(entered, *FIRST, inqueue, *SECOND).of(J)
+    assert found is not None
+    assert [it.waiting_since for it in found.tasks] == [at(-60), at(10)]
+    unknown = fold(*FIRST).of(J)
+    assert unknown is not None
+    assert [it.waiting_since for it in unknown.tasks] == [at(0)]
+
+
 def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletion() -> None:
     late = seen("Failed", 19, "p2", exit_code=1, reason="Error", attempt=2)
     for order in ((*SECOND, DELETED, late), (*SECOND, late, DELETED)):

@@ -77,6 +77,14 @@ async def test_an_attempt_that_was_open_ends_with_its_job(store: Database) -> No
     assert (found.state, found.reason, found.ended_at) == ("Gone", "JobDeleted", events.at(50))
 
 
+async def test_an_attempt_that_its_time_limit_ended_has_a_state_of_its_own(store: Database) -> None:
+    ended = events.task("Gone", 40, node="n1", reason="DeadlineExceeded")
+    await apply(store, *RUN[:4], ended)
+    (found,) = await attempts(store, states=("Timeout",))
+    assert (found.state, found.reason) == ("Timeout", "DeadlineExceeded")
+    assert await attempts(store, states=("Failed", "Gone")) == []
+
+
 async def test_a_record_without_meaning_is_isolated_and_the_others_are_stored(
     store: Database,
 ) -> None:

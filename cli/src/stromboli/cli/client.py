@@ -104,7 +104,7 @@ class Client:
         self.address = address
         with self._translate_errors():
             self._client = blocking.Client(
-                address.url, token_file=token_file, ca_file=ca_file, on_warning=_show_warning
+                address, token_file=token_file, ca_file=ca_file, on_warning=_show_warning
             )
 
     def __enter__(self) -> Self:
@@ -326,9 +326,7 @@ class Client:
         except client_errors.UnreadableFileError as error:
             raise CommandError(error.what, error.reason, "set another file") from None
         except client_errors.UnreachableError as error:
-            raise UnreachableError(
-                self._server, error.reason, _connection_hint(error.reason)
-            ) from None
+            raise UnreachableError(self._server, error.reason, error.next_step) from None
         except client_errors.UnreadableError as error:
             raise self._unreadable(error.reason) from None
         except client_errors.ResponseError as error:
@@ -339,7 +337,7 @@ class Client:
 
     @property
     def _server(self) -> str:
-        return f"server {self.address.url} ({self.address.origin})"
+        return self.address.what
 
     def _unreadable(self, why: str) -> CommandError:
         return CommandError(
@@ -347,14 +345,6 @@ class Client:
             f"the response is not from a Stromboli server: {why}",
             "set the right URL with --server or STROM_SERVER",
         )
-
-
-def _connection_hint(why: str) -> str:
-    """The next step after a failed connection. Only a refused connection means that no server
-    listens.
-    """
-    start = "start one with: strom up"
-    return start if "refused" in why else f"check the address, or {start}"
 
 
 def _command_error(error: client_errors.ResponseError) -> CommandError:

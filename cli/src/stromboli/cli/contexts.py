@@ -1,82 +1,49 @@
-"""Contexts: named servers with their credentials and namespace, in one file of the user.
+"""Contexts of the user (``stromboli.client.contexts``) for commands: reads, writes, errors."""
 
-``contexts.json`` is beside ``config.yaml`` and readable by its owner only. It names token files and
-contains no tokens. ``STROM_CONTEXT`` selects a context for one command. The format is JSON, because
-importing YAML would cost each command 20 ms.
-"""
-
+import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from stromboli.cli.errors import CommandError
-from stromboli.shared import decoding
+from stromboli.cli.errors import CommandError, UsageError
+from stromboli.client import contexts, errors
+from stromboli.client.contexts import FILE, VARIABLE, Context, Contexts, folder
 
-VARIABLE = "STROM_CONTEXT"
-FILE = "contexts.json"
+__all__ = ["FILE", "VARIABLE", "Context", "Contexts", "current", "folder", "load", "save"]
 TOKENS = "tokens"
 """The folder of the tokens that ``strom login`` stores."""
 
 
-class Context(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A server, files with a token and a CA certificate, and the namespace; empty ones are not
-    set."""
-
-    server: str
-    token_file: str = ""
-    ca_file: str = ""
-    namespace: str = ""
-
-
-class Contexts(msgspec.Struct, frozen=True):
-    """All contexts by name, and the selected one."""
-
-    current: str = ""
-    contexts: dict[str, Context] = {}
-
-
-def folder(environment: Mapping[str, str]) -> Path:
-    """``stromboli`` in the user's configuration directory (XDG base directories)."""
-    home = environment.get("XDG_CONFIG_HOME")
-    base = Path(home) if home else Path(environment.get("HOME", "~")).expanduser() / ".config"
-    return base / "stromboli"
+@contextlib.contextmanager
+def translate_errors() -> Iterator[None]:
+    """Translate errors of the user's settings to CommandErrors inside."""
+    try:
+        yield
+    except errors.InvalidArgumentError as error:
+        raise UsageError(error.what, error.reason, error.next_step) from None
+    except errors.SettingError as error:
+        raise CommandError(error.what, error.reason, error.next_step) from None
 
 
 def load(environment: Mapping[str, str]) -> Contexts:
     """The contexts of the user; none without a file. Raises CommandError for an invalid file."""
-    file = folder(environment) / FILE
-    try:
-        return decoding.from_json(file.read_bytes(), Contexts)
-    except (FileNotFoundError, NotADirectoryError):
-        return Contexts()
-    except OSError as error:
-        why = error.strerror or str(error)
-    except msgspec.DecodeError as error:
-        why = f"it is not a file of contexts: {error}"
-    raise CommandError(str(file), why, "correct or remove the file")
+    with translate_errors():
+        return contexts.load(environment)
 
 
 def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
     """The selected context and its name; None without one. Raises CommandError if it does not
     exist."""
-    found = load(environment)
-    name = environment.get(VARIABLE) or found.current
-    if not name:
-        return None
-    if name not in found.contexts:
-        known = ", ".join(found.contexts) or "none"
-        raise CommandError(
-            f"context {name}", f"it does not exist; there are {known}", "select: strom context use"
-        )
-    return name, found.contexts[name]
+    with translate_errors():
+        return contexts.current(environment)
 
 
-def save(environment: Mapping[str, str], contexts: Contexts) -> None:
+def save(environment: Mapping[str, str], found: Contexts) -> None:
     """Write the file of contexts. Raises CommandError."""
-    text = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
     write_private(folder(environment) / FILE, text)
 
 

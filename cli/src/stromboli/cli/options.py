@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 DEFAULT_NAMESPACE = "default"
-TOKEN_VARIABLES, CA_VARIABLE = ("STROM_TOKEN", "STROM_TOKEN_FILE"), "STROM_CA_FILE"
-"""Environment variables that have precedence over the files of a context."""
-
 
 CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars.ContextVar(
     "credentials", default=(None, None)
@@ -197,10 +194,6 @@ def client(flag: str | None) -> "Client":
 
     token_file, ca_file = CREDENTIALS.get()
     address = server_address.address(flag, os.environ, Path.cwd())
-    if not token_file and not any(map(os.environ.get, TOKEN_VARIABLES)):
-        token_file = address.token_file or None
-    if not ca_file and not os.environ.get(CA_VARIABLE):
-        ca_file = address.ca_file or None
     return Client(address, token_file, ca_file)
 
 

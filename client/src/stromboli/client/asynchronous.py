@@ -50,9 +50,9 @@ M = TypeVar("M", bound=meta.Object)
 class AsyncClient(connection.AsyncConnection):
     """A connection to one server. Use as an async context manager.
 
-    ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token``, also as a
-    function for each request, or ``token_file`` authenticate at a server with accounts; the default
-    is described in ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) has the CA certificate.
+    ``url`` defaults to the server of ``strom`` (``address.find``). ``token``, also as a function
+    for each request, or ``token_file`` authenticate at a server with accounts; the default is
+    described in ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) has the CA certificate.
     The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
     the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
     never retried, except that watches reconnect. ``on_warning`` gets the server's warnings.
@@ -372,7 +372,7 @@ class AsyncClient(connection.AsyncConnection):
         first error; ends after ``timeout_s`` seconds. Raises ClientError if the first connection
         fails or the server rejects the request.
         """
-        resuming = watch_state.ResumingWatch(call, self.url, on_break)
+        resuming = watch_state.ResumingWatch(call, self.address, on_break)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = None if deadline is None else deadline - time.monotonic()

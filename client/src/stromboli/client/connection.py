@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from stromboli.client import calls, credentials, server
+from stromboli.client.address import Address
 from stromboli.shared.formats import warning_header
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ class Connection:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Address | None = None,
         *,
         token: credentials.Token | None = None,
         token_file: str | Path | None = None,
@@ -28,13 +29,19 @@ class Connection:
         transport: httpx.BaseTransport | None = None,
         on_warning: Callable[[str], object] = server.log_warning,
     ) -> None:
-        self.url = server.url(url)
+        self.address = server.address(url)
         self._on_warning = on_warning
         self.response_timeout_s = response_timeout_s
+        files = server.credential_files(self.address, token, token_file, ca_file)
         self._http = httpx.Client(
-            **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
+            **server.httpx_options(self.url, response_timeout_s, **files),
             transport=transport,
         )
+
+    @property
+    def url(self) -> str:
+        """The base URL of the server."""
+        return self.address.url
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +73,7 @@ class Connection:
         try:
             return self._http.request(**server.request(call), timeout=within_s)
         except server.TROUBLE as error:
-            raise server.unreachable(self.url, error, within_s) from None
+            raise server.unreachable(self.address, error, within_s) from None
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
@@ -83,7 +90,7 @@ class Connection:
                     kind = response.headers.get("content-type", "")
                     calls.answer(call, response.status_code, kind, response.read())
             except server.TROUBLE as error:
-                raise server.unreachable(self.url, error, self.response_timeout_s) from None
+                raise server.unreachable(self.address, error, self.response_timeout_s) from None
             yield _chunks(response)
 
 
@@ -92,7 +99,7 @@ class AsyncConnection:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Address | None = None,
         *,
         token: credentials.Token | None = None,
         token_file: str | Path | None = None,
@@ -101,13 +108,19 @@ class AsyncConnection:
         transport: httpx.AsyncBaseTransport | None = None,
         on_warning: Callable[[str], object] = server.log_warning,
     ) -> None:
-        self.url = server.url(url)
+        self.address = server.address(url)
         self._on_warning = on_warning
         self.response_timeout_s = response_timeout_s
+        files = server.credential_files(self.address, token, token_file, ca_file)
         self._http = httpx.AsyncClient(
-            **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
+            **server.httpx_options(self.url, response_timeout_s, **files),
             transport=transport,
         )
+
+    @property
+    def url(self) -> str:
+        """The base URL of the server."""
+        return self.address.url
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,7 +152,7 @@ class AsyncConnection:
         try:
             return await self._http.request(**server.request(call), timeout=within_s)
         except server.TROUBLE as error:
-            raise server.unreachable(self.url, error, within_s) from None
+            raise server.unreachable(self.address, error, within_s) from None
 
     @contextlib.asynccontextmanager
     async def stream(self, call: calls.Call[Any]) -> AsyncGenerator[AsyncIterator[bytes], None]:
@@ -156,7 +169,7 @@ class AsyncConnection:
                     kind = response.headers.get("content-type", "")
                     calls.answer(call, response.status_code, kind, await response.aread())
             except server.TROUBLE as error:
-                raise server.unreachable(self.url, error, self.response_timeout_s) from None
+                raise server.unreachable(self.address, error, self.response_timeout_s) from None
             yield _async_chunks(response)
 
 

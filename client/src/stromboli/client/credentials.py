@@ -1,8 +1,9 @@
 """Credentials: a bearer token, which is read again for each request if it is in a file.
 
 The first of these that is set: the program's arguments, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, the
-token file that a server on loopback writes for its user (``stromboli.shared.loopback_token``), the
-file of a projected volume in a pod. A token is sent only over HTTPS or to this machine.
+file of the context that names the server, the token file that a server on loopback writes for its
+user (``stromboli.shared.loopback_token``), the file of a projected volume in a pod. A token is sent
+only over HTTPS or to this machine.
 """
 
 import os
@@ -17,6 +18,7 @@ from stromboli.client import errors
 from stromboli.shared import loopback_token
 
 TOKEN, TOKEN_FILE, CA_FILE = "STROM_TOKEN", "STROM_TOKEN_FILE", "STROM_CA_FILE"
+TOKENS = (TOKEN, TOKEN_FILE)
 IN_POD = Path("/var/run/secrets/stromboli/token")
 """Path of a projected token for Stromboli's audience in a pod. The default token of a pod is for
 the API server and is never sent to another server."""

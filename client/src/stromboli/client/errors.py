@@ -3,10 +3,11 @@
 ::
 
     ClientError
-    ├── InvalidArgumentError      an argument has the wrong form; nothing was sent
+    ├── InvalidArgumentError      an argument or URL has the wrong form; nothing was sent
     ├── EmptyNameError            a name in the call is empty; nothing was sent
     ├── UnsafeTokenError          a token would be sent unencrypted; nothing was sent
     ├── UnreadableFileError       a file with a token or a CA certificate cannot be read
+    ├── SettingError              the user's configuration or context is not valid
     ├── UnreachableError          no response from the server's address
     ├── UnreadableError           the response is not from Stromboli, or of an unknown version
     ├── ResponseError             an error response: ``status``, ``reason``
@@ -30,12 +31,14 @@ from stromboli.shared.messages.admission import Violation
 
 
 class ClientError(Exception):
-    """``what``: the object of the call, such as ``job default/train``."""
+    """``what``: the object of the call, such as ``job default/train``. ``next_step``: what to do
+    about it; empty if the reason says it."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what}: {reason}")
+    def __init__(self, what: str, reason: str, next_step: str = "") -> None:
+        super().__init__(f"{what}: {reason}" + (f"; next: {next_step}" if next_step else ""))
         self.what = what
         self.reason = reason
+        self.next_step = next_step
 
 
 class InvalidArgumentError(ClientError, ValueError):
@@ -52,6 +55,10 @@ class UnsafeTokenError(ClientError):
 
 class UnreadableFileError(ClientError):
     """A file with a token or a CA certificate cannot be read."""
+
+
+class SettingError(ClientError):
+    """A file that configures the server, or the selected context, is not valid."""
 
 
 class UnreachableError(ClientError):

@@ -1,4 +1,4 @@
-"""The server's URL, and the arguments of httpx for a call."""
+"""The arguments of httpx for a server and for a call."""
 
 import logging
 import os
@@ -10,25 +10,34 @@ from urllib.parse import urlsplit
 import httpx
 
 from stromboli.client import calls, credentials, errors
+from stromboli.client.address import Address, find
 
-DEFAULT_URL = "http://127.0.0.1:8480"
-"""The default address of admission."""
-VARIABLE = "STROM_SERVER"
 _logger = logging.getLogger("stromboli.client")
-LOOPBACK = credentials.LOOPBACK
 ANSWER_WITHIN_S = 30.0
 """Time limit of a response in seconds, sufficient for a busy machine."""
 OBJECT_WITHIN_S = 0.5
 """Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 
 
-def url(given: str | None) -> str:
-    """The base URL: the argument, else ``STROM_SERVER``, else this machine. Raises ValueError."""
-    chosen = given or os.environ.get(VARIABLE) or DEFAULT_URL
-    parts = urlsplit(chosen)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{chosen!r} is not a URL; write it with its scheme, as {DEFAULT_URL}")
-    return chosen.rstrip("/")
+def address(given: str | Address | None) -> Address:
+    """The server of these arguments (``address.find``). Raises ClientError."""
+    return given if isinstance(given, Address) else find(given, os.environ)
+
+
+def credential_files(
+    server: Address,
+    token: credentials.Token | None,
+    token_file: str | Path | None,
+    ca_file: str | Path | None,
+) -> dict[str, Any]:
+    """The credentials for ``httpx_options``: files of the server's context if neither arguments nor
+    the environment set others."""
+    is_set = token or token_file or any(map(os.environ.get, credentials.TOKENS))
+    return {
+        "token": token,
+        "token_file": token_file if is_set else server.token_file or None,
+        "ca_file": ca_file or os.environ.get(credentials.CA_FILE) or server.ca_file or None,
+    }
 
 
 IDLE_S = 2.0
@@ -45,7 +54,7 @@ def httpx_options(
 ) -> dict[str, Any]:
     """The arguments of an httpx client. No proxy is used for this machine itself. Raises
     ClientError for a token that must not be sent there, or a CA file that cannot be read."""
-    is_loopback = urlsplit(base_url).hostname in LOOPBACK
+    is_loopback = urlsplit(base_url).hostname in credentials.LOOPBACK
     found = {
         "base_url": base_url,
         "timeout": response_timeout_s,
@@ -88,13 +97,16 @@ def timeout_s(call: calls.Call[Any], response_timeout_s: float) -> float:
     return response_timeout_s + call.work_s + OBJECT_WITHIN_S * max(call.objects - 1, 0)
 
 
-def unreachable(base_url: str, error: Exception, within_s: float) -> errors.UnreachableError:
-    """An error of httpx as an UnreachableError."""
+def unreachable(server: Address, error: Exception, within_s: float) -> errors.UnreachableError:
+    """An error of httpx as an UnreachableError, which names the source of the URL."""
     if isinstance(error, httpx.TimeoutException):
         why = f"no answer within {within_s:g} s"
     else:  # without the prefix "[Errno 111] "
         why = str(error).partition("] ")[2] or str(error) or type(error).__name__
-    return errors.UnreachableError(f"server {base_url}", why)
+    # Only a refused connection means that no server listens.
+    start = "start one with: strom up"
+    next_step = start if "refused" in why else f"check the address, or {start}"
+    return errors.UnreachableError(server.what, why, next_step)
 
 
 def log_warning(text: str) -> None:

@@ -8,6 +8,7 @@ import httpx
 import msgspec
 
 from stromboli.client import calls, errors, server
+from stromboli.client.address import Address
 from stromboli.client.events import Change, Event, Parser
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
@@ -34,11 +35,11 @@ class ResumingWatch(Generic[T]):
     def __init__(
         self,
         call: calls.Call[T],
-        url: str,
+        address: Address,
         on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> None:
         self.call = call
-        self._url = url
+        self._address = address
         self._on_break = on_break
         self._was_reached = False
         self._parser = Parser()
@@ -81,7 +82,7 @@ class ResumingWatch(Generic[T]):
 
     def broke(self, error: Exception) -> None:
         """Handle a failed connection. Raises UnreachableError if the server was never reached."""
-        connection_error = server.unreachable(self._url, error, CONNECT_WITHIN_S)
+        connection_error = server.unreachable(self._address, error, CONNECT_WITHIN_S)
         if not self._was_reached:
             raise connection_error from None
         self._failed(connection_error)

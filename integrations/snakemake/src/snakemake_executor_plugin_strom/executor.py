@@ -33,7 +33,7 @@ _TRANSIENT = (errors.UnreachableError, errors.UnavailableError)
 
 
 class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not installed here
-    """Runs jobs on the server of ``STROM_SERVER``; credentials are those of the Python client."""
+    """Runs jobs on the server of the Python client, with its credentials."""
 
     def __post_init__(self) -> None:
         self._settings = self.workflow.executor_settings

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.cli.job_specs import sbatch
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import indexes, units
@@ -33,7 +34,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time``: the job's deadline and expected run time. ``array``: indexes, of which ``replicas``
     run concurrently and independently. ``after``: dependencies on other jobs. ``submit_directory``:
-    where a script was submitted. ``reservation``: an AdvanceReservation. ``data``: entries of
+    where a script was submitted. ``slurm_name``: the name in Slurm of the job of a script with
+    ``#SBATCH`` lines. ``reservation``: an AdvanceReservation. ``data``: entries of
     ``spec.dataSets``.
     """
 
@@ -52,6 +54,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     workdir: str = ""
     submit_directory: str = ""
+    slurm_name: str = ""
     time: timedelta | None = None
     array: str = ""
     after: str = ""
@@ -81,10 +84,8 @@ def document(spec: RunSpec) -> Document:
         container["command"] = list(spec.command)
     if spec.workdir:
         container["workingDir"] = spec.workdir
-    if spec.environment:
-        container["env"] = [
-            {"name": name, "value": value} for name, value in spec.environment.items()
-        ]
+    if variables := _variables(spec):
+        container["env"] = variables
     metadata: Document = {"labels": {POD_LABEL: spec.name}}
     if annotations := _pod_annotations(spec):
         metadata["annotations"] = annotations
@@ -162,6 +163,19 @@ def generated_name(image: str, suffix: str) -> str:
     if not stem or not stem[0].isalpha():
         stem = f"job-{stem}".rstrip("-")
     return f"{stem[:LONGEST_NAME_STEM].rstrip('-')}-{suffix}"
+
+
+def _variables(spec: RunSpec) -> list[Document]:
+    """The environment of the container: that of the user, which overrides variables of Slurm."""
+    given = dict(spec.environment)
+    found: list[Document] = []
+    if spec.slurm_name:
+        slurm = sbatch.variables(spec.name, spec.slurm_name, spec.queue, spec.submit_directory)
+        given = {**slurm, **given}
+        if "SLURMD_NODENAME" not in given:
+            node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+            found.append({"name": "SLURMD_NODENAME", "valueFrom": node})
+    return [*({"name": name, "value": value} for name, value in given.items()), *found]
 
 
 def _pod_annotations(spec: RunSpec) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """``#SBATCH`` lines as options of ``strom job run``. Pure.
 
-Options with the same meaning are translated. Every other one becomes a warning with the reason and
-what to use instead: an option that is ignored silently would change what the job does. Sources:
-sbatch(1) of Slurm 24.05; the container image is an option of NVIDIA's plugin pyxis.
+Options with the same meaning are translated. Every other one of sbatch becomes a warning with the
+reason and what to use instead: an option that is ignored silently would change what the job does.
+One that sbatch does not have is an error, as there. Sources: sbatch(1) of Slurm 25.05 and its
+undocumented older names; options that begin with ``container-`` are those of NVIDIA's plugin pyxis.
 """
 
 import re
@@ -17,13 +18,36 @@ SHORT = {
     "e": "error", "i": "input", "A": "account", "q": "qos", "C": "constraint", "w": "nodelist",
     "x": "exclude", "L": "licenses", "H": "hold", "s": "oversubscribe", "W": "wait", "Q": "quiet",
     "b": "begin", "M": "clusters", "B": "extra-node-info", "m": "distribution", "k": "no-kill",
+    "F": "nodefile", "O": "overcommit", "S": "core-spec", "v": "verbose", "V": "version",
+    "h": "help", "u": "usage",
 }  # fmt: skip
 """Letters of short options."""
 FLAGS = frozenset(
     {"exclusive", "requeue", "no-requeue", "hold", "oversubscribe", "wait", "quiet", "parsable",
-     "no-kill", "overcommit", "contiguous", "ignore-pbs", "spread-job", "verbose"}
+     "no-kill", "overcommit", "contiguous", "ignore-pbs", "spread-job", "verbose", "reboot", "help",
+     "usage", "version", "test-only", "use-min-nodes", "stepmgr", "get-user-env", "share",
+     "container-writable", "container-remap-root", "container-mount-home",
+     "no-container-mount-home", "no-container-entrypoint"}
 )  # fmt: skip
 """Options without a value, or with an optional value after ``=``."""
+_NAMES = """account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment
+    consolidate-segments constraint container container-id contiguous core-spec cores-per-socket
+    cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude
+    exclusive export export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus
+    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs input
+    jobid job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind
+    mem-per-cpu mem-per-gpu mincores mincpus minsockets minthreads network nice no-kill no-requeue
+    nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket
+    oom-kill-step open-mode output overcommit oversubscribe parsable partition power prefer
+    priority profile propagate qos quiet reboot requeue reservation resv-ports segment share signal
+    sockets-per-node spread-job stepmgr switches tasks-per-node test-only thread-spec
+    threads-per-core time time-min tmp tres-bind tres-per-task uid usage use-min-nodes verbose
+    version wait wait-all-nodes wckey wrap
+    container-image container-mounts container-workdir container-name container-save
+    container-mount-home no-container-mount-home container-remap-root container-entrypoint
+    no-container-entrypoint container-entrypoint-log container-writable container-env"""
+KNOWN = frozenset(_NAMES.split())
+"""All options of sbatch; a unique beginning of one is accepted, too (getopt_long)."""
 UNSUPPORTED = {
     "nodes": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
     "ntasks": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
@@ -44,9 +68,15 @@ UNSUPPORTED = {
     "mail-type": "annotate the job with stromboli.sh/notify, see docs/notifications.md",
 }
 """Options without a translation, and what to use instead."""
+SRUN = "srun does not exist in pods: call the program itself, in each pod, see docs/from-slurm.md"
+_SRUN = re.compile(r"(?:^|[\s;&|(`])srun(?:\s|$)")
 MEMORY_UNITS = {"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
-VARIABLES = {"SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK"}
-"""Slurm variables that pods get: the first one in an array, the second one with --cpus-per-task."""
+VARIABLES = {
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK", "SLURM_JOBID",
+    "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_SUBMIT_DIR", "SLURMD_NODENAME",
+}  # fmt: skip
+"""Slurm variables that pods get: those of arrays in an array, the number of CPUs with
+--cpus-per-task."""
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -87,13 +117,53 @@ def translate(words: Sequence[str]) -> Translation:
     return Translation(tuple(translated), tuple(warnings), given.get("job-name", ""))
 
 
+def variables(job: str, title: str, queue: str, directory: str) -> dict[str, str]:
+    """The variables of Slurm that are the same in all pods of a job; empty ones are not set."""
+    found = {
+        "SLURM_JOB_ID": job,
+        "SLURM_JOBID": job,
+        "SLURM_JOB_NAME": title,
+        "SLURM_JOB_PARTITION": queue,
+        "SLURM_SUBMIT_DIR": directory,
+    }
+    return {name: escaped(value) for name, value in found.items() if value}
+
+
+def array_variables(job: str) -> Words:
+    """The variables of Slurm that differ between the pods of an array, as arguments of env(1). An
+    index is not a variable of the manifest, so no other variable can refer to it."""
+    index = "$(STROM_ARRAY_INDEX)"
+    own = f"{job}_{index}"  # the form of Slurm: unique, for files and directories of an index
+    return (
+        f"SLURM_ARRAY_TASK_ID={index}",
+        f"SLURM_ARRAY_JOB_ID={job}",
+        f"SLURM_JOB_ID={own}",
+        f"SLURM_JOBID={own}",
+    )
+
+
+def escaped(text: str) -> str:
+    """The text in a command or variable of a pod, in which Kubernetes expands ``$(NAME)`` and turns
+    ``$$`` into ``$``."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def srun_lines(text: str) -> list[int]:
+    """The lines of a script that call ``srun``."""
+    return [
+        number
+        for number, row in enumerate(text.splitlines(), 1)
+        if not row.lstrip().startswith("#") and _SRUN.search(row)
+    ]
+
+
 def unset_variables(text: str) -> list[tuple[int, str]]:
     """Line and name of variables of Slurm that a script uses and that are not set."""
     return [
         (number, name)
         for number, row in enumerate(text.splitlines(), 1)
         if not row.lstrip().startswith("#")
-        for name in dict.fromkeys(re.findall(r"\$\{?(SLURM_[A-Z_]+)", row))
+        for name in dict.fromkeys(re.findall(r"\$\{?(SLURMD?_[A-Z_]+)", row))
         if name not in VARIABLES
     ]
 
@@ -111,12 +181,23 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
             equals = value
         else:
             raise ValueError(f"{word!r} is not an option")
+        name = _full_name(name)
         if not equals and name not in FLAGS and rest and not rest[0].startswith("-"):
             value = rest.pop(0)
         if name in _TRANSLATED and not value:
             raise ValueError(f"--{name} needs a value")
         found.append((name, value))
     return found
+
+
+def _full_name(name: str) -> str:
+    """The option with this name or unique beginning. Raises ValueError."""
+    begun = [name] if name in KNOWN else sorted(each for each in KNOWN if each.startswith(name))
+    if not begun or not name:
+        raise ValueError(f"-{'-' * (len(name) != 1)}{name} is not an option of sbatch")
+    if len(begun) > 1:
+        raise ValueError(f"--{name} is ambiguous: --{', --'.join(begun)}")
+    return begun[0]
 
 
 def _one(option: str) -> Callable[[str], list[str]]:

@@ -49,7 +49,8 @@ class DirectiveLine(msgspec.Struct, frozen=True):
 
 class Script(msgspec.Struct, frozen=True):
     """A script, its options, and the command that starts its interpreter. ``title``: the stem of
-    its jobs' names. ``warnings``: differences from ``sbatch``, with line numbers.
+    its jobs' names. ``slurm_name``: the name of its jobs in Slurm; empty without ``#SBATCH`` lines.
+    ``warnings``: differences from ``sbatch``, with line numbers.
     """
 
     name: str
@@ -58,20 +59,19 @@ class Script(msgspec.Struct, frozen=True):
     lines: tuple[DirectiveLine, ...]
     title: str = ""
     warnings: tuple[tuple[int, str], ...] = ()
-    is_of_slurm: bool = False
+    slurm_name: str = ""
 
-    def command(self, arguments: tuple[str, ...], *, is_array: bool = False) -> tuple[str, ...]:
-        """The container's command. Kubernetes expands ``$(NAME)`` in it and turns ``$$`` into
-        ``$``; both are escaped, so that the script is unchanged.
-        """
-        text = re.sub(r"\$(?=[$(])", "$$", self.text)
+    @property
+    def is_of_slurm(self) -> bool:
+        """Whether the script has ``#SBATCH`` lines, so that it may use variables of Slurm."""
+        return bool(self.slurm_name)
+
+    def command(self, arguments: tuple[str, ...], *, array: str = "") -> tuple[str, ...]:
+        """The container's command, with the script unchanged. ``array``: the name of an array
+        job."""
+        text = sbatch.escaped(self.text)
         own_name = (self.name,) if _SHELL.match(_program_words(self.interpreter)) else ()
-        # The index is not a variable of the manifest, so no other variable can refer to it.
-        index = (
-            ("env", "SLURM_ARRAY_TASK_ID=$(STROM_ARRAY_INDEX)")
-            if self.is_of_slurm and is_array
-            else ()
-        )
+        index = ("env", *sbatch.array_variables(array)) if self.is_of_slurm and array else ()
         return (*index, *self.interpreter, "-c", text, *own_name, *arguments)
 
 
@@ -108,14 +108,16 @@ def parse(path: str, text: str) -> Script:
     warnings = [(n, text) for n, each in translated.items() for text in each.warnings]
     if translated:
         warnings += [(n, f"{name} is not set") for n, name in sbatch.unset_variables(text)]
+    warnings += [(n, sbatch.SRUN) for n in sbatch.srun_lines(text)]
+    file_name = PurePath(path).name
     return Script(
-        name=PurePath(path).name,
+        name=file_name,
         text=text,
         interpreter=_interpreter(rows[0] if rows else ""),
         lines=(*(DirectiveLine(n, it.words) for n, it in translated.items() if it.words), *own),
         title=titles[-1] if titles else stem(path),
         warnings=tuple(warnings),
-        is_of_slurm=bool(translated),
+        slurm_name=(titles[-1] if titles else file_name) if translated else "",
     )
 
 

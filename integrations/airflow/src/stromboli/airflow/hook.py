@@ -14,8 +14,8 @@ DEFAULT_CONNECTION = "stromboli_default"
 class StromboliHook(BaseHook):  # type: ignore[misc]  # Airflow is not installed here
     """Creates clients for the server of an Airflow connection.
 
-    Without a connection ``stromboli_default`` the client's own defaults apply: ``STROM_SERVER``,
-    ``STROM_TOKEN_FILE``, ``STROM_CA_FILE``.
+    Without a connection ``stromboli_default`` the client's own defaults apply: ``STROM_SERVER`` or
+    a context, ``STROM_TOKEN_FILE``, ``STROM_CA_FILE``.
     """
 
     conn_name_attr = "stromboli_conn_id"

@@ -39,7 +39,7 @@ def provider_info() -> dict[str, Any]:
 
 
 OPTIONS: dict[str, tuple[str, str]] = {
-    "server": ("", "URL of the server; the default is STROM_SERVER, then this machine."),
+    "server": ("", "URL of the server; the default is that of the Python client."),
     "token_file": ("", "File with a bearer token for a server with accounts."),
     "ca_file": ("", "CA certificate of the server (PEM)."),
     "namespace": ("default", "Namespace of the jobs."),

@@ -61,7 +61,7 @@ def settings_of(cfg: config.Loader) -> manifest.Settings:
 
 
 class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not installed here
-    """Runs tasks on the server of ``STROM_SERVER``; credentials are those of the Python client."""
+    """Runs tasks on the server of the Python client, with its credentials."""
 
     _client: ClassVar[Client]
     _settings: ClassVar[manifest.Settings]

@@ -259,7 +259,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def _states(text: str) -> tuple[str, ...]:
-    known = {state.lower(): state for state in accounting.STATES}
+    known = {state.lower(): state for state in accounting.STATES} | {"to": "Timeout"}
     wanted = [word.strip() for word in text.split(",") if word.strip()]
     unknown = next((word for word in wanted if word.lower() not in known), None)
     if unknown is not None:

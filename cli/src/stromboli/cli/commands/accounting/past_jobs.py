@@ -177,6 +177,9 @@ def _phases(found: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
         why = ": ".join(part for part in (each.reason, each.message) if part)
         after = output.age(begin, each.at) if begin else ""
         yield (time_options.short(each.at), after, each.phase, why)
+    if found.deleted_at is not None:
+        after = output.age(begin, found.deleted_at) if begin else ""
+        yield (time_options.short(found.deleted_at), after, "Deleted", "")
 
 
 def _show_attempts(

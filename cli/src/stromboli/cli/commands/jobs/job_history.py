@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import options, time_options
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
@@ -67,6 +67,9 @@ def history(
         return
     if not attempts:
         output.show_empty_list(f"attempts of job {name}", namespace)
+        if found.deleted_at is not None and not found.tasks:
+            at = time_options.short(found.deleted_at)
+            output.show_note(f"The job was deleted at {at} UTC, before it had a pod.")
         return
     now = datetime.now(UTC)
     output.show_table(
@@ -76,7 +79,7 @@ def history(
 
 def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
     """An attempt as a row under ``HEADERS``. A pod that ended before it ran was pending until
-    then."""
+    then, and the first ones are pending since the submission of the job."""
     # A run may end before the controller observes it as Running: such a run has an exit code but no
     # start, and counts from its binding.
     ran_from = attempt.running_at or (attempt.bound_at if attempt.exit_code is not None else None)
@@ -89,7 +92,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         attempt.detail or attempt.reason,
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
-        output.age(attempt.created_at, began),
+        output.age(attempt.waiting_since or attempt.created_at, began),
         output.duration(ran_from, attempt.ended_at or now),
         output.age(attempt.created_at or attempt.bound_at, now),
         device_annotations.format_assignments(attempt.devices),

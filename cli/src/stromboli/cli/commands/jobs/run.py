@@ -329,9 +329,10 @@ def run(
             raise typer.BadParameter(
                 "set the parallelism of an array with %: 0-999%50", param_hint="--replicas"
             )
+        job_name = own_name or job_spec.generated_name(stem, _suffix())
         wanted, most = _amounts(requests, limits, cpus, memory, gpus)
         spec = job_spec.RunSpec(
-            name=own_name or job_spec.generated_name(stem, _suffix()),
+            name=job_name,
             namespace=namespace,
             image=image,
             replicas=array.at_once if array else replicas,
@@ -342,12 +343,13 @@ def run(
             priority_class=priority_class,
             run_seconds=run_seconds,
             exit_code=exit_code,
-            command=found.command(ctx.meta[COMMAND], is_array=array is not None)
+            command=found.command(ctx.meta[COMMAND], array=job_name if array else "")
             if found
             else ctx.meta[COMMAND],
             environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
             submit_directory=_directory() if found else "",
+            slurm_name=(own_name or found.slurm_name) if found and found.is_of_slurm else "",
             time=time,
             array=array.indexes if array else "",
             after=dependency or "",

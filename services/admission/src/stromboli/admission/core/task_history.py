@@ -7,11 +7,13 @@ updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain rea
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
 from stromboli.shared import envelope, topics
+from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages import batch
 
@@ -31,6 +33,7 @@ _TIMES = {
 class _JobHistory(msgspec.Struct):
     key: str
     uid: str
+    submitted_at: datetime | None = None
     deleted_at: datetime | None = None
     attempts: dict[str, TaskAttempt] = msgspec.field(default_factory=dict)
 
@@ -61,7 +64,9 @@ class TaskHistories:
             case batch.TaskChanged() as event:
                 self._observe(event)
             case batch.JobPhaseChanged() as event:
-                self._job(event.job, event.uid)
+                job = self._job(event.job, event.uid)
+                if not event.before and job.submitted_at is None:
+                    job.submitted_at = event.at
             case batch.JobDeleted() as event:
                 self._delete(event)
             case _:
@@ -77,7 +82,7 @@ class TaskHistories:
             return None
         found = self._find(uid or uids[-1])
         ordered = sorted(
-            found.attempts.values(),
+            _with_waits(found),
             key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _start_time(it)),
         )
         return TaskHistory(
@@ -131,8 +136,10 @@ class TaskHistories:
         job.deleted_at = event.at
         for pod_uid, attempt in job.attempts.items():
             if not attempt.is_over:
+                reason = attempt.reason or JOB_DELETED
+                state = accounting.attempt_state("Gone", reason)
                 job.attempts[pod_uid] = msgspec.structs.replace(
-                    attempt, state="Gone", reason=attempt.reason or JOB_DELETED, ended_at=event.at
+                    attempt, state=state, reason=reason, ended_at=event.at
                 )
 
     def _forget(self, uid: str) -> None:
@@ -162,15 +169,29 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
         found = msgspec.structs.replace(found, **{field: event.at})
     if rank < ORDER.get(found.state, END):
         return found
+    reason = event.reason or found.reason
     return msgspec.structs.replace(
         found,
-        state=event.after,
+        state=accounting.attempt_state(event.after, reason),
         node=event.node or found.node,
         devices=event.devices or found.devices,
-        reason=event.reason or found.reason,
+        reason=reason,
         detail=event.detail or found.detail,
         exit_code=found.exit_code if event.exit_code is None else event.exit_code,
     )
+
+
+def _with_waits(job: _JobHistory) -> Iterator[TaskAttempt]:
+    """The attempts with ``waiting_since``. Pods are created shortly before they are bound, so those
+    that were created before the job ran waited with it. Later ones are restarts, further indexes of
+    an array and replicas that were added."""
+    ran = [at for it in job.attempts.values() if (at := it.running_at or it.ended_at) is not None]
+    first = min(ran, default=None)
+    for attempt in job.attempts.values():
+        since = created = attempt.created_at
+        if created is not None and (first is None or created <= first):
+            since = min(created, job.submitted_at or created)
+        yield msgspec.structs.replace(attempt, waiting_since=since)
 
 
 def _start_time(attempt: TaskAttempt) -> float:

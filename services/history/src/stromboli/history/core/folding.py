@@ -32,6 +32,7 @@ from stromboli.history.core.rows import (
 )
 from stromboli.shared import decoding, envelope, keys, topics
 from stromboli.shared.api import kinds, meta
+from stromboli.shared.api.views import accounting
 from stromboli.shared.messages import base, batch, scheduling
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
@@ -251,9 +252,9 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
     if field and getattr(row, field) is None:
         setattr(row, field, micros(message.at))
     if rank >= ORDER.get(row.state, END):
-        row.state = text(message.after)
         row.node = text(message.node) or row.node
         row.reason = text(message.reason) or row.reason
+        row.state = accounting.attempt_state(text(message.after), row.reason)
         row.detail = text(message.detail) or row.detail
         row.devices = _json(message.devices) if message.devices else row.devices
         row.exit_code = row.exit_code if message.exit_code is None else whole(message.exit_code)
@@ -280,8 +281,8 @@ def _delete(rows: Rows, message: batch.JobDeleted) -> None:
     job.deleted_at = at = micros(message.at)
     for row in rows.attempts.values():
         if row.job_uid == job.uid and row.ended_at is None:
-            row.state, row.ended_at = "Gone", at
-            row.reason = row.reason or JOB_DELETED
+            row.ended_at, row.reason = at, row.reason or JOB_DELETED
+            row.state = accounting.attempt_state("Gone", row.reason)
             row.allocated_at = _allocated_at(row)
             row.span = span(row)
 

@@ -30,9 +30,13 @@ STATES = (
     "Terminating",
     "Succeeded",
     "Failed",
+    "Timeout",
     "Gone",
 )
-"""The states of attempts, in the order of a pod's life cycle; ``Gone``: the pod was deleted."""
+"""The states of attempts, in the order of a pod's life cycle; ``Timeout``: the pod was deleted
+because of the job's time limit, ``Gone``: the pod was deleted for another reason."""
+_OVERDUE = "DeadlineExceeded"
+"""The reason of an attempt whose pod was deleted because of the job's time limit."""
 LABEL = "label:"
 """Prefix that marks a key for grouping usage as the key of a label."""
 GPU_TYPE = "gpu-type"
@@ -66,8 +70,9 @@ class AttemptQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One pod of a task index, with its job and its usage.
 
-    ``state``, ``reason`` and ``exit_code`` as in ``batch.events``. Times are None if the state was
-    not reached or not observed; ``allocated_at`` is the time from which its requests count as used.
+    ``state`` is one of ``STATES``, ``reason`` and ``exit_code`` are as in ``batch.events``. Times
+    are None if the state was not reached or not observed; ``allocated_at`` is the time from which
+    its requests count as used.
     ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
     ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
     label with their type. The seconds are requests times the time since ``allocated_at``:
@@ -290,6 +295,12 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     until: Instant
     usage: tuple[Usage, ...]
     complete: bool = True
+
+
+def attempt_state(observed: str, reason: str) -> str:
+    """The state of an attempt, from that of its pod as in ``batch.events`` and its reason."""
+    is_overdue = observed == "Gone" and reason == _OVERDUE
+    return "Timeout" if is_overdue else observed
 
 
 class History(Protocol):
