@@ -361,8 +361,8 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
     what, why = error.what, error.reason
     if isinstance(error, client_errors.NotFoundError) and not error.is_creation:
         plural, _, name = what.partition(" ")
-        namespace = name.rpartition("/")[0]
-        there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
+        namespace, slash, _ = name.partition("/")
+        there = f"strom {plural} list" + (f" -n {namespace}" if slash else "")
         return NotFoundError(what, "not found", f"list what exists: {there}")
     if isinstance(error, client_errors.ForbiddenError) and error.violations:
         return ForbiddenError(what, error.violations)
