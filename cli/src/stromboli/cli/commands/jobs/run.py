@@ -320,6 +320,12 @@ def run(
             f"two names for one job: {name!r} and {name_option!r}", param_hint="--name"
         )
     timeout_s = options.duration_s(timeout, "--timeout")
+    names_work = (name, name_option, file, ctx.meta[COMMAND], run_seconds, exit_code)
+    if not any(each or each == 0 for each in names_work) and not _is_given(ctx, "image"):
+        raise typer.BadParameter(
+            "a command, a script or a manifest is missing: strom job run NAME -- COMMAND",
+            param_hint="JOB|SCRIPT",
+        )
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)
     else:
