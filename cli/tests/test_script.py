@@ -47,7 +47,7 @@ def test_an_error_is_reported_with_its_line(text: str, line: int, why: str) -> N
     assert raised.value.next_step
 
 
-def test_a_program_without_an_interpreter_is_told_which_to_write() -> None:
+def test_the_error_about_a_missing_interpreter_names_one() -> None:
     with pytest.raises(script.ScriptError) as raised:
         script.parse("dir/train.py", "import os\n")
     assert raised.value.next_step == (

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from stromboli.cli import help_types
 from stromboli.cli.plain_values import use_plain_values
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None
@@ -63,7 +64,9 @@ def build(name: str, target: Any, style: Any, command_class: Any = None) -> Any:
         holder.add_typer(target, name=name)
     else:
         holder.command(name, cls=command_class)(target)
-    return get_group(holder).commands[name]
+    command = get_group(holder).commands[name]
+    help_types.use_user_words(command)
+    return command
 
 
 def loaded(command: Any) -> Any:

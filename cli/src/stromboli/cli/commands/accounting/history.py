@@ -123,7 +123,7 @@ def history(
     columns: Annotated[
         str,
         typer.Option(
-            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {','.join(COLUMNS)}."
+            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {', '.join(COLUMNS)}."
         ),
     ] = "",
     export: Annotated[
