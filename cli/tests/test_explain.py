@@ -118,6 +118,14 @@ def test_the_phase_of_a_job_that_is_not_pending_is_shown() -> None:
     assert explanation_view.render(found) == ["default/train is not pending: it is Running."]
 
 
+def test_a_held_job_is_explained_with_the_command_that_releases_it() -> None:
+    found = responses.Explanation("default/train", "Aborted", "default/train-1", None)
+    assert explanation_view.render(found) == [
+        "default/train is suspended (held).",
+        "  next       strom job release train -n default",
+    ]
+
+
 def test_the_first_job_of_a_queue_has_none_ahead() -> None:
     assert "  queue      research, position 1" in explanation_view.render(explanation())
 

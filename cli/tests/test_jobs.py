@@ -320,6 +320,29 @@ def test_wait_gives_up_with_124(strom: Any) -> None:
     )
 
 
+def test_wait_for_a_running_job_does_not_refer_to_why_it_is_pending(
+    api_server: Any, strom: Any
+) -> None:
+    strom("job", "run", "a")
+    api_server.set_status("a", "Running", running=1)
+    waited = strom("job", "wait", "a", "--timeout", "0.2s")
+    assert waited.stderr.endswith("next: increase --timeout, or see: strom job get a -n default\n")
+
+
+def test_get_shows_the_time_limit(api_server: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--time", "1-12:00:30")
+    assert "limit     1d12h30s of run time\n" in strom("job", "get", "a").stdout
+    assert job_view.format_span(0) == "0s"
+
+
+def test_single_indexes_are_not_deleted_with_their_array(api_server: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--array", "0-9")
+    refused = strom("job", "cancel", "a[3]")
+    assert refused.exit_code == 2
+    assert "indexes cannot be cancelled" in refused.stderr
+    assert api_server.job("a").spec.array.indexes == "0-9"
+
+
 def test_wait_for_a_job_that_is_deleted_meanwhile_fails(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     api_server.once_answered(A, lambda: api_server.delete_job("a"))

@@ -217,6 +217,22 @@ def test_the_log_of_an_earlier_attempt_is_read_where_its_node_has_kept_it(
     assert strom("job", "logs", "a", "--attempt", "1", "--follow").exit_code == 2
 
 
+@pytest.mark.usefixtures("restarted")
+def test_the_logs_of_a_deleted_job_are_read_where_its_node_has_kept_them(
+    api_server: Any, strom: Any
+) -> None:
+    """The spec with the names of its containers is gone, so the only one of each pod is read."""
+    strom("job", "delete", "a")
+    api_server.node.written["uid-2", ""] = b"done\n"
+    shown = strom("job", "logs", "a", "--no-prefix")
+    assert (shown.exit_code, shown.stdout) == (0, "done\n")
+    assert shown.stderr == "The job is deleted: these are the logs that its nodes keep.\n"
+    first = strom("job", "logs", "a", "--attempt", "1", "--no-prefix", "-c", "default0")
+    assert first.stdout == "out of memory\n"
+    assert "not found" in strom("job", "logs", "a", "--attempt", "3").stderr
+    assert "not found" in strom("job", "logs", "none").stderr
+
+
 def test_each_container_of_an_attempt_is_a_source() -> None:
     job = builders.make_job("j", tasks=[builders.make_task("w", 2)])
     attempts = [

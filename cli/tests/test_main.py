@@ -1,5 +1,6 @@
 """Rules of ``strom`` as a whole: help, errors, addresses, commands of others."""
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stromboli.cli import installed_commands, main
+from stromboli.cli import installed_commands, main, other_words
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
@@ -53,6 +54,8 @@ def test_options_before_the_command_are_an_error_with_their_place() -> None:
         ("get jbo", "'jbo' is not one of job, queue,"),
         ("get jbo", "; did you mean job?"),
         ("zzz", "strom: No such command 'zzz'\n"),
+        ("squeue", "strom: No such command 'squeue'; use strom job list\n"),
+        ("job show a", "strom: job: No such command 'show'; use strom job get or describe\n"),
     ],
 )
 def test_a_misspelt_word_is_answered_with_similar_ones(words: str, said: str) -> None:
@@ -445,3 +448,15 @@ def test_no_summary_of_a_help_text_is_cut(group: str) -> None:
     assert [
         line for line in shown.stdout.splitlines() if line.endswith("...") and "Usage:" not in line
     ] == []
+
+
+def test_every_command_that_is_suggested_for_a_word_of_slurm_exists(strom: Any) -> None:
+    for words in (other_words.OF_STROM, other_words.OF_JOBS):
+        for suggested in words.values():
+            path = list(itertools.takewhile(str.islower, suggested.split()[1:3]))
+            path = [part.rstrip(",") for part in path if part != "-f"]
+            assert strom(*path, "--help").exit_code == 0, suggested
+
+
+def test_the_help_of_jobs_has_the_other_names_of_its_commands(strom: Any) -> None:
+    assert "cancel (delete)" in " ".join(strom("job", "--help").stdout.split())

@@ -156,6 +156,11 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
     assert strom("usage", "--by", "gpu-type").stdout.split()[:2] == ["GPU-TYPE", "ATTEMPTS"]
 
 
+def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:
+    assert strom("history", "--state", "F,pd").exit_code == 0
+    assert past.asked[-1].states == ("Failed", "Pending", "Bound")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -165,6 +170,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
         (("history", "-l", "team!=a"), "'team!=a' is not KEY=VALUE"),
         (("usage", "--by", "moon"), "'moon' is not a group"),
         (("usage", "--since", "1h", "--until", "2h"), "not before --until"),
+        (("usage", "--me", "--user", "ann"), "either --me or --user"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_can(
@@ -185,6 +191,14 @@ def test_a_time_is_a_date_a_time_or_a_duration_ago() -> None:
     assert time_options.time("", NOON, "--since") is None
     assert time_options.time("90m", NOON, "--since") == NOON - timedelta(minutes=90)
     assert time_options.time("2026-01-01T12:00", NOON, "--since") == NOON
+    assert time_options.time("7d", NOON, "--since") == NOON - timedelta(days=7)
+    today = NOON.replace(hour=0)
+    assert time_options.time("today", NOON, "--since") == today
+    assert time_options.time("yesterday", NOON, "--since") == today - timedelta(days=1)
+    assert time_options.time("11:30", NOON, "--since") == NOON.replace(hour=11, minute=30)
+    assert time_options.time("22:00", NOON, "--since") == today - timedelta(hours=2), "the latest"
+    with pytest.raises(typer.BadParameter):
+        time_options.time("25:00", NOON, "--since")
     with pytest.raises(typer.BadParameter):
         time_options.time("tomorrow", NOON, "--since")
 

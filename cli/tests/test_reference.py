@@ -89,3 +89,12 @@ def test_kubectl_gets_completions(
 def test_the_shell_completes_nothing_where_no_server_answers(strom: Any) -> None:
     assert completed(strom, "strom job get tr", STROM_SERVER="http://127.0.0.1:1") == []
     assert completed(strom, "strom job get tr", STROM_SERVER="nonsense") == []
+
+
+def test_types_are_shown_in_the_words_of_users() -> None:
+    """``<int range>`` and ``<list[str]>`` are words of Python; choices are listed."""
+    text = reference.render_reference()
+    for word in ("<int", "<float", "<str>", "list[", "<path>"):
+        assert word not in text
+    assert "--replicas N`" in text
+    assert "<table\\|json" in text

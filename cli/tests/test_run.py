@@ -119,6 +119,14 @@ def write(text: str) -> str:
     return "train.sh"
 
 
+def test_a_job_without_a_name_an_image_and_a_command_is_a_usage_error(strom: Any) -> None:
+    """Its pods would run nothing."""
+    refused = strom("job", "run", "--cpus", "2")
+    assert refused.exit_code == 2
+    assert "a command, a script or a manifest is missing" in refused.stderr
+    assert strom("job", "run").exit_code == 2
+
+
 def test_a_scripts_lines_are_options_and_the_command_line_wins(strom: Any) -> None:
     name = write("#!/bin/bash\n#STROM --gpus 8 --replicas 4\n#STROM --env A=1\necho $1\n")
     made = manifest(strom, name, "--gpus", "2", "-e", "B=2", "--", "first")
@@ -140,14 +148,14 @@ def test_a_script_notes_where_it_was_submitted(strom: Any) -> None:
         found = metadata.get("annotations", {}).get("stromboli.sh/submit-directory")
         return found if found is None else str(found)
 
-    name = write("echo\n")
+    name = write("#!/bin/sh\necho\n")
     assert noted(name) == str(Path.cwd())
     assert noted(name, "--workdir", "/data") is None
     assert noted("train", "--", "hostname") is None
 
 
 def test_a_script_may_name_its_job(strom: Any) -> None:
-    made = manifest(strom, write("#STROM --name nightly\necho\n"))
+    made = manifest(strom, write("#!/bin/sh\n#STROM --name nightly\necho\n"))
     assert made["metadata"]["name"] == "nightly"
 
 
@@ -186,14 +194,14 @@ def test_conflicting_options_are_reported_with_their_lines(
     strom: Any,
 ) -> None:
     """An option of the command line has no line."""
-    lines = "#STROM --replicas 2\n#STROM --cpus 1\n#STROM --memory 8Gi\n"
+    lines = "#!/bin/sh\n#STROM --replicas 2\n#STROM --cpus 1\n#STROM --memory 8Gi\n"
     array = strom("job", "run", write(lines), "--array", "0-3")
     assert array.stderr.startswith(
-        "strom: train.sh:1: Invalid value for --replicas: set the parallelism"
+        "strom: train.sh:2: Invalid value for --replicas: set the parallelism"
     )
     twice = strom("job", "run", write(lines), "--requests", "cpu=1")
-    assert twice.stderr.startswith("strom: train.sh:2, train.sh:3: Invalid value for --cpus")
-    own = strom("job", "run", write("#STROM --array 0-3\n"), "--replicas", "2")
+    assert twice.stderr.startswith("strom: train.sh:3, train.sh:4: Invalid value for --cpus")
+    own = strom("job", "run", write("#!/bin/sh\n#STROM --array 0-3\n"), "--replicas", "2")
     assert own.stderr.startswith(
         "strom: job run: Invalid value for --replicas: set the parallelism"
     )

@@ -34,6 +34,8 @@ def test_lines_before_the_first_command_hold_options() -> None:
         ("#STROM --env 'A=b\n", 1, "no closing quotation"),
         ("#!/usr/bin/perl\n", 1, "perl cannot run a script that is given as an argument"),
         ("#!\n", 1, "nothing cannot run a script"),
+        ("import os\n", 1, "it does not begin with #! and an interpreter"),
+        ("", 1, "it does not begin with #! and an interpreter"),
         ("a\0b", 1, "the file is binary"),
         ("x" * 103_000, 1, "it has more than 100 KiB"),
     ],
@@ -45,14 +47,22 @@ def test_an_error_is_reported_with_its_line(text: str, line: int, why: str) -> N
     assert raised.value.next_step
 
 
+def test_the_error_about_a_missing_interpreter_names_one() -> None:
+    with pytest.raises(script.ScriptError) as raised:
+        script.parse("dir/train.py", "import os\n")
+    assert raised.value.next_step == (
+        "begin it with #!/usr/bin/env python3, or run a file of the image: "
+        "strom job run -- python train.py"
+    )
+
+
 def test_a_similar_line_is_a_comment() -> None:
-    assert script.parse("a", "#STROMBOLI is an island\n# STROM --gpus 1\n").lines == ()
+    assert script.parse("a", "#!/bin/sh\n#STROMBOLI is an island\n# STROM --gpus 1\n").lines == ()
 
 
 @pytest.mark.parametrize(
     ("first", "command"),
     [
-        ("echo", ("/bin/sh", "-c", "echo", "a.sh", "x")),
         ("#!/bin/bash -e", ("/bin/bash", "-e", "-c", "#!/bin/bash -e", "a.sh", "x")),
         ("#!/usr/bin/env bash", ("bash", "-c", "#!/usr/bin/env bash", "a.sh", "x")),
         (
@@ -96,5 +106,6 @@ def expanded(text: str, environment: dict[str, str]) -> str:
 @given(st.text(alphabet="$()A b", max_size=30))
 def test_a_script_arrives_as_it_was_written(text: str) -> None:
     """Whatever dollars are in it, and whatever variables the container has."""
+    text = f"#!/bin/sh\n{text}"
     words = script.parse("a.sh", text).command(())
     assert expanded(words[2], {"A": "replaced", "b": "replaced"}) == text

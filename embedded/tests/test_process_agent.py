@@ -419,6 +419,7 @@ async def test_the_log_of_a_deleted_pod_is_kept_by_its_node(
         if text == "first":
             await process_cluster.cluster.delete(kinds.PODS, "default", "p", grace_seconds=0)
     assert await process_cluster.log("p", "main", uid=uids[0]) == "first\n"
+    assert await process_cluster.log("p", uid=uids[0]) == "first\n", "its only container"
     assert await process_cluster.log("p", uid=uids[1]) == "second\n"
     with pytest.raises(errors.NotFoundError, match="no node has kept its log"):
         await process_cluster.log("p", "main", uid="../../x")

@@ -7,7 +7,9 @@ import pytest
 import typer
 
 from stromboli.cli.errors import CommandError
-from stromboli.embedded import commands
+from stromboli.embedded import commands, system
+from stromboli.embedded.nodes import simulated
+from stromboli.embedded.processes import machine
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,16 @@ def test_options_that_are_invalid_are_refused_before_anything_starts(
     with pytest.raises(typer.BadParameter, match=detail):
         commands.up(state=state, **options)
     assert not state.exists()
+
+
+def test_the_sizes_of_the_nodes_are_printed() -> None:
+    """A pod that requests more than a node has never starts."""
+    options = system.Options(
+        state=Path("unused"),
+        nodes=tuple(simulated.node_documents(2, cpu="4", memory="8Gi", gpus=1)),
+        process_nodes=tuple(machine.node_documents(1, {"cpu": 2000, "memory": 2**30})),
+    )
+    assert commands.node_sizes(options) == [
+        "2 simulated, each with cpu 4, memory 8Gi, nvidia.com/gpu 1",
+        "1 process, each with cpu 2, memory 1Gi",
+    ]

@@ -28,6 +28,7 @@ from stromboli.cli.server import Address
 from stromboli.client import blocking, calls, job_calls, workload_calls
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
+from stromboli.client.phases import phase_of
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.client.sessions.opening import Place
 from stromboli.shared.api import batch, kinds, meta
@@ -172,6 +173,13 @@ class Client:
         is deleted.
         """
         what = f"job {namespace}/{name}"
+        phase = ""
+
+        def note(job: batch.Job) -> None:
+            nonlocal phase
+            phase = phase_of(job)
+            report(job)
+
         try:
             with self._translate_errors():
                 return self._client.wait(
@@ -179,13 +187,14 @@ class Client:
                     namespace,
                     phases=phases,
                     timeout_s=timeout_s,
-                    on_change=report,
+                    on_change=note,
                     on_break=self._warn_disconnected,
                 )
         except client_errors.GoneError:
             raise CommandError(what, "it was deleted during the wait", "submit it again") from None
         except client_errors.TimedOutError as error:
-            next_step = f"increase --timeout, or see: strom explain {name} -n {namespace}"
+            more = "explain" if phase in ("", "Pending") else "job get"
+            next_step = f"increase --timeout, or see: strom {more} {name} -n {namespace}"
             raise TimedOutError(what, error.reason, next_step) from None
 
     def scale(
@@ -351,8 +360,8 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
     what, why = error.what, error.reason
     if isinstance(error, client_errors.NotFoundError) and not error.is_creation:
         plural, _, name = what.partition(" ")
-        namespace = name.rpartition("/")[0]
-        there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
+        namespace, slash, _ = name.partition("/")
+        there = f"strom {plural} list" + (f" -n {namespace}" if slash else "")
         return NotFoundError(what, "not found", f"list what exists: {there}")
     if isinstance(error, client_errors.ForbiddenError) and error.violations:
         return ForbiddenError(what, error.violations)

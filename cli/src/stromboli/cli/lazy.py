@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from stromboli.cli import help_types
 from stromboli.cli.plain_values import use_plain_values
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None
@@ -63,7 +64,9 @@ def build(name: str, target: Any, style: Any, command_class: Any = None) -> Any:
         holder.add_typer(target, name=name)
     else:
         holder.command(name, cls=command_class)(target)
-    return get_group(holder).commands[name]
+    command = get_group(holder).commands[name]
+    help_types.use_user_words(command)
+    return command
 
 
 def loaded(command: Any) -> Any:
@@ -84,11 +87,13 @@ class Group(TyperGroup):
     """A group of commands that shows its help when no command is named.
 
     ``entries`` holds the commands by name, in the order of the help. ``aliases`` maps further
-    names, which the help does not list, to the names in ``entries``.
+    names, which the list of commands does not have, to the names in ``entries``. ``other_words``
+    maps words of other programs to the commands that errors suggest.
     """
 
     entries: ClassVar[dict[str, Entry]] = {}
     aliases: ClassVar[dict[str, str]] = {}
+    other_words: ClassVar[dict[str, str]] = {}
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Parse the arguments; none of them mean ``--help``."""
@@ -105,11 +110,17 @@ class Group(TyperGroup):
         entry = self.entries.get(name)
         return OwnCommand(name, entry) if entry else super().get_command(ctx, name)
 
+    def aliases_of(self, name: str) -> list[str]:
+        """The other names of a command."""
+        return [alias for alias, meant in self.aliases.items() if meant == name]
+
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command that the arguments call, imported now, under its own name."""
         word = args[0]
         is_name = word[:1].isalnum() and not ctx.resilient_parsing
         if is_name and self.get_command(ctx, word) is None:
+            if word in self.other_words:
+                ctx.fail(f"No such command {word!r}; use {self.other_words[word]}")
             from stromboli.cli.usage_errors import did_you_mean
 
             known = [*self.list_commands(ctx), *self.aliases]

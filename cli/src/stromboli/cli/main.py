@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import installed_commands, lazy
+from stromboli.cli import installed_commands, lazy, other_words
 from stromboli.cli.errors import REFUSED, CommandError
 from stromboli.cli.lazy import Entry
 from stromboli.cli.render import output
@@ -129,6 +129,7 @@ class Root(lazy.Group):
         "claimtemplates": "claimtemplate", "resourceclaimtemplate": "claimtemplate",
         "resourceclaimtemplates": "claimtemplate",
     }  # fmt: skip
+    other_words = other_words.OF_STROM
 
     def main(
         self,

@@ -1,7 +1,8 @@
 """Parses phases, durations, amounts and changes of the command line. Pure."""
 
+import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -21,6 +22,12 @@ CHANGES = {
 }
 """Field of ``--if`` -> its meaning and an example."""
 _FIELDS = {"priority": "priorityClassName"}
+
+_DAYS = re.compile(r"([0-9]{1,6})d")
+_CLOCK = re.compile(
+    r"(?=.*-|.*:.*:)(?:(\d{1,6})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", re.ASCII
+)
+"""Slurm's times with two colons or with days."""
 
 SHORT_PHASES = {
     "pd": ("Pending",),
@@ -46,17 +53,49 @@ def phases(text: str) -> frozenset[str]:
 
 
 def duration_s(text: str) -> float:
-    """``30`` seconds, or a duration such as ``30s``, ``1.5h`` or ``1h30m``. Raises ValueError."""
+    """``30`` seconds, or a duration such as ``30s``, ``1.5h``, ``1h30m`` or ``7d``. Raises
+    ValueError."""
     written = text.strip()
     if written.replace(".", "", 1).isdecimal():
         written += "s"
     try:
-        found_s = durations.duration(written).total_seconds()
+        found_s = _with_days(written).total_seconds()
     except ValueError:
         found_s = -1.0
     if found_s < 0:
-        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write 30s, 5m, 1h30m or 7d")
     return found_s
+
+
+def time_limit(text: str) -> timedelta:
+    """The time limit of a job: ``90m``, ``1h30m``, ``2d``, and as of ``sbatch`` minutes without a
+    unit, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``. ``M:S`` is not accepted, as it could be
+    hours and minutes. Raises ValueError."""
+    written = text.strip()
+    parts = _CLOCK.fullmatch(written)
+    if parts is not None:
+        days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+        written = f"{24 * days + hours}h{minutes}m{seconds}s"
+    elif written.isascii() and written.isdecimal():
+        written += "m"
+    elif re.fullmatch(r"\d+:\d+", written):
+        raise ValueError(f"{text!r} may be minutes or hours; write {written}:00, 90s or 1h30m")
+    try:
+        found = _with_days(written)
+    except ValueError:
+        forms = "write 90m, 1h30m, 2d, 10:00:00 or 1-12:00:00"
+        raise ValueError(f"{text!r} is not a duration; {forms}") from None
+    if found.total_seconds() <= 0:
+        raise ValueError(f"{text} is not a positive duration")
+    return found
+
+
+def _with_days(text: str) -> timedelta:
+    """A duration that may begin with days: ``2d12h``. Raises ValueError."""
+    found = _DAYS.match(text)
+    if found is None:
+        return durations.duration(text)
+    return durations.duration(f"{24 * int(found[1])}h{text[found.end() :]}")
 
 
 def amount(text: str) -> str:

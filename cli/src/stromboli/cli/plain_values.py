@@ -11,11 +11,17 @@ from typing import Any, get_args, get_origin
 import typer
 from typer._coercion import RuntimeParam, build_runtime_param
 
+from stromboli.cli.object_names import bare
+
 
 class PlainParam(RuntimeParam):
-    """Returns values of ``str``, ``bool``, ``list[str]`` and enumerations unchanged."""
+    """Returns values of ``str``, ``bool``, ``list[str]`` and enumerations unchanged, and names of
+    objects without their kinds."""
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
+        return bare(getattr(param, "metavar", None), self._plain_value(value, param, ctx))
+
+    def _plain_value(self, value: Any, param: Any, ctx: Any) -> Any:
         annotation: Any = self.annotation
         if self.parameter_info.parser is not None or param.type_descriptor.is_path:
             annotation = None  # converted in any case

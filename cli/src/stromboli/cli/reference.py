@@ -67,6 +67,11 @@ def _section(path: str, command: Any, context: Any) -> Iterator[str]:
     yield ""
     yield f"`{path} {pieces}`".replace("  ", " ")
     yield ""
+    group = context.parent.command
+    aliases = group.aliases_of(command.name) if isinstance(group, lazy.Group) else []
+    if aliases:
+        yield f"Also: {', '.join(f'`{context.parent.command_path} {name}`' for name in aliases)}."
+        yield ""
     yield from _paragraphs(command.help or "")
     rows = [
         record

@@ -1,16 +1,25 @@
 """Options for an interval and for labels, and the formats of times."""
 
+import contextlib
+import re
 from datetime import UTC, datetime, timedelta
+from datetime import time as clock
 from typing import Annotated
 
 import typer
 
 from stromboli.cli import parsing
 
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+_CLOCK = re.compile(r"\d\d:\d\d(:\d\d)?")
+
 Since = Annotated[
     str,
     typer.Option(
-        "--since", metavar="TIME", help="Start: 2026-01-31, 2026-01-31T12:00:00Z, or 24h ago: 24h."
+        "--since",
+        metavar="TIME",
+        help="Start, UTC: 2026-01-31, 2026-01-31T12:00:00Z, 22:00, today, yesterday, or ago: "
+        "24h, 7d.",
     ),
 ]
 Until = Annotated[
@@ -24,16 +33,23 @@ Labels = Annotated[
 
 def time(text: str, now: datetime, option: str) -> datetime | None:
     """A date or time, UTC if it has no zone, or a duration before ``now``; None for empty text.
-    Raises BadParameter."""
+    ``22:00`` is the latest one before ``now``. Raises BadParameter."""
     if not text:
         return None
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if (days := _DAYS_AGO.get(text.lower())) is not None:
+        return midnight - timedelta(days=days)
+    if _CLOCK.fullmatch(text):
+        with contextlib.suppress(ValueError):
+            found = datetime.combine(midnight, clock.fromisoformat(text), UTC)
+            return found if found <= now else found - timedelta(days=1)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         try:
             return now - timedelta(seconds=parsing.duration_s(text))
         except (ValueError, OverflowError):
-            expected = "write 2026-01-31, 2026-01-31T12:00:00Z or 24h"
+            expected = "write 2026-01-31, 2026-01-31T12:00:00Z, 22:00, yesterday, 24h or 7d"
             raise typer.BadParameter(
                 f"{text!r} is not a time; {expected}", param_hint=option
             ) from None

@@ -27,6 +27,8 @@ from stromboli.shared import errors
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.runtime import runtime, telemetry
 
+HIDDEN_RESOURCES = ("pods", "ephemeral-storage")
+"""Resources of nodes that the start does not print."""
 REMEMBERED = "server"
 """File in the state folder with the REST address; ``strom`` finds it from folders below."""
 DEMO_LOG = "demo.log"
@@ -214,12 +216,18 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
     async with contextlib.AsyncExitStack() as stack:
         running = await stack.enter_async_context(system.run_system(options))
         remembered.write_text(f"{running.url}\n")
+        if options.port_may_move and not running.url.endswith(f":{options.port}"):
+            typer.echo(
+                f"strom: up: port {options.port} is in use, so REST has another one", err=True
+            )
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         if pages is not None:
             shown = await stack.enter_async_context(console_server.serving(running, pages))
             typer.echo(f"web    {shown}")
         typer.echo(f"state  {options.state}")
+        for line in node_sizes(options):
+            typer.echo(f"nodes  {line}")
         isolated = options.visible is not None
         for line in machine.describe_isolation(
             *running.view, machine.image_runtime(), isolated=isolated
@@ -230,6 +238,19 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
             await asyncio.Event().wait()
         finally:
             remembered.unlink(missing_ok=True)
+
+
+def node_sizes(options: system.Options) -> list[str]:
+    """The number and the size of the nodes: a pod that requests more never starts."""
+    lines = []
+    for word, nodes in (("simulated", options.nodes), ("process", options.process_nodes)):
+        if nodes:
+            size = nodes[0]["status"]["allocatable"]
+            shown = ", ".join(
+                f"{name} {amount}" for name, amount in size.items() if name not in HIDDEN_RESOURCES
+            )
+            lines.append(f"{len(nodes)} {word}, each with {shown}")
+    return lines
 
 
 def _first_job(options: system.Options) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, resources, selectors, usage_errors
+from stromboli.cli import object_names, options, resources, selectors, usage_errors
 from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import output
@@ -42,6 +42,7 @@ def get(
         _delegate(ctx, found, names, namespace, all_namespaces, selector, output_format, server)
         return
     wanted = options.selector(selector)
+    names = [object_names.without_kind(found.word, name) for name in names or ()]
     with options.client(server) as client:
         if names:
             raws = [msgspec.Raw(client.send(found.get(namespace, name))) for name in names]
@@ -49,7 +50,7 @@ def get(
             items = client.send(found.list("" if all_namespaces else namespace)).items
             labelled = [(kinds.metadata_of(raw).labels, raw) for raw in items]
             raws = [raw for labels, raw in labelled if selectors.matches(wanted, labels)]
-    output.show_objects(output_format, found.kind, raws, many=len(names or ()) != 1)
+    output.show_objects(output_format, found.kind, raws, many=len(names) != 1)
 
 
 def delete(

@@ -175,9 +175,6 @@ def _count(field: str, value: str) -> int:
 
 def _time_s(value: str) -> int:
     try:
-        found = math.ceil(parsing.duration_s(value))
+        return math.ceil(parsing.time_limit(value).total_seconds())
     except ValueError as error:
         raise FieldError(f"time-limit={value}: {error}") from None
-    if found <= 0:
-        raise FieldError(f"time-limit={value}: it is not positive")
-    return found

@@ -9,6 +9,11 @@ from stromboli.shared.formats import indexes
 _FORM = re.compile(r"(?P<job>[^\[\]]+)\[(?P<indexes>[^\[\]]*)\]")
 
 
+def names_indexes(text: str) -> bool:
+    """Whether the text has the form of a job and some of its indexes."""
+    return _FORM.fullmatch(text) is not None
+
+
 def split(text: str, index: int | None = None) -> tuple[str, indexes.Indexes | None]:
     """The job and the selected indexes, None for all of them; ``index`` is the value of
     ``--index``. Raises BadParameter for invalid indexes, and for both forms together."""

@@ -113,7 +113,7 @@ def parse(path: str, text: str) -> Script:
     return Script(
         name=file_name,
         text=text,
-        interpreter=_interpreter(rows[0] if rows else ""),
+        interpreter=_interpreter(PurePath(path).name, rows[0] if rows else ""),
         lines=(*(DirectiveLine(n, it.words) for n, it in translated.items() if it.words), *own),
         title=titles[-1] if titles else stem(path),
         warnings=tuple(warnings),
@@ -160,10 +160,18 @@ def _split_words(row: str, number: int) -> tuple[str, ...]:
         raise ScriptError(number, str(error).lower(), "close the quotation") from None
 
 
-def _interpreter(first: str) -> tuple[str, ...]:
-    """The command after ``#!``; a script without it uses the shell."""
+def _interpreter(name: str, first: str) -> tuple[str, ...]:
+    """The command after ``#!``. Raises ScriptError without it, as ``sbatch`` does: a shell would
+    run a program in Python line by line."""
     if not first.startswith("#!"):
-        return ("/bin/sh",)
+        python = PurePath(name).suffix == ".py"
+        program = "/usr/bin/env python3" if python else "/bin/sh"
+        run = f"python {name}" if python else f"sh {name}"
+        raise ScriptError(
+            1,
+            "this is not a batch script: it does not begin with #! and an interpreter",
+            f"begin it with #!{program}, or run a file of the image: strom job run -- {run}",
+        )
     words = tuple(first.removeprefix("#!").split())
     if words and PurePath(words[0]).name == "env":
         words = tuple(word for word in words[1:] if word != "-S")

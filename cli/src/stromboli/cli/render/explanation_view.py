@@ -34,6 +34,8 @@ DEPENDENCIES = {
     "NeverBegins": "it can never start, as its dependency is not met",
 }
 """The controller's reason for a job with dependencies -> its text."""
+SUSPENDED = ("Aborting", "Aborted")
+"""Phases of a job that was suspended, which Slurm calls held."""
 FRONT_SHOWN = 5
 """Maximum names of jobs in front that are listed; the position counts all of them."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -75,7 +77,8 @@ def render(
     explained = explanation.explained
     said = _unscheduled(explanation.held) + _kubelet_messages(waiting)
     if explained is None:
-        return [f"{explanation.job} {_headline(explanation, waiting)}.", *said]
+        headline = f"{explanation.job} {_headline(explanation, waiting)}."
+        return [headline, *said, *_release(explanation)]
     facts = [
         *_expected_start(explanation, now),
         ("queue", _queue_position(explained.queue, explanation.in_front)),
@@ -118,7 +121,17 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
         return "is pending: its pods are bound and about to start"
     if explanation.phase == "Pending":
         return "is pending: the scheduler has not explained it yet; ask again in a few seconds"
+    if explanation.phase in SUSPENDED:
+        return "is suspended (held)"
     return f"is not pending: it is {explanation.phase}"
+
+
+def _release(explanation: Explanation) -> list[str]:
+    """The command that lets a suspended job start."""
+    if explanation.phase not in SUSPENDED:
+        return []
+    namespace, _, name = explanation.job.rpartition("/")
+    return [f"  {'next':<10} strom job release {name} -n {namespace}"]
 
 
 def _held_headline(explanation: Explanation) -> str:

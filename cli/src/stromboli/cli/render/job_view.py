@@ -125,6 +125,8 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     ]
     if not spec.scheduler_name:
         lines.append(("scheduler", NO_SCHEDULER))
+    if spec.active_deadline_seconds is not None:
+        lines.append(("limit", f"{format_span(spec.active_deadline_seconds)} of run time"))
     if spec.priority_class_name:
         lines.append(("priority", spec.priority_class_name))
     if spec.plugins:
@@ -132,6 +134,16 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     if beside := [request.tool for request in debug_tools.requested_tools(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
+
+
+def format_span(seconds: int) -> str:
+    """A duration without rounding, as ``--time`` takes it: ``1d12h``, ``90s`` as ``1m30s``."""
+    parts, rest = [], seconds
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
 
 
 def last_eviction(events: Iterable[responses.KubernetesEvent], now: datetime) -> list[str]:

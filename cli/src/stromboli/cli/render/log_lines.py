@@ -1,7 +1,7 @@
 """The logs of several containers as one stream of lines with prefixes and colours. Pure."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -41,7 +41,11 @@ class Source(msgspec.Struct, frozen=True):
 def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:
     """The containers of pods that have started, by task and index."""
     ordered = sorted(pods, key=_order)
-    several = any(len(pod.spec.containers) > 1 for pod in ordered) and container is None
+    several = (
+        container is None
+        and any(len(pod.spec.containers) > 1 for pod in ordered)
+        and container is None
+    )
     found = []
     for place, pod in enumerate(ordered):
         if pod.status.phase not in _STARTED:
@@ -73,7 +77,8 @@ def attempt_sources(
 ) -> list[Source]:
     """The containers of one attempt by task and index, also of deleted pods."""
     chosen = [each for each in attempts if each.attempt == attempt]
-    return _sources_of(job, chosen, task, indexes, container)
+    names = {each.name: _container_names(each) for each in job.spec.tasks}
+    return _sources_of(job.metadata.name, names, chosen, task, indexes, container)
 
 
 def last_attempt_sources(
@@ -84,22 +89,45 @@ def last_attempt_sources(
     container: str | None,
 ) -> list[Source]:
     """The containers of the last attempt of each task and index, also of deleted pods."""
+    names = {each.name: _container_names(each) for each in job.spec.tasks}
+    return _sources_of(job.metadata.name, names, _last(attempts), task, indexes, container)
+
+
+def deleted_job_sources(
+    job: str,
+    attempts: Sequence[TaskAttempt],
+    attempt: int | None,
+    task: str | None,
+    indexes: Container[int] | None,
+    container: str | None,
+) -> list[Source]:
+    """One attempt of a deleted job, or the last one of each task and index. The names of its
+    containers are not known: the empty name is the only container of a pod."""
+    chosen = (
+        _last(attempts) if attempt is None else [it for it in attempts if it.attempt == attempt]
+    )
+    return _sources_of(job, {}, chosen, task, indexes, container or "")
+
+
+def _last(attempts: Iterable[TaskAttempt]) -> list[TaskAttempt]:
+    """The last attempt of each task and index."""
     last: dict[tuple[str, int], TaskAttempt] = {}
     for each in attempts:
         key = each.task, each.index
         if key not in last or each.attempt >= last[key].attempt:
             last[key] = each
-    return _sources_of(job, last.values(), task, indexes, container)
+    return list(last.values())
 
 
 def _sources_of(
-    job: batch.Job,
+    job: str,
+    names: Mapping[str, tuple[str, ...]],
     attempts: Iterable[TaskAttempt],
     task: str | None,
     indexes: Container[int] | None,
     container: str | None,
 ) -> list[Source]:
-    names = {each.name: _container_names(each) for each in job.spec.tasks}
+    """``names``: task -> containers."""
     chosen = sorted(
         (
             each
@@ -114,7 +142,7 @@ def _sources_of(
             pod=each.pod,
             uid=each.pod_uid,
             container=name,
-            label=each.pod.removeprefix(f"{job.metadata.name}-") + (f"/{name}" if several else ""),
+            label=each.pod.removeprefix(f"{job}-") + (f"/{name}" if several else ""),
             colour=COLOURS[place % len(COLOURS)],
             is_over=True,
         )

@@ -135,11 +135,13 @@ class ProcessNodeAgent:
     async def deleted_logs(
         self, namespace: str, name: str, query: cluster_port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Read the output of a container of a deleted pod."""
+        """Read the output of a container of a deleted pod; no name is its only container."""
         what = f"read the log of Pod {namespace}/{name}"
         known = self._workers.get(query.uid)
         if known is not None and known.pod.metadata.key == f"{namespace}/{name}":
-            async with self.logs(query.uid, query) as chunks:
+            container = query.container or known.pod.spec.containers[0].name
+            chosen = msgspec.structs.replace(query, container=container)
+            async with self.logs(query.uid, chosen) as chunks:
                 yield chunks  # its deletion is not observed yet
             return
         if clearing := self._clearing.get(query.uid):
@@ -148,11 +150,18 @@ class ProcessNodeAgent:
             folder = await asyncio.to_thread(self._archive.find, namespace, name, query.uid)
         except ValueError as error:
             raise errors.NotFoundError(what, str(error)) from None
-        runs = [] if folder is None else await asyncio.to_thread(folder.runs, query.container)
+        kept = [] if folder is None else await asyncio.to_thread(folder.containers)
+        if not query.container and len(kept) > 1:
+            raise errors.InvalidError(
+                what, f"a container must be named; there are {', '.join(kept)}"
+            )
+        container = query.container or "".join(kept)
+        is_kept = folder is not None and container in kept
+        runs = await asyncio.to_thread(folder.runs, container) if folder and is_kept else []
         if folder is None or len(runs) <= query.previous:
             raise errors.NotFoundError(what, "no output of this container is kept")
         run = runs[-2] if query.previous else runs[-1]
-        output = Output(folder.log(query.container, run), is_over=True)
+        output = Output(folder.log(container, run), is_over=True)
         chunks = _selected(output, query, follow=False)
         async with contextlib.aclosing(chunks):
             yield chunks

@@ -126,6 +126,11 @@ class PodFolder:
         """Return the folder of a run's output."""
         return self.path / "logs" / container / str(run)
 
+    def containers(self) -> list[str]:
+        """Return the containers whose output is kept."""
+        folder = self.path / "logs"
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
     def runs(self, container: str) -> list[int]:
         """Return the runs whose output is kept, the newest last."""
         folder = self.path / "logs" / container

@@ -58,6 +58,17 @@ COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
 FIELDS = tuple(field.name for field in msgspec.structs.fields(accounting.Attempt))
 COLUMNS = tuple(dict.fromkeys((*FIELDS, *COMPUTED)))
 USUAL_LIMIT = 1000
+SHORT_STATES = {
+    "pd": ("Pending", "Bound"),
+    "r": ("Running",),
+    "cg": ("Terminating",),
+    "cd": ("Succeeded",),
+    "completed": ("Succeeded",),
+    "f": ("Failed",),
+    "to": ("Timeout",),
+    "ca": ("Gone",),
+}
+"""Slurm's codes of job states, and the phase of jobs -> states of attempts."""
 
 
 def history(
@@ -79,7 +90,10 @@ def history(
     state: Annotated[
         str,
         typer.Option(
-            "--state", "-s", metavar="STATES", help="Only attempts in these states: Failed,Gone."
+            "--state",
+            "-s",
+            metavar="STATES",
+            help="Only attempts in these states: Failed,Gone, or short: PD,R,CG,CD,F,CA.",
         ),
     ] = "",
     since: time_options.Since = "",
@@ -110,7 +124,7 @@ def history(
     columns: Annotated[
         str,
         typer.Option(
-            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {','.join(COLUMNS)}."
+            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {', '.join(COLUMNS)}."
         ),
     ] = "",
     export: Annotated[
@@ -259,7 +273,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def _states(text: str) -> tuple[str, ...]:
-    known = {state.lower(): state for state in accounting.STATES} | {"to": "Timeout"}
+    known = {state.lower(): (state,) for state in accounting.STATES} | SHORT_STATES
     wanted = [word.strip() for word in text.split(",") if word.strip()]
     unknown = next((word for word in wanted if word.lower() not in known), None)
     if unknown is not None:
@@ -267,4 +281,4 @@ def _states(text: str) -> tuple[str, ...]:
             f"{unknown!r} is not a state; use one of {', '.join(accounting.STATES)}",
             param_hint="--state",
         )
-    return tuple(known[word.lower()] for word in wanted)
+    return tuple(dict.fromkeys(state for word in wanted for state in known[word.lower()]))

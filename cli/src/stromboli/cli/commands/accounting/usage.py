@@ -52,6 +52,7 @@ def usage(
     user: Annotated[
         str, typer.Option("--user", "-u", metavar="USER", help="Only jobs of this user.")
     ] = "",
+    me: Annotated[bool, typer.Option("--me", help="Only jobs that you have submitted.")] = False,
     queue: options.QueueFilter = None,
     since: time_options.Since = "",
     until: time_options.Until = "",
@@ -84,6 +85,8 @@ def usage(
     from stromboli.client import accounting_calls
 
     with options.client(server) as client:
+        submitter = options.submitter(client, is_me=me, user=user or None)
+        query = msgspec.structs.replace(query, user=submitter or "")
         report = client.send(accounting_calls.usage(query))
     if not report.complete:
         output.show_note("The history is still loading: the latest attempts may be missing.")

@@ -18,6 +18,7 @@ from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import explanation_view, log_lines, merged_logs, output, pod_status
 from stromboli.client import job_logs, log_calls, phases
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.shared.formats.indexes import Indexes
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def logs(
 
     All pods, or those of --task and --index; JOB[3,7-9] selects indexes, too. Lines of several pods
     are sorted by time, with --follow in the order in which they arrive. If the pods of an ended job
-    are deleted, the logs of their last attempts are printed where nodes keep them.
+    are deleted, or the job itself, the logs of their last attempts are printed where nodes keep
+    them.
     """
     name, indexes = job_reference.split(name, index)
     if follow and attempt is not None:
@@ -90,7 +92,17 @@ def logs(
         since=time_options.time(since, datetime.now(UTC), "--since"),
     )
     with options.client(server) as client:
-        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        reader = _LogReader(client, namespace, name, part, prefix=prefix, timestamps=timestamps)
+        try:
+            job = client.decode(kinds.JOBS, client.job(namespace, name))
+        except NotFoundError as error:
+            attempts = _attempts_of_deleted_job(client, namespace, name, error)
+            found = log_lines.deleted_job_sources(name, attempts, attempt, task, indexes, container)
+            if not found:
+                raise
+            output.show_note("The job is deleted: these are the logs that its nodes keep.")
+            reader.read(found, of_attempts=True)
+            return
         if problem := log_lines.unknown_task(job, task):
             raise CommandError(
                 f"job {namespace}/{name}",
@@ -108,7 +120,6 @@ def logs(
 
         why = f"see why: strom explain {name} -n {namespace}"
 
-        reader = _LogReader(client, namespace, name, part, prefix=prefix, timestamps=timestamps)
         if attempt is not None:
             found = _sources_of_attempt(client, job, attempt, task, indexes, container)
             reader.read(found, of_attempts=True)
@@ -126,6 +137,16 @@ def logs(
             reader.read(found, of_attempts=True)
         else:
             raise _never_started(client, job, task, indexes)
+
+
+def _attempts_of_deleted_job(
+    client: "Client", namespace: str, name: str, error: NotFoundError
+) -> tuple[TaskAttempt, ...]:
+    """The attempts of the last job of this name. Raises ``error`` if there has been none."""
+    try:
+        return client.tasks(namespace, name).tasks
+    except CommandError:
+        raise error from None
 
 
 def _sources_of_deleted_pods(

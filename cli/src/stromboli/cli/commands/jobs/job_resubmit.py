@@ -24,14 +24,15 @@ Assignments = Annotated[
     list[str],
     typer.Argument(
         metavar="FIELD=VALUE...",
-        help="queue=research, priority=high, time-limit=4h, min=4, replicas.TASK=8; replicas=8 for "
-        "a job of one task.",
+        help="priority=high, time-limit=4h, min=4, replicas.TASK=8; replicas=8 for a job of one "
+        "task.",
     ),
 ]
 OptionalAssignments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FIELD=VALUE]...", help="Values that replace those of the job, see job set."
+        metavar="[FIELD=VALUE]...",
+        help="Values that replace those of the job: queue=research, and those of job set.",
     ),
 ]
 NewName = Annotated[
@@ -113,11 +114,13 @@ def retry(
 
     strom job retry sweep --failed
 
-    The array keeps its results; each index has the same STROM_ARRAY_INDEX again.
+    The array keeps its results; each index has the same STROM_ARRAY_INDEX again. For a job that is
+    not an array: strom job resubmit.
     """
     job_name, wanted = job_reference.split(name)
     if failed == (wanted is not None):
-        raise typer.BadParameter(f"write {job_name}[3,7-9] or --failed", param_hint="JOB")
+        why = f"write {job_name}[3,7-9] or --failed; for a whole job: strom job resubmit {job_name}"
+        raise typer.BadParameter(why, param_hint="JOB")
     with options.client(server) as client:
         raw = client.job(namespace, job_name)
         again = _to_retry(client, f"job {namespace}/{job_name}", raw, wanted)
@@ -132,7 +135,11 @@ def _to_retry(
     """The indexes to run again. Raises CommandError unless all of them have ended."""
     job = client.decode(kinds.JOBS, raw)
     if job.spec.array is None:
-        raise CommandError(what, "it is not an array", "restart it: strom job restart JOB")
+        raise CommandError(
+            what,
+            "it is not an array",
+            f"run any ended job again as a new job: strom job resubmit {what.rpartition('/')[2]}",
+        )
     status = job.status.array
     succeeded, failed = (
         indexes.parse(text) for text in ((status.succeeded, status.failed) if status else ("", ""))

@@ -9,6 +9,7 @@ import typer
 
 from stromboli.cli import options, selectors
 from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import listing, output
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import kinds
@@ -23,6 +24,11 @@ SHOWN = 5
 def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
     """Raises BadParameter unless jobs are selected either by name or by options."""
     for name in names or ():
+        if job_reference.names_indexes(name):
+            job = name.partition("[")[0]
+            why = f"{name!r}: indexes cannot be cancelled, suspended or restarted by themselves; "
+            why += f"the array is one job, {job}"
+            raise typer.BadParameter(why, param_hint="JOB")
         if any(letter in name for letter in "*?"):
             why = f"{name!r} has a wildcard, and names have none; select jobs by their labels with "
             why += "--label KEY=VALUE, by phase with --phase, or all with --all"

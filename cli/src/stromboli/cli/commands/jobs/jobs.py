@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import typer
 
-from stromboli.cli import lazy
+from stromboli.cli import lazy, other_words
 from stromboli.cli.lazy import Entry
 
 _HERE = "stromboli.cli.commands.jobs"
@@ -65,6 +65,10 @@ class JobGroup(lazy.Group):
         # Slurm's names: a held job is a suspended one, and requeueing is a restart of all pods.
         "hold": "suspend", "release": "resume", "requeue": "restart", "cancel": "delete",
     }  # fmt: skip
+    other_words = other_words.OF_JOBS
 
 
-app = typer.Typer(cls=JobGroup, help="Run, inspect and change jobs.")
+_OTHER_NAMES = ", ".join(f"{alias} ({name})" for alias, name in JobGroup.aliases.items())
+app = typer.Typer(
+    cls=JobGroup, help="Run, inspect and change jobs.", epilog=f"Other names: {_OTHER_NAMES}."
+)

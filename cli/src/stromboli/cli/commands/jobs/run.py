@@ -18,7 +18,6 @@ from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.job_specs import data_option, job_spec, script
 from stromboli.cli.render import output
 from stromboli.shared.api import kinds
-from stromboli.shared.formats import durations
 from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
@@ -122,14 +121,6 @@ def _dependency(text: str) -> str:
     return text
 
 
-def _time_limit(text: str) -> timedelta:
-    """The time limit of a job. Raises ValueError."""
-    found = durations.duration(text)
-    if found.total_seconds() <= 0:
-        raise ValueError(f"{text} is not a positive duration")
-    return found
-
-
 def run(
     ctx: typer.Context,
     name: Annotated[
@@ -201,8 +192,9 @@ def run(
         typer.Option(
             "--time",
             metavar="DURATION",
-            parser=_time_limit,
-            help="Time limit of the job: 90m, 4h, 1h30m. The job is terminated at the limit; short "
+            parser=written.time_limit,
+            help="Time limit of the job: 90m, 4h, 1h30m, 2d, and as of sbatch 90 (minutes), "
+            "10:00:00, 1-12:00:00. The job is terminated at the limit; short "
             "jobs can be backfilled.",
         ),
     ] = None,
@@ -257,7 +249,14 @@ def run(
         ),
     ] = None,
     workdir: Annotated[
-        str, typer.Option("--workdir", "-w", metavar="PATH", help="Working directory.")
+        str,
+        typer.Option(
+            "--workdir",
+            "-w",
+            metavar="PATH",
+            help="Working directory. [default: that of the image; of a script on process nodes: "
+            "the current one]",
+        ),
     ] = "",
     queue: Annotated[
         str, typer.Option("--queue", "-q", help="The queue.", autocompletion=options.queue_names)
@@ -320,6 +319,12 @@ def run(
             f"two names for one job: {name!r} and {name_option!r}", param_hint="--name"
         )
     timeout_s = options.duration_s(timeout, "--timeout")
+    names_work = (name, name_option, file, ctx.meta[COMMAND], run_seconds, exit_code)
+    if not any(each or each == 0 for each in names_work) and not _is_given(ctx, "image"):
+        raise typer.BadParameter(
+            "a command, a script or a manifest is missing: strom job run NAME -- COMMAND",
+            param_hint="JOB|SCRIPT",
+        )
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)
     else:

@@ -392,7 +392,8 @@ def _without_priority_class(
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
-                expected=f"create it first: kubectl create priorityclass {name} --value 1000",
+                expected=f"name an existing one, or create {name}: strom apply -f FILE with a "
+                "PriorityClass",
             )
 
 

@@ -1,0 +1,48 @@
+"""Commands of Slurm, and words of kubectl without a kind, with the command to use instead."""
+
+OF_STROM = {
+    "sbatch": "strom job submit",
+    "srun": "strom job run NAME --wait -- COMMAND",
+    "salloc": "strom job attach JOB --tool terminal",
+    "squeue": "strom job list",
+    "scancel": "strom job cancel",
+    "sinfo": "strom node list",
+    "sacct": "strom history",
+    "scontrol": "strom job describe, hold, release, requeue or set",
+    "sstat": "strom top jobs",
+    "sattach": "strom job logs -f",
+    "sprio": "strom explain JOB",
+    "sshare": "strom top queues",
+    "sreport": "strom usage",
+    "scrontab": "strom cron list",
+    "sacctmgr": "strom queue create or update",
+    "submit": "strom job submit",
+    "run": "strom job run",
+    "list": "strom job list",
+    "describe": "strom job describe",
+    "logs": "strom job logs",
+    "exec": "strom job exec",
+    "wait": "strom job wait",
+    "edit": "strom job edit",
+    "scale": "strom job scale",
+    "cancel": "strom job cancel",
+    "hold": "strom job hold",
+    "release": "strom job release",
+    "create": "strom apply -f FILE",
+    "cordon": "strom node cordon",
+    "uncordon": "strom node uncordon",
+    "drain": "strom node drain",
+    "events": "strom job describe",
+}
+"""Word after ``strom`` -> the command."""
+OF_JOBS = {
+    "show": "strom job get or describe",
+    "status": "strom job get",
+    "kill": "strom job cancel",
+    "stop": "strom job cancel, or hold to resume it later",
+    "create": "strom job run or strom apply -f FILE",
+    "update": "strom job set",
+    "explain": "strom explain",
+    "timeline": "strom timeline",
+}
+"""Word after ``strom job`` -> the command."""
