@@ -179,6 +179,19 @@ def test_the_first_status_follows_pods_that_are_created_with_their_nodes(
     assert write.can_wait == commands.follows_pods(((write,),)) == follows
 
 
+def test_the_status_of_a_new_job_with_a_debug_tool_does_not_wait_for_pods() -> None:
+    """It alone names the objects of the tool. If the request for the tool was removed before the
+    status was written, they remained until the job was deleted."""
+    made = job()
+    requests = {keys.TOOLS: '[{"tool": "terminal"}]'}
+    metadata = msgspec.structs.replace(made.metadata, annotations=requests)
+    made = msgspec.structs.replace(made, metadata=metadata, status=batch.JobStatus())
+    *_, (write,) = reconcile.reconcile(cache(NODE, made), made.metadata.key, NOW)
+    assert isinstance(write, commands.PatchJobStatus)
+    assert "tool-terminal" in write.status.controlled_resources
+    assert not write.can_wait
+
+
 def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:
     """As after a crash between the two, or after a rejected dry run."""
     made = msgspec.structs.replace(job(), status=batch.JobStatus())
