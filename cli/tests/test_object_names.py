@@ -13,6 +13,8 @@ def test_commands_take_the_names_that_lists_print(api_server: Any, strom: Any, f
     strom("job", "run", "a")
     assert "a" in strom("job", "get", form).stdout
     assert strom("get", "job", form, "-o", "name").stdout == "job.batch.volcano.sh/a\n"
+    if "/" in form:
+        assert strom("get", form, "-o", "name").stdout == "job.batch.volcano.sh/a\n"
     assert strom("job", "delete", form).stdout == "job.batch.volcano.sh/a deleted\n"
 
 

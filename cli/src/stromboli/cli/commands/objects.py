@@ -35,9 +35,12 @@ def get(
 ) -> None:
     """Show objects of a kind: strom get job train -o yaml.
 
-    Without -o the output is that of the kind's own commands get and list.
+    KIND/NAME is KIND with one name: strom get job/train. Without -o the output is that of the
+    kind's own commands get and list.
     """
-    found = _resource(kind)
+    word, slash, name = kind.partition("/")
+    found = _resource(word.partition(".")[0] if slash else kind)
+    names = [name, *(names or ())] if slash else names
     if output_format.is_table:
         _delegate(ctx, found, names, namespace, all_namespaces, selector, output_format, server)
         return

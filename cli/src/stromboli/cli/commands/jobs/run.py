@@ -254,8 +254,8 @@ def run(
             "--workdir",
             "-w",
             metavar="PATH",
-            help="Working directory. [default: that of the image; of a script on process nodes: "
-            "the current one]",
+            help="Working directory. [default: that of the image; on process nodes / for a "
+            "command, and the current directory for a script]",
         ),
     ] = "",
     queue: Annotated[
@@ -304,8 +304,9 @@ def run(
 
     strom job run hello --gpus 1 --time 2h -- python train.py
 
-    A script can hold options in #STROM lines, as for sbatch. #SBATCH lines are translated; what is
-    not supported is reported with its line. Options of the command line override both:
+    A script begins with #! and an interpreter. It can hold options in #STROM lines, as for sbatch.
+    #SBATCH lines are translated; what is not supported is reported with its line. Options of the
+    command line override both:
 
     strom job run train.sh --gpus 8
     """
