@@ -70,6 +70,14 @@ async def test_an_attempt_has_its_life_and_what_it_used(store: Database) -> None
     assert (found.cpu_seconds, found.gpu_seconds, found.memory_gib_seconds) == (200, 100, 400)
 
 
+async def test_the_first_attempts_wait_since_the_submission_of_their_job(store: Database) -> None:
+    """Pods are created when the job leaves its queue; later ones did not wait with it."""
+    created = [events.task("Pending", second, f"p{second}") for second in (5, 30)]
+    await apply(store, events.phase("Pending", 0, 1), events.phase("Running", 20, 2), *created)
+    found = {it.pod: it.waiting_since for it in await attempts(store)}
+    assert found == {"p5": events.at(0), "p30": events.at(30)}
+
+
 async def test_an_attempt_that_was_open_ends_with_its_job(store: Database) -> None:
     await apply(store, *RUN[:4])
     await apply(store, events.deleted(50))

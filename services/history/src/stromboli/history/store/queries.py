@@ -16,6 +16,7 @@ GIB = 2.0**30
 UIDS_PER_QUERY = 1000
 """Uids in one statement: both databases limit its parameters."""
 _ATTEMPTS, _JOBS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.JOBS.c, tables.ASSOCIATIONS.c
+_PHASES = tables.PHASES.c
 _JOINED = tables.ATTEMPTS.outerjoin(
     tables.ASSOCIATIONS, _ATTEMPTS.association == _ASSOCIATIONS.id
 ).outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
@@ -35,10 +36,11 @@ async def attempts(
         found = await attempt_walks.find(connection, query, after, limit + 1)
         shown = found.positions[:limit]
         rows = await _rows(connection, [uid for _, uid in shown])
+        begun = await _begun(connection, {row.job_uid for row in rows.values()})
     last = shown[-1] if len(found.positions) > limit else found.rest
     now_us = micros(now)
     return accounting.AttemptPage(
-        attempts=tuple(_attempt(rows[uid], now_us) for _, uid in shown),
+        attempts=tuple(_attempt(rows[uid], begun, now_us) for _, uid in shown),
         continue_=pages.token(last) if last else "",
     )
 
@@ -48,7 +50,13 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
     for begin in range(0, len(uids), UIDS_PER_QUERY):
         chosen = _ATTEMPTS.pod_uid.in_(uids[begin : begin + UIDS_PER_QUERY])
         statement = (
-            sa.select(tables.ATTEMPTS, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name, _JOBS.labels)
+            sa.select(
+                tables.ATTEMPTS,
+                _ASSOCIATIONS.queue,
+                _ASSOCIATIONS.user_name,
+                _JOBS.labels,
+                _JOBS.submitted_at.label("job_submitted_at"),
+            )
             .select_from(_JOINED)
             .where(chosen)
         )
@@ -56,7 +64,35 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
     return found
 
 
-def _attempt(row: Any, now_us: int) -> accounting.Attempt:
+async def _begun(connection: AsyncConnection, jobs: set[str]) -> dict[str, int]:
+    """Job -> when it first left the phase Pending, without a restart before."""
+    found: dict[str, int] = {}
+    uids = sorted(jobs)
+    for begin in range(0, len(uids), UIDS_PER_QUERY):
+        statement = (
+            sa.select(_PHASES.job_uid, sa.func.min(_PHASES.at))
+            .where(
+                _PHASES.job_uid.in_(uids[begin : begin + UIDS_PER_QUERY]),
+                _PHASES.retry_count == 0,
+                _PHASES.phase != "Pending",
+            )
+            .group_by(_PHASES.job_uid)
+        )
+        found |= {row[0]: row[1] for row in await connection.execute(statement)}
+    return found
+
+
+def _waiting_since(row: Any, begun: dict[str, int]) -> int | None:
+    """Pods are created when their job leaves its queue, so its first ones waited with it. Later
+    ones are restarts, further indexes of an array and replicas that were added."""
+    created: int | None = row.submitted_at
+    if created is None or row.job_submitted_at is None or row.retry_count:
+        return created
+    is_first = created <= begun.get(row.job_uid, created)
+    return min(created, row.job_submitted_at) if is_first else created
+
+
+def _attempt(row: Any, begun: dict[str, int], now_us: int) -> accounting.Attempt:
     end = now_us if row.ended_at is None else row.ended_at
     held_s = 0.0 if row.allocated_at is None else max(0, end - row.allocated_at) / SECOND
     return accounting.Attempt(
@@ -87,4 +123,5 @@ def _attempt(row: Any, now_us: int) -> accounting.Attempt:
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
         gpu_type=row.gpu_type,
+        waiting_since=optional_instant(_waiting_since(row, begun)),
     )

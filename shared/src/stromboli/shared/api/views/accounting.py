@@ -72,7 +72,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ``state`` is one of ``STATES``, ``reason`` and ``exit_code`` are as in ``batch.events``. Times
     are None if the state was not reached or not observed; ``allocated_at`` is the time from which
-    its requests count as used.
+    its requests count as used. ``submitted_at`` is the creation of the pod; ``waiting_since`` is
+    the submission of the job for pods that were created before it left the phase Pending.
     ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
     ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
     label with their type. The seconds are requests times the time since ``allocated_at``:
@@ -106,6 +107,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
     gpu_type: str = ""
+    waiting_since: Instant | None = None
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
