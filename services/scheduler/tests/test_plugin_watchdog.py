@@ -31,6 +31,27 @@ def stubborn(*given: Any) -> Any:
             endless()
 
 
+class Hanging:
+    """A plugin's function that never returns, and a clock that passes only during its call: on a
+    busy machine other plugins take longer than any deadline of a test."""
+
+    def __init__(self, hang: Callable[..., Any] = endless) -> None:
+        self._hang = hang
+        self._hangs = threading.Event()
+        self._looks: list[float] = []
+
+    def __call__(self, *given: Any) -> Any:
+        self._hangs.set()
+        try:
+            return self._hang(*given)
+        finally:
+            self._hangs.clear()
+
+    def clock(self) -> float:
+        self._looks.append(3600.0 if self._hangs.is_set() else 0.0)
+        return sum(self._looks)
+
+
 def held(
     register: Callable[[session.Session], None],
     watched: Callable[[plugin_isolation.Attempt], session.Session],
@@ -58,28 +79,33 @@ def held(
 def test_a_plugin_with_an_endless_order_is_left_out(hang: Callable[..., Any]) -> None:
     """Others order, and all is placed."""
 
-    def register(ssn: session.Session) -> None:
-        ssn.add_node_order(hang)
+    hanging = Hanging(hang)
 
-    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
+    def register(ssn: session.Session) -> None:
+        ssn.add_node_order(hanging)
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S, hanging.clock) as watched:
         closed = held(register, watched)
     assert closed.failures == {"odd": "it did not respond in time"}
     assert len(closed.decisions.binds) == 2
 
 
 def test_an_endless_predicate_places_nothing() -> None:
-    def register(ssn: session.Session) -> None:
-        ssn.add_predicate(endless)
+    hanging = Hanging()
 
-    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
+    def register(ssn: session.Session) -> None:
+        ssn.add_predicate(hanging)
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S, hanging.clock) as watched:
         closed = held(register, watched)
     assert closed.failures == {"odd": "it did not respond in time"}
     assert closed.decisions.binds == {}
 
 
 def test_an_endless_opening_is_stopped() -> None:
-    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
-        closed = held(endless, watched)
+    hanging = Hanging()
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S, hanging.clock) as watched:
+        closed = held(hanging, watched)
     assert closed.failures == {"odd": "it did not respond in time"}
     assert closed.decisions.binds == {}
 
@@ -119,17 +145,16 @@ def test_time_between_calls_is_not_blamed_on_a_plugin() -> None:
 def test_a_session_that_is_not_complete_yet_does_not_end_the_watchdog() -> None:
     """What the watch sees of another thread may be half made; a call that hangs later is stopped
     all the same."""
-    looks: list[float] = []
-    has_looked = threading.Event()
+    hanging, has_looked, looks = Hanging(), threading.Event(), list[int]()
 
     def clock() -> float:
         looks.append(1)
         if len(looks) == 3:
             has_looked.set()
-        return 3600.0 * len(looks)
+        return hanging.clock()
 
     def register(ssn: session.Session) -> None:
-        ssn.add_node_order(endless)
+        ssn.add_node_order(hanging)
 
     def attempt() -> session.Session:
         half = session.Session.__new__(session.Session)
