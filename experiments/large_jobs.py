@@ -19,13 +19,7 @@ JOBS = 150
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     """Without the plugin, and with it."""
     random = np.random.default_rng(seed)
-    arrivals = np.cumsum(random.exponential(28, JOBS))
-    jobs = [
-        support.job(
-            f"small-{at}", float(arrivals[at]), float(random.lognormal(np.log(600), 0.8)), cpu=4
-        )
-        for at in range(JOBS)
-    ]
+    jobs = support.small_jobs(random, JOBS, every_s=28, cpu=4)
     jobs.append(support.job("large", 2000, 1800, tasks=5, cpu=8))
     cluster = support.nodes(10, cpu=10)
     reservation = ", {name: reservation, arguments: {hold-without-start: true}}"
@@ -35,12 +29,4 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     }
 
 
-EXPERIMENT = support.Experiment(
-    "large_jobs",
-    scenarios,
-    {
-        "wait of the large job, s": lambda ran: ran.waits_s.get("large", float("nan")),
-        "mean wait of small jobs, s": lambda ran: support.mean(ran.waits_s, "small"),
-        "CPU utilisation": lambda ran: ran.summary.cpu_utilisation,
-    },
-)
+EXPERIMENT = support.Experiment("large_jobs", scenarios, support.LARGE_AND_SMALL)

@@ -20,16 +20,7 @@ JOBS = 150
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     """Without the plugin, and with two waiting times."""
     random = np.random.default_rng(seed)
-    arrivals = np.cumsum(random.exponential(70, JOBS))
-    jobs = [
-        support.job(
-            f"small-{at}",
-            float(arrivals[at]),
-            float(random.lognormal(np.log(600), 0.8)),
-            cpu=8,
-        )
-        for at in range(JOBS)
-    ]
+    jobs = support.small_jobs(random, JOBS, every_s=70, cpu=8)
     jobs.append(support.job("large", 4000, 1800, tasks=5, cpu=8))
     cluster = support.nodes(10, cpu=10)
     variants = {"no sla": ""} | {
@@ -44,12 +35,4 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     }
 
 
-EXPERIMENT = support.Experiment(
-    "sla",
-    scenarios,
-    {
-        "wait of the large job, s": lambda ran: ran.waits_s.get("large", float("nan")),
-        "mean wait of small jobs, s": lambda ran: support.mean(ran.waits_s, "small"),
-        "CPU utilisation": lambda ran: ran.summary.cpu_utilisation,
-    },
-)
+EXPERIMENT = support.Experiment("sla", scenarios, support.LARGE_AND_SMALL)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import msgspec
+import numpy as np
 import yaml
 
 from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
@@ -85,6 +86,14 @@ def _text(found: comparison.Interval) -> str:
     return f"{mean} ± {found.half_width:,.{digits}f}"
 
 
+LARGE_AND_SMALL: Mapping[str, Measure] = {
+    "wait of the large job, s": lambda ran: ran.waits_s.get("large", float("nan")),
+    "mean wait of small jobs, s": lambda ran: mean(ran.waits_s, "small"),
+    "CPU utilisation": lambda ran: ran.summary.cpu_utilisation,
+}
+"""Measures of a job ``large`` among those of ``small_jobs``."""
+
+
 def mean(values: Mapping[str, float], prefix: str = "") -> float:
     """The mean of the jobs whose names begin so; 0 without any."""
     chosen = [value for name, value in values.items() if name.startswith(prefix)]
@@ -128,6 +137,17 @@ def job(
         priority=priority,
         is_synchronous=is_synchronous,
     )
+
+
+def small_jobs(
+    random: np.random.Generator, count: int, *, every_s: float, cpu: float
+) -> list[workload.Job]:
+    """Jobs of one pod, ``small-0`` and so on, with Poisson arrivals and lognormal run times."""
+    arrivals = np.cumsum(random.exponential(every_s, count))
+    return [
+        job(f"small-{at}", float(arrivals[at]), float(random.lognormal(np.log(600), 0.8)), cpu=cpu)
+        for at in range(count)
+    ]
 
 
 def nodes(

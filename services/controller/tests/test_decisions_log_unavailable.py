@@ -15,7 +15,6 @@ from stromboli.controller.core.store import batch_state, controller_cache, event
 from stromboli.controller.event_history_reader import EventHistoryReader
 from stromboli.controller.settings import ControllerSettings
 from stromboli.shared.api import kinds
-from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.builders import make_job, make_node, make_task
 from stromboli.testkit.doubles import interruptible_bus
@@ -43,14 +42,7 @@ async def test_decisions_continue_behind_an_eviction_with_a_long_notice(harness:
         await harness.answer(await harness.enqueue(await harness.group(J)))
         group, (one, two) = await harness.group(J), await harness.pods(2)
         await harness.answer(await harness.place(group, [one]))
-        slow = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempt",
-            notice_s=86_400,
-        )
-        await harness.decide(pod_group=group.metadata.key, pod_group_uid="u", evictions=(slow,))
+        await harness.evict(group, one, notice_s=86_400)
         await harness.until(
             kinds.PODS, one.metadata.key, lambda pod: decisions.evicted_at(pod) is not None
         )

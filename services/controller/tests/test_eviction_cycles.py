@@ -14,7 +14,6 @@ from stromboli.controller.core.store import eviction_cycles
 from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.controller.core.store.eviction_cycles import WINDOW, EvictionCycles, Member
 from stromboli.shared.api import core, kinds
-from stromboli.shared.messages import scheduling
 from stromboli.testkit.builders import NOON, make_job, make_node, make_task
 from stromboli.testkit.strategies import depth
 
@@ -163,12 +162,7 @@ async def started(harness: service_harness.Harness, name: str) -> core.Pod:
 
 async def evict(harness: service_harness.Harness, pod: core.Pod, beneficiary: str) -> None:
     group = await harness.group(beneficiary)
-    eviction = scheduling.Eviction(
-        namespace="default", pod=pod.metadata.name, uid=pod.metadata.uid, reason="preempt"
-    )
-    decision = await harness.decide(
-        pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
-    )
+    decision = await harness.evict(group, pod)
     answer = await harness.answer(decision)
     assert [it.result for it in answer.tasks] == ["executed"]
 

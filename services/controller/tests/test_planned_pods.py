@@ -9,7 +9,7 @@ import pytest
 from stromboli.controller.core import commands
 from stromboli.controller.core.decisions import planned_binds
 from stromboli.controller.core.jobs import job_objects, reconcile
-from stromboli.controller.core.pods import planned_pods
+from stromboli.controller.core.pods import planned_pods, pods
 from stromboli.controller.core.store import (
     admission_configuration,
     controller_cache,
@@ -164,7 +164,7 @@ def test_the_first_status_follows_pods_that_are_created_with_their_nodes(
     reconcile creates wait for the status, so it must not wait for them."""
     made = msgspec.structs.replace(job(), status=batch.JobStatus())
     known = cache(NODE, made)
-    key = planned_pods.group_key(made)
+    key = pods.group_key(made)
     if is_planned and phase is not None:
         planned(known, made)
     if not is_planned:

@@ -42,16 +42,7 @@ async def test_a_decision_with_an_outcome_is_not_executed_again_after_a_restart(
         await enqueued(harness)
         one, two = await harness.pods(2)
         group = await harness.group(J)
-        slow = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempt",
-            notice_s=86_400,
-        )
-        first = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
-        )
+        first = await harness.evict(group, one, notice_s=86_400)
         absent = msgspec.structs.replace(
             two, metadata=msgspec.structs.replace(two.metadata, name="later", uid="u-later")
         )
@@ -122,16 +113,7 @@ async def test_outcomes_of_two_terms_ago_are_known_while_an_earlier_decision_is_
         await enqueued(harness)
         one, _ = await harness.pods(2)
         group = await harness.group(J)
-        slow = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempt",
-            notice_s=86_400,
-        )
-        await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
-        )
+        await harness.evict(group, one, notice_s=86_400)
         first = await harness.answer(await harness.enqueue(group))
     async with harness.controller():
         last = await harness.answer(await harness.enqueue(group))
@@ -186,16 +168,7 @@ async def test_a_decision_published_again_while_it_is_executed_keeps_no_restart_
         await enqueued(harness)
         one, two = await harness.pods(2)
         group = await harness.group(J)
-        slow = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempt",
-            notice_s=3600,
-        )
-        stuck = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
-        )
+        stuck = await harness.evict(group, one, notice_s=3600)
         await harness.answer(await harness.place(group, [two]))
         offset = await harness.republish(stuck)
         while (await harness.answer(await harness.enqueue(group))).unanswered_from < offset:
@@ -210,14 +183,9 @@ async def test_every_decision_has_an_outcome_though_its_job_is_deleted(harness: 
         group = await harness.group(J)
         await harness.cluster.delete(kinds.JOBS, "default", "j1")
         await harness.pods(0)
-        eviction = scheduling.Eviction(
-            namespace="default", pod=one.metadata.name, uid=one.metadata.uid, reason="preempt"
-        )
         entry = await harness.enqueue(group)
         place = await harness.place(group, [two])
-        evict = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
-        )
+        evict = await harness.evict(group, one)
         assert (await harness.answer(entry)).enqueue == "refused"
         assert [it.result for it in (await harness.answer(place)).tasks] == ["refused"]
         assert [it.result for it in (await harness.answer(evict)).tasks] == ["executed"]

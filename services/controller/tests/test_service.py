@@ -130,15 +130,7 @@ async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(harness: Ha
         await harness.report(one, "Succeeded")
         await harness.report(two, "Running")
         group = await harness.group(J)
-        evictions = tuple(
-            scheduling.Eviction(
-                namespace="default", pod=it.metadata.name, uid=it.metadata.uid, reason="reclaim"
-            )
-            for it in (one, two)
-        )
-        decision = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=evictions
-        )
+        decision = await harness.evict(group, one, two, reason="reclaim")
         answer = await harness.answer(decision)
         assert [it.result for it in answer.tasks] == ["refused", "executed"]
 
@@ -155,12 +147,7 @@ async def test_a_pod_that_is_evicted_at_once_was_preempted(harness: Harness) -> 
             await harness.report(pod, "Running")
         await harness.job(J, "Running")
         one = pods[0].metadata
-        eviction = scheduling.Eviction(
-            namespace="default", pod=one.name, uid=one.uid, reason="preempt"
-        )
-        decision = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
-        )
+        decision = await harness.evict(group, pods[0])
         await harness.answer(decision)
         await harness.until(kinds.JOBS, J, lambda job: job.status.policy_retries == {"/0": 1})
         sent = await harness.sent(
@@ -184,16 +171,7 @@ async def test_an_evicted_pod_is_notified_first_and_ends_at_the_announced_time(
         await harness.answer(await harness.place(await harness.group(J), [one]))
         await harness.report(one, "Running")
         group = await harness.group(J)
-        eviction = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempt",
-            notice_s=3600.0,
-        )
-        decision = await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
-        )
+        decision = await harness.evict(group, one, notice_s=3600.0)
         sent = await harness.until(
             kinds.PODS,
             one.metadata.key,
@@ -431,14 +409,9 @@ async def test_repeated_decisions_enqueue_no_gang_twice(harness: Harness) -> Non
     back = msgspec.json.encode({"status": {"phase": "Pending"}})
     async with harness.controller():
         await enqueued(harness)
-        one = (await harness.pods(2))[0].metadata
-        slow = scheduling.Eviction(
-            namespace="default", pod=one.name, uid=one.uid, reason="preempt", notice_s=86_400
-        )
+        one, _ = await harness.pods(2)
         group = await harness.group(J)
-        await harness.decide(
-            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
-        )
+        await harness.evict(group, one, notice_s=86_400)
         namespace, name = group.metadata.namespace, group.metadata.name
         await harness.cluster.patch(kinds.POD_GROUPS, namespace, name, back, patch_type="merge")
         entries = []

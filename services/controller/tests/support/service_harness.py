@@ -185,6 +185,28 @@ class Harness:
             pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, binds=binds
         )
 
+    async def evict(
+        self,
+        group: scheduling.PodGroup,
+        *pods: core.Pod,
+        reason: str = "preempt",
+        notice_s: float = 0.0,
+    ) -> str:
+        """Publish the decision that evicts pods for a PodGroup."""
+        evictions = tuple(
+            messages.Eviction(
+                namespace=pod.metadata.namespace,
+                pod=pod.metadata.name,
+                uid=pod.metadata.uid,
+                reason=reason,
+                notice_s=notice_s,
+            )
+            for pod in pods
+        )
+        return await self.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=evictions
+        )
+
     async def answer(self, decision: str) -> messages.DecisionAnswered:
         """The controller's outcome for a decision, when it exists."""
         return await self.sent(
