@@ -133,23 +133,22 @@ def build(operator: Operator) -> None:
         release = version(operator)
         print(f"building {operator.name} {release} ({operator.cost})", flush=True)
         with cache.staged(place, {operator.name: release, "go": go}) as stage:
-            module, has_c = module_of(operator), operator.has_c
+            source, module, has_c = _source(go, operator), module_of(operator), operator.has_c
             if operator.added:
-                _build_completed(go, operator, stage)
+                _build_completed(go, operator, source, stage)
             else:
                 binaries.go_build(go, module, stage, "-s -w", os.environ, has_c=has_c)
-            source = _source(go, operator)
             for name in operator.files:
                 _copy(source / name, stage / name)
 
 
-def _build_completed(go: str, operator: Operator, stage: Path) -> None:
+def _build_completed(go: str, operator: Operator, source: Path, stage: Path) -> None:
     """Build a copy of the operator's module, with the files that it lacks and the versions that its
     own go.sum pins. Go replaces no file in its module cache (``-overlay``). Raises
     InstallError."""
     with tempfile.TemporaryDirectory(prefix="stromboli-go-") as folder:
         copied = Path(folder)
-        _copy(_source(go, operator), copied)
+        _copy(source, copied)
         for ours, path in operator.added:
             _copy(module_of(operator) / ours, copied / path)
         packages = [f"./{package}" for package in operator.packages]

@@ -1,7 +1,7 @@
 """Parses phases, durations, amounts and changes of the command line. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,11 +45,19 @@ SHORT_PHASES = {
 
 def phases(text: str) -> frozenset[str]:
     """``Completed,failed`` or ``CD,F`` as phases. Raises ValueError that names the known ones."""
-    known = {phase.lower(): (phase,) for phase in PHASES} | SHORT_PHASES
+    return frozenset(words(text, PHASES, SHORT_PHASES, "phase"))
+
+
+def words(
+    text: str, names: Sequence[str], codes: Mapping[str, tuple[str, ...]], what: str
+) -> tuple[str, ...]:
+    """The names in a list with commas, each once. ``codes``: short word, in lower case -> names.
+    Raises ValueError that lists the names; ``what``: a name in it."""
+    known = {name.lower(): (name,) for name in names} | dict(codes)
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     if unknown := [part for part in wanted if part.lower() not in known]:
-        raise ValueError(f"{unknown[0]!r} is not a phase; use one of {', '.join(PHASES)}")
-    return frozenset(phase for part in wanted for phase in known[part.lower()])
+        raise ValueError(f"{unknown[0]!r} is not a {what}; use one of {', '.join(names)}")
+    return tuple(dict.fromkeys(name for part in wanted for name in known[part.lower()]))
 
 
 def duration_s(text: str) -> float:

@@ -113,7 +113,7 @@ def parse(path: str, text: str) -> Script:
     return Script(
         name=file_name,
         text=text,
-        interpreter=_interpreter(PurePath(path).name, rows[0] if rows else ""),
+        interpreter=_interpreter(file_name, rows[0] if rows else ""),
         lines=(*(DirectiveLine(n, it.words) for n, it in translated.items() if it.words), *own),
         title=titles[-1] if titles else stem(path),
         warnings=tuple(warnings),

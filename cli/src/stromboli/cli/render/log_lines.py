@@ -41,11 +41,7 @@ class Source(msgspec.Struct, frozen=True):
 def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:
     """The containers of pods that have started, by task and index."""
     ordered = sorted(pods, key=_order)
-    several = (
-        container is None
-        and any(len(pod.spec.containers) > 1 for pod in ordered)
-        and container is None
-    )
+    several = container is None and any(len(pod.spec.containers) > 1 for pod in ordered)
     found = []
     for place, pod in enumerate(ordered):
         if pod.status.phase not in _STARTED:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options, parsing, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
@@ -95,7 +95,7 @@ def history(
             "--state",
             "-s",
             metavar="STATES",
-            help="Only attempts in these states: Failed,Gone, or short: PD,R,CG,CD,F,CA.",
+            help="Only attempts in these states: Failed,Gone, or short: PD,R,CG,CD,F,TO,CA.",
         ),
     ] = "",
     since: time_options.Since = "",
@@ -275,12 +275,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def _states(text: str) -> tuple[str, ...]:
-    known = {state.lower(): (state,) for state in accounting.STATES} | SHORT_STATES
-    wanted = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = next((word for word in wanted if word.lower() not in known), None)
-    if unknown is not None:
-        raise typer.BadParameter(
-            f"{unknown!r} is not a state; use one of {', '.join(accounting.STATES)}",
-            param_hint="--state",
-        )
-    return tuple(dict.fromkeys(state for word in wanted for state in known[word.lower()]))
+    try:
+        return parsing.words(text, accounting.STATES, SHORT_STATES, "state")
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--state") from None

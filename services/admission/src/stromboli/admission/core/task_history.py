@@ -182,15 +182,14 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
 
 
 def _with_waits(job: _JobHistory) -> Iterator[TaskAttempt]:
-    """The attempts with ``waiting_since``. Pods are created shortly before they are bound, so those
-    that were created before the job ran waited with it. Later ones are restarts, further indexes of
-    an array and replicas that were added."""
+    """The attempts with ``waiting_since``; the job began when its first pod ran or ended."""
     ran = [at for it in job.attempts.values() if (at := it.running_at or it.ended_at) is not None]
     first = min(ran, default=None)
     for attempt in job.attempts.values():
-        since = created = attempt.created_at
-        if created is not None and (first is None or created <= first):
-            since = min(created, job.submitted_at or created)
+        created = attempt.created_at
+        since = (
+            None if created is None else accounting.waiting_since(created, job.submitted_at, first)
+        )
         yield msgspec.structs.replace(attempt, waiting_since=since)
 
 

@@ -83,13 +83,11 @@ async def _begun(connection: AsyncConnection, jobs: set[str]) -> dict[str, int]:
 
 
 def _waiting_since(row: Any, begun: dict[str, int]) -> int | None:
-    """Pods are created when their job leaves its queue, so its first ones waited with it. Later
-    ones are restarts, further indexes of an array and replicas that were added."""
     created: int | None = row.submitted_at
-    if created is None or row.job_submitted_at is None or row.retry_count:
+    submitted: int | None = row.job_submitted_at
+    if created is None or row.retry_count:
         return created
-    is_first = created <= begun.get(row.job_uid, created)
-    return min(created, row.job_submitted_at) if is_first else created
+    return accounting.waiting_since(created, submitted, begun.get(row.job_uid))
 
 
 def _attempt(row: Any, begun: dict[str, int], now_us: int) -> accounting.Attempt:

@@ -2,12 +2,14 @@
 REST exchange them."""
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from stromboli.shared.decoding import Instant
 
+When = TypeVar("When", int, datetime)
+"""A time; an int is microseconds since 1970."""
 MOST_ATTEMPTS = 10_000
 """Maximum number of attempts in a page, a few megabytes."""
 ATTEMPTS_PER_PAGE = 1000
@@ -297,6 +299,15 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     until: Instant
     usage: tuple[Usage, ...]
     complete: bool = True
+
+
+def waiting_since(created: When, submitted: When | None, begun: When | None) -> When:
+    """The time from which an attempt waits. Pods are created when their job leaves its queue, so
+    the pods that were created until the job began waited with it since its submission. Later ones
+    are restarts, further indexes of an array and replicas that were added."""
+    if submitted is None or (begun is not None and created > begun):
+        return created
+    return min(created, submitted)
 
 
 def attempt_state(observed: str, reason: str) -> str:

@@ -34,16 +34,11 @@ def _own_blockers(cache: controller_cache.ControllerCache, job: Job) -> tuple[po
     return known[1]
 
 
-def group_key(job: Job) -> str:
-    """Key of the job's PodGroup."""
-    return f"{job.metadata.namespace}/{pods.group_name(job)}"
-
-
 def group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """The commands that create the PodGroup, update it to the spec, or delete a PodGroup of an
     earlier job version."""
-    state = cache.state(kinds.POD_GROUPS, group_key(job))
-    group = cache.pod_group(group_key(job))
+    state = cache.state(kinds.POD_GROUPS, pods.group_key(job))
+    group = cache.pod_group(pods.group_key(job))
     if state is None:
         return _group_creation(cache, job)
     if group is None or cache.is_going(group):
@@ -72,7 +67,7 @@ def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     ends it, and the PodGroup does not wait for the job's first status write.
     """
     made = tuple(creations(cache, job))
-    is_absent = cache.state(kinds.POD_GROUPS, group_key(job)) is None
+    is_absent = cache.state(kinds.POD_GROUPS, pods.group_key(job)) is None
     is_planned = is_absent and planned_pods.is_wanted(cache, job)
     request = planned_pods.request(cache, job) if is_planned else None
     if request is None:
@@ -85,10 +80,10 @@ def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
 def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> bool:
     """Whether the next pods of the job may be created with their nodes: its plan is published, and
     its gang waits for its queue, or a decision is creating its pods."""
-    plan = cache.plans.of(group_key(job))
+    plan = cache.plans.of(pods.group_key(job))
     if plan is None or plan.job_uid != job.metadata.uid or plan.version != job.status.version:
         return False
-    group = cache.pod_group(group_key(job))
+    group = cache.pod_group(pods.group_key(job))
     is_waiting = group is None or not cache.is_enqueued(group)
     return is_waiting or bool(cache.plans.reserved_names(job.metadata.uid))
 
@@ -96,7 +91,7 @@ def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> b
 def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
     the previous job version."""
-    group = cache.pod_group(group_key(job))
+    group = cache.pod_group(pods.group_key(job))
     if group is None or cache.is_going(group):
         return ()
     is_restarting = job.status.state.phase == "Restarting"

@@ -20,6 +20,7 @@ from stromboli.controller.core.jobs import (
     policy_events,
     status_transitions,
 )
+from stromboli.controller.core.pods import pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.controller.core.workloads import cron_history
@@ -39,7 +40,7 @@ def advance(
     phase = tasks.phase_of(job)
     if phase == "":
         return _accept(cache, job, observed.counts, now)
-    group = cache.pod_group(job_objects.group_key(job))
+    group = cache.pod_group(pods.group_key(job))
     ruling = policies.PolicyDecision(None, ())
     if phase in RULED:
         ruling = policies.evaluate(cache, job, observed, group, now)

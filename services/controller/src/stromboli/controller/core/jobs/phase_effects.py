@@ -100,7 +100,7 @@ def _pod_commands(
 ) -> Iterator[commands.Command]:
     """The commands that create missing pods and delete surplus pods, once the PodGroup was admitted
     to its queue."""
-    group = cache.pod_group(job_objects.group_key(job))
+    group = cache.pod_group(pods.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return
     if pod_groups.is_of_earlier_version(job, group):

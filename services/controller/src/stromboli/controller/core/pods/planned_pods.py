@@ -24,14 +24,9 @@ MOST_PODS = 1_000
 lists them."""
 
 
-def group_key(job: Job) -> str:
-    """Key of the job's PodGroup."""
-    return f"{job.metadata.namespace}/{pods.group_name(job)}"
-
-
 def is_wanted(cache: controller_cache.ControllerCache, job: Job) -> bool:
     """Whether a plan is to be published before the job's PodGroup is created. O(tasks)."""
-    known = cache.plans.of(group_key(job))
+    known = cache.plans.of(pods.group_key(job))
     if known is not None and known.version == job.status.version:
         return False
     uid, version = job.metadata.uid, job.status.version
@@ -103,7 +98,7 @@ def request(cache: controller_cache.ControllerCache, job: Job) -> commands.PlanP
         job=job.metadata.key,
         job_uid=job.metadata.uid,
         version=job.status.version,
-        pod_group=group_key(job),
+        pod_group=pods.group_key(job),
         namespace=job.metadata.namespace,
         node=node,
         dry_runs=dry_runs,

@@ -37,6 +37,11 @@ def group_name(job: Job) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
+def group_key(job: Job) -> str:
+    """The key of the job's PodGroup."""
+    return f"{job.metadata.namespace}/{group_name(job)}"
+
+
 def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
     """The reasons that keep the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))

@@ -137,7 +137,7 @@ class Decision(msgspec.Struct, eq=False):
 
 
 def decision_of(id_: str, offset: int, statement: scheduling.StatementDecided) -> Decision:
-    """A publication with all its assumptions, open. O(binds + evictions)."""
+    """A publication with all its assumptions, open. O(parts)."""
     awaits_volumes = any(bind.volumes for bind in statement.binds)
     decision = Decision(id_, offset, statement, awaits_volumes)
     decision.open = {(each.effect, each.key): each for each in parts_of(decision)}
