@@ -2,7 +2,9 @@
 
 Real Kafka, etcd, kube-apiserver with webhooks, KWOK nodes and the four services as separate
 processes, all on this machine. Gangs of 100 pods, ``--at-once`` of them at a time, until ``--pods``
-pods are bound; they run until the end. Then, one after another:
+pods are bound on ``--nodes`` nodes; they run until the end. ``load.steps`` has the CPU seconds of
+each process for each tenth of them: equal numbers mean that a pod costs no more in a large cluster.
+Then, one after another:
 
 - ``rss_mib``: memory of each service 60 s later, and its peak;
 - ``start_s``: each service is stopped and started again; seconds from its start until it is ready,
@@ -35,6 +37,7 @@ from stromboli.testkit import real_system
 from stromboli.testkit.parts.part import Part
 
 PODS_PER_GANG, PODS_PER_NODE = 100, 100
+STEPS = 10
 SETTLED_AFTER_S = 60.0
 LOOK_EVERY_S = 0.05
 WITHIN_S = 1800.0
@@ -53,10 +56,23 @@ def gang(name: str) -> dict[str, Any]:
     return document
 
 
-async def fill(client: Client, pods: int, at_once: int) -> dict[str, Any]:
-    """Submit gangs until this number of pods runs; return the seconds and the pods per second."""
+async def kwok_ready(client: Client, nodes: int) -> None:
+    """Wait until KWOK manages all nodes: it lists all pods once for each, which would slow the
+    load."""
+    async with asyncio.timeout(WITHIN_S):
+        while (await client.requests())["LIST", "pods"] < nodes:  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
+
+
+async def fill(
+    system: real_system.RealSystem, client: Client, pods: int, at_once: int
+) -> dict[str, Any]:
+    """Submit gangs until this number of pods runs; return the seconds, the pods per second, and
+    the CPU seconds by process of each tenth of the pods."""
     begun = time.perf_counter()
     names = [f"scale-{number}" for number in range(pods // PODS_PER_GANG)]
+    steps: list[dict[str, Any]] = []
+    used, used_at = bulk_client.cpu_s(system), 0
     for first in range(0, len(names), at_once):
         some = names[first : first + at_once]
         version = await client.version()
@@ -67,9 +83,14 @@ async def fill(client: Client, pods: int, at_once: int) -> dict[str, Any]:
             await seen
         took_s = time.perf_counter() - begun
         done = (first + len(some)) * PODS_PER_GANG
-        print(f"{done} pods after {took_s:.0f} s", flush=True)
+        if done - used_at >= pods / STEPS or done == pods:
+            now = bulk_client.cpu_s(system)
+            cpu_s = {name: round(now[name] - used[name], 2) for name in now}
+            steps.append({"pods": done, "after_s": round(took_s, 1), "cpu_s": cpu_s})
+            print(json.dumps(steps[-1]), flush=True)
+            used, used_at = now, done
     took_s = time.perf_counter() - begun
-    return {"s": round(took_s, 1), "pods_per_second": round(pods / took_s, 1)}
+    return {"s": round(took_s, 1), "pods_per_second": round(pods / took_s, 1), "steps": steps}
 
 
 def memory(part: Part) -> dict[str, int]:
@@ -121,14 +142,14 @@ def _is_decided(listed: dict[str, Any], name: str) -> bool:
     return any(it["spec"].get("nodeName") for it in listed["items"])
 
 
-async def measure(state: Path, pods: int, at_once: int) -> dict[str, Any]:
+async def measure(state: Path, pods: int, nodes: int, at_once: int) -> dict[str, Any]:
     """Make all measurements, one after another."""
-    nodes = pods // PODS_PER_NODE + 1
     async with (
         real_system.RealSystem(state, fake_nodes=nodes) as system,
         Client(system.parts) as client,
     ):
-        load = await fill(client, pods, at_once)
+        await kwok_ready(client, nodes)
+        load = await fill(system, client, pods, at_once)
         await asyncio.sleep(SETTLED_AFTER_S)
         rss = {name: memory(service) for name, service in system.services.items()}
         used = bulk_client.cpu_s(system)
@@ -158,10 +179,12 @@ def main() -> None:
     """Measure, write the result to the file, print it."""
     arguments = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     arguments.add_argument("--pods", type=int, default=20_000)
+    arguments.add_argument("--nodes", type=int, help="default: one for each 100 pods, and one more")
     arguments.add_argument("--at-once", type=int, default=10, help="gangs submitted together")
     given = arguments.parse_args()
+    nodes = given.nodes or given.pods // PODS_PER_NODE + 1
     with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:
-        result = uvloop.run(measure(Path(folder), given.pods, given.at_once))
+        result = uvloop.run(measure(Path(folder), given.pods, nodes, given.at_once))
     RAW.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
 
