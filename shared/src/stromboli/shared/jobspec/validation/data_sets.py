@@ -79,10 +79,10 @@ def _of_size(data_set: batch.DataSet, path: str) -> Iterator[Violation]:
 
 def _of_source(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Violation]:
     if bool(data_set.uri) == bool(data_set.persistent_volume_claim):
-        which = "both" if data_set.uri else "neither"
+        which = "both {} and {}" if data_set.uri else "neither {} nor {}"
         yield Violation(
             path=path,
-            reason=f"{which} uri and persistentVolumeClaim",
+            reason=which.format("uri", "persistentVolumeClaim"),
             expected="exactly one of the two",
         )
     elif data_set.uri:

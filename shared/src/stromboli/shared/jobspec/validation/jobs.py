@@ -284,10 +284,10 @@ def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
             )
         seen.add(volume.mount_path)
         if has_claim == bool(volume.volume_claim_name):
-            which = "both" if has_claim else "neither"
+            which = "both {} and {}" if has_claim else "neither {} nor {}"
             yield Violation(
                 path=path,
-                reason=f"{which} volumeClaim and volumeClaimName",
+                reason=which.format("volumeClaim", "volumeClaimName"),
                 expected="exactly one of the two",
             )
         if volume.volume_claim_name and not naming.is_subdomain(volume.volume_claim_name):
