@@ -7,7 +7,8 @@ the ratio of both, in CPU seconds if the machine is shared. The last line of std
 object.
 
 ``--steady`` measures a long-running scheduler instead, from the last record of one new gang to its
-decision; ``--victims 1000 --by preempt`` measures a session that evicts.
+decision, ``--minutes 10`` the same while gangs come and go for ten minutes of its clock;
+``--victims 1000 --by preempt`` measures a session that evicts.
 """
 
 import argparse
@@ -165,7 +166,15 @@ def main() -> None:
         "--steady", action="store_true", help="measure one new gang in a full cluster"
     )
     parser.add_argument(
-        "--evicting", action="store_true", help="with --steady: enable preempt, reclaim and sla"
+        "--minutes",
+        type=float,
+        default=0.0,
+        help="measure one new gang every 0.5 s of the scheduler's clock, for so many minutes",
+    )
+    parser.add_argument(
+        "--evicting",
+        action="store_true",
+        help="with --steady and --minutes: enable preempt, reclaim and sla",
     )
     parser.add_argument(
         "--waiting", type=int, default=0, help="with --steady: number of further pending gangs"
@@ -183,6 +192,10 @@ def main() -> None:
     options = session_clusters.Options(
         **{name: getattr(given, name) for name in usual.__struct_fields__ if name != "is_equal"}
     )
+    if given.minutes:
+        configuration = EVICTING if given.evicting else CHART
+        print(json.dumps(session_long_running.turnover(configuration, options, given.minutes)))
+        return
     if given.steady:
         steady = session_long_running.steady(
             EVICTING if given.evicting else CHART,

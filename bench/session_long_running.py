@@ -1,11 +1,13 @@
-"""Sessions of a long-running scheduler: ``bench.session --steady`` and ``--victims``.
+"""Sessions of a long-running scheduler: ``--steady``, ``--minutes`` and ``--victims``.
 
 All objects arrive as records of the log and are materialized into the service's cache.
 """
 
+import collections
 import gc
 import statistics
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,14 +18,19 @@ from stromboli.scheduler.core import actions, plugins, policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.config import config_reader
 from stromboli.scheduler.core.framework import session_inputs
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, process, topics
 from stromboli.shared.api import meta
+from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
 GANG = 8
 STEP = timedelta(seconds=0.5)
 """Time between two new gangs."""
 WARM_UP = 5
+LIVING = 20
+"""Number of new gangs that run at a time in ``turnover``: each runs for ten seconds."""
+GAUGES_EVERY = timedelta(seconds=1)
+"""As in the service."""
 PODS_OF_A_VICTIM_GANG = 100
 VICTIMS_ON_A_NODE = 4
 
@@ -52,17 +59,19 @@ class LongRunningScheduler:
             if self.cache.apply(record):
                 raise AssertionError(f"{record.key} cannot be read")
 
-    def decide(self) -> schedule.SessionResult:
+    def decide(self, *, with_gauges: bool = False) -> schedule.SessionResult:
         """Run one session without applying its decisions."""
         return schedule.run_session(
             self.cache,
             self.now,
             self.policy,
             given=session_inputs.SessionInputs(decision_limit=10**9),
+            with_gauges=with_gauges,
         )
 
-    def accept(self, decided: schedule.SessionResult) -> None:
-        """Apply the published decisions and explanations from the log."""
+    def accept(self, decided: schedule.SessionResult) -> list[envelope.Record]:
+        """Apply the published decisions and explanations from the log; return the decisions."""
+        records = []
         for statement in decided.decisions:
             draft = envelope.Draft(
                 topic=topics.DECISIONS,
@@ -70,12 +79,38 @@ class LongRunningScheduler:
                 message=statement,
                 time=builders.NOON,
             )
-            self.fold([self.log.append(draft)])
+            records.append(self.log.append(draft))
+        self.fold(records)
         for key, message in decided.explanations.items():
             self.cache.record_explanation(key, message)
         for order in decided.orders:
             self.cache.record_explanation("", order)
         self.cache.finish_session(is_throttled=decided.is_throttled)
+        return records
+
+    def execute(self, decided: Sequence[envelope.Record], *changed: meta.Object) -> None:
+        """Apply the outcomes of these decisions, which were executed, and the changed objects."""
+        for record in decided:
+            statement = envelope.decode(record)
+            assert isinstance(statement, messages.StatementDecided)
+            outcome = messages.DecisionAnswered(
+                decision=record.id,
+                decision_offset=record.offset,
+                pod_group=statement.pod_group,
+                enqueue="executed" if statement.enqueue else None,
+                tasks=tuple(
+                    messages.TaskOutcome(
+                        namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result="executed"
+                    )
+                    for bind in statement.binds
+                ),
+                unanswered_from=record.offset + 1,
+            )
+            draft = envelope.Draft(
+                topic=topics.OUTCOMES, key=record.id, message=outcome, time=builders.NOON
+            )
+            self.fold([self.log.append(draft)])
+        self.see(*changed)
 
 
 def steady(
@@ -93,11 +128,7 @@ def steady(
     The clock advances by ``STEP`` from one gang to the next, so that rounds include what sessions
     do at intervals.
     """
-    life = LongRunningScheduler(configuration)
-    given = session_clusters.build_cluster(options)
-    names = [node.metadata.name for node in given.nodes]
-    life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
-    life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
+    life, running = _in_full_cluster(configuration, options)
     for at in range(waiting):
         nodes = 1 if is_starving else 2 + at % 20
         life.see(*_gang(options, f"waits{at:05}", session_clusters.CORES * nodes))
@@ -119,7 +150,7 @@ def steady(
         life.accept(decided)
     return {
         "nodes": options.nodes,
-        "running": len(given.pods),
+        "running": running,
         "waiting_gangs": waiting,
         "is_starving": is_starving,
         "event_to_decision_ms_p50": _ms(statistics.median(wall)),
@@ -127,6 +158,68 @@ def steady(
         "event_to_decision_cpu_ms_p99": _ms(sorted(seconds)[len(seconds) * 99 // 100]),
         "event_to_decision_cpu_ms_max": _ms(max(seconds)),
         "rounds": [_ms(each) for each in seconds],
+    }
+
+
+def turnover(
+    configuration: dict[str, Any], options: session_clusters.Options, minutes: float
+) -> dict[str, Any]:
+    """The same while gangs come and go for so many minutes of the scheduler's clock.
+
+    Every ``STEP`` a gang arrives, is decided, is executed and runs, and the oldest of ``LIVING``
+    such gangs is deleted; each of these changes starts a session, as in the service. ``decision``:
+    from the last record of a new gang to its decision. ``others``: the sessions between. CPU
+    milliseconds of the thread, as gauges are read once a second and the garbage collector runs as
+    in the service.
+    """
+    life, running = _in_full_cluster(configuration, options)
+    life.accept(life.decide())
+    living: collections.deque[list[meta.Object]] = collections.deque()
+    decision, wall, others = [], [], []
+    gauges_at = life.now
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(process.ALLOCATIONS_BETWEEN_LOOKS)
+
+    def run(records: list[envelope.Record]) -> tuple[schedule.SessionResult, float, float]:
+        nonlocal gauges_at
+        is_due = life.now - gauges_at >= GAUGES_EVERY
+        gauges_at = life.now if is_due else gauges_at
+        began, began_wall = time.thread_time(), time.perf_counter()
+        life.fold(records)
+        decided = life.decide(with_gauges=is_due)
+        return decided, time.thread_time() - began, time.perf_counter() - began_wall
+
+    rounds = round(timedelta(minutes=minutes) / STEP)
+    began_all = time.perf_counter()
+    for at in range(WARM_UP + rounds):
+        life.now += STEP
+        gang = _gang(options, f"new{at:05}", 1)
+        decided, took, took_wall = run(life.log.see(*gang))
+        if at >= WARM_UP:
+            decision.append(took)
+            wall.append(took_wall)
+        (statement,) = decided.decisions
+        nodes = {bind.pod: bind.node for bind in statement.binds}
+        assert len(nodes) == GANG
+        now_running = [_started(each, nodes) for each in gang]
+        life.execute(life.accept(decided), *now_running)
+        living.append(now_running)
+        gone = living.popleft() if len(living) > LIVING else []
+        for changes in ([], life.log.lose(*reversed(gone))):
+            decided, took, _ = run(changes)
+            others.append(took)
+            life.accept(decided)
+    return {
+        "nodes": options.nodes,
+        "running": running,
+        "minutes": minutes,
+        "gangs": len(decision),
+        "seconds": round(time.perf_counter() - began_all, 1),
+        "decision_cpu_ms": _quantiles(decision),
+        "decision_wall_ms": _quantiles(wall),
+        "others_cpu_ms": _quantiles(others),
+        "rounds": [_ms(each) for each in decision],
     }
 
 
@@ -187,6 +280,38 @@ def victims(nodes: int, count: int, action: str, rounds: int) -> dict[str, Any]:
         "seconds": round(min(wall), 4),
         "cpu_seconds": round(min(seconds), 4),
         "rounds": [round(each, 4) for each in seconds],
+    }
+
+
+def _in_full_cluster(
+    configuration: dict[str, Any], options: session_clusters.Options
+) -> tuple[LongRunningScheduler, int]:
+    """A scheduler that has read a cluster whose gangs all run, and the number of running pods."""
+    life = LongRunningScheduler(configuration)
+    given = session_clusters.build_cluster(options)
+    names = [node.metadata.name for node in given.nodes]
+    life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
+    life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
+    return life, len(given.pods)
+
+
+def _started(found: meta.Object, nodes: dict[str, str]) -> meta.Object:
+    """The next version of a gang's PodGroup or pod: it runs."""
+    metadata = msgspec.structs.replace(found.metadata, resource_version="2")
+    found = msgspec.structs.replace(found, metadata=metadata)
+    if metadata.name in nodes:
+        return _running(found, nodes[metadata.name])
+    return _running_group(found)
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {
+        **{
+            name: _ms(ordered[min(int(len(ordered) * part), len(ordered) - 1)])
+            for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+        },
+        "max": _ms(ordered[-1]),
     }
 
 

@@ -101,3 +101,25 @@ def test_each_task_of_a_run_takes_the_best_node(scores: list[list[int]], count: 
     assert (
         batch.place_run(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
     )
+
+
+@given(
+    values=st.lists(st.integers(0, 50), min_size=1, max_size=6),
+    weights=st.integers(1, 2**32),
+    count=st.integers(2, 60),
+)
+def test_the_best_of_many_nodes_are_those_of_a_stable_sort(
+    values: list[int], weights: int, count: int
+) -> None:
+    """Many nodes have equal scores; a sample of the scores finds the best ones."""
+    chosen = np.random.default_rng(weights).integers(0, len(values), 3_000)
+    scores = np.array(values, np.int64)[chosen]
+
+    def room(rows: batch.Indices) -> node_views.Counts:
+        return np.ones(len(rows), np.int64)
+
+    def ask(rows: batch.Indices, added: node_views.Counts) -> tuple[Any, Any]:
+        return np.ones(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+
+    found = batch.place_run(np.arange(len(scores)), scores, room, count, ask)
+    assert found == np.argsort(-scores, kind="stable")[:count].tolist()

@@ -431,3 +431,15 @@ def test_opening_costs_the_pending_jobs_and_not_the_running_ones() -> None:
         _put(found, each)
     opened = opening.open_on_model(found, CONFIGURATIONS[0], NOW, plugins.find)
     assert opened.waiting == ["default/new"]
+
+
+def test_the_first_session_visits_no_job_that_runs() -> None:
+    """After a start all jobs of the cluster have changed, and few of them wait."""
+    found = cluster_model.ClusterModel()
+    found.put_queue(builders.make_queue())
+    found.put_node(builders.make_node("n1", cpu="99", pods=99))
+    running = default_sessions.gang("running", 2, node="n1")
+    for each in (*running, *default_sessions.gang("new", 2)):
+        _put(found, each)
+    opened = opening.open_on_model(found, CONFIGURATIONS[0], NOW, plugins.find)
+    assert opened.waiting == ["default/new"]

@@ -4,13 +4,17 @@ What plugins are asked is counted, not instructions: CPython 3.11 may hang when 
 process in which an exception was once sent to another thread, as the plugin watchdog does.
 """
 
+import gc
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from bench import session as bench_session
+from bench import session_long_running
 from services.scheduler.tests.support import sessions
-from stromboli.scheduler.core import plugins, simulate
+from stromboli.scheduler.core import plugins, schedule, simulate
 from stromboli.scheduler.core.actions import preempt, reclaim
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import interfaces, opening, session
@@ -176,3 +180,31 @@ def test_a_gang_without_enough_victims_asks_about_a_node_once_for_equal_tasks(si
         )
         objects.append(builders.make_pod(f"{name}-0", name, node=node, phase="Running", cpu="2"))
     assert victim_questions(objects, preempt.run, "allocate, preempt") == (2, 0)
+
+
+def test_a_session_is_freed_when_it_ends() -> None:
+    """The garbage collector would free the arrays of many sessions together, which stops the
+    process."""
+    made: list[weakref.ref[interfaces.Plugin]] = []
+
+    def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
+        factory = plugins.find(name, already_open)
+
+        def make(options: configuration.PluginOptions) -> interfaces.Plugin:
+            plugin = factory(options)
+            made.append(weakref.ref(plugin))
+            return plugin
+
+        return make
+
+    life = session_long_running.LongRunningScheduler(bench_session.EVICTING)
+    life.see(builders.make_queue("q"), builders.make_node("n1", cpu="8"))
+    life.see(*sessions.gang("new", "q", 4, min_member=4))
+    gc.disable()
+    try:
+        decided = schedule.run_session(life.cache, life.now, life.policy, find=find)
+        assert len(decided.decisions[0].binds) == 4
+        assert made
+        assert not [plugin for plugin in made if plugin() is not None]
+    finally:
+        gc.enable()

@@ -209,7 +209,9 @@ class SessionRun:
         # 8. Place the planned pods of gangs that were admitted, in a second pass.
         statements = self._with_planned_pods(closed, statements)
         # 9. Collect explanations and the record of the session.
-        return self._result(closed, statements)
+        result = self._result(closed, statements)
+        closed.release()
+        return result
 
     # 1. Limit
 
@@ -301,6 +303,7 @@ class SessionRun:
         binds = planned_placement.bound(self._cache, placed, plans)
         found = tuple(_with_binds(placed, each, binds.get(each.pod_group, ())) for each in decided)
         placed.rollback()
+        placed.release()
         planned_placement.undo(self._cache, decided, plans)
         return found
 

@@ -205,11 +205,14 @@ def _identical_tasks(
     run = [first]
     if first.pod.status.nominated_node_name:
         return run
+    kind, role = first.task_class, first.role
+    is_equal = None if ssn.finder.is_decided_by_class else ssn.finder.is_equal
     for task in tasks[-2 : -most - 1 : -1]:
         if (
-            task.role != first.role
+            task.task_class is not kind
+            or task.role != role
             or task.pod.status.nominated_node_name
-            or not ssn.finder.is_equal(task, first)
+            or (is_equal is not None and not is_equal(task, first))
         ):
             break
         run.append(task)

@@ -111,13 +111,14 @@ class ClusterModel:
 
     def take_pending_jobs(self) -> list[str]:
         """Settle, and return the keys of the jobs that the next session must consider, in order:
-        those that wait or have changed, without those ``aside``.
-        """
+        those that wait and Inqueue ones that have changed, without those ``aside``. Running jobs
+        that changed need no session; after a start, these are all jobs."""
         self.settle()
-        # Only what is not skipped is copied: thousands of skipped jobs may wait.
-        found = (self._waiting - self.aside) | (self.changed - self.aside)
+        changed = filter(None, map(self.jobs.get, self.changed - self.aside))
+        found = (self._waiting - self.aside) & self.jobs.keys()
+        found.update(job.key for job in changed if job.phase == "Inqueue")
         self.changed.clear()
-        return sorted(found & self.jobs.keys())
+        return sorted(found)
 
     def job(self, key: str) -> entities.Job | None:
         """The job, whether its queue exists or not."""
@@ -320,16 +321,15 @@ class ClusterModel:
             return
         self.remove_pod_group(key)
         try:
-            least = job_builder.minimum_request(group) or {}
-            self.resources.request(("podgroup", key), least)
+            least = job_builder.minimum_request(group)
+            self.resources.request(("podgroup", key), least or {})
         except ValueError as error:
             self.problems["podgroup", key] = str(error)
             return
         self._add_columns()
         named = group.spec.priority_class_name
-        found = job_builder.build_job(
-            group, self.resources, self._priorities.value(named), self.default_queue
-        )
+        priority = self._priorities.value(named)
+        found = job_builder.build_job(group, self.resources, priority, self.default_queue, least)
         self._priorities.enter(key, named)
         found.phase = phase
         found.problems.update(self.unreadable.invalid_of(key))

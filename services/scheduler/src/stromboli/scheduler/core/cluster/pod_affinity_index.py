@@ -112,11 +112,9 @@ class PodAffinityIndex:
         return result
 
     def _move_all(self, tasks: Sequence[entities.Task], change: int) -> None:
-        known = self.table.rows
         rows: tuple[list[int], list[int]] = ([], [])
-        for task in tasks:
-            row = known.get(task.node)
-            if row is not None:
+        for task, row in zip(tasks, self.table.rows_of([task.node for task in tasks]), strict=True):
+            if row >= 0:
                 rows[task.pod.metadata.deletion_timestamp is None].append(row)
         for is_alive in (False, True):
             if rows[is_alive]:
@@ -139,7 +137,7 @@ class PodAffinityIndex:
         for counts in followed:
             np.add.at(counts, rows, change)
         terms = self.affinity_terms(placed.task_class)
-        for row in rows:
+        for row in rows if placed.task_class.affinity is not None else ():
             for term in terms.required_anti_affinity:
                 self.anti_affinity_carriers.add(term, row, change)
             for preference in terms.preferences:

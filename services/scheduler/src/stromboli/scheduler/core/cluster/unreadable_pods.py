@@ -40,7 +40,9 @@ class UnreadablePods:
 
     def remove(self, key: str) -> tuple[str, str]:
         """Remove a pod, if it is there. Returns its job and node; empty if there are none."""
-        job, node = self._at.pop(key, ("", ""))
+        if key not in self._at:  # nearly always
+            return "", ""
+        job, node = self._at.pop(key)
         self.lost.pop(key, None)
         for groups, name in (
             (self._lost_of, job),

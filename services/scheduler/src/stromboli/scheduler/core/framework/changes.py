@@ -1,7 +1,7 @@
 """The changes of a session to the cluster model, for rollback."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -17,12 +17,25 @@ class _Before(msgspec.Struct, frozen=True):
     conditions: list[scheduling.PodGroupCondition]
 
 
+class _Run(NamedTuple):
+    """Tasks of one class, job, role and status, with this status and the node of each."""
+
+    tasks: Sequence[entities.Task]
+    status: entities.Status
+    nodes: list[str]
+
+
 class Changes:
-    """The state of tasks before their first change, and of jobs when the session opened."""
+    """The state of tasks before their first change, and of jobs when the session opened.
+
+    Tasks are noted and restored by runs, as they are changed: a session changes thousands.
+    """
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
-        self._tasks: dict[str, tuple[entities.Task, entities.Status, str]] = {}
+        self._runs: list[_Run] = []
+        self._noted: set[entities.Task] = set()
+        """The tasks of all runs."""
         self._held: dict[str, resource_vectors.Sum] = {}
         self._jobs: dict[str, _Before] = {}
         for job in ssn.waiting_jobs():
@@ -33,12 +46,15 @@ class Changes:
         self._jobs[job.key] = _Before(job.phase, list(job.conditions))
 
     def note(self, tasks: Sequence[entities.Task]) -> None:
-        """Record tasks of one job before they change."""
+        """Record tasks of one class, job, role and status before they change."""
         if tasks[0].status is entities.Status.ALLOCATED:
             return  # Only a session allocates, so these tasks are recorded already.
-        for task in tasks:
-            if task.key not in self._tasks:
-                self._tasks[task.key] = (task, task.status, task.node)
+        if not self._noted.isdisjoint(tasks):
+            tasks = [task for task in tasks if task not in self._noted]
+        if not tasks:
+            return
+        self._noted.update(tasks)
+        self._runs.append(_Run(tasks, tasks[0].status, [task.node for task in tasks]))
         job = self._session.jobs.get(tasks[0].job)
         if job is not None and job.key not in self._held:
             self._held[job.key] = job.allocated
@@ -49,12 +65,8 @@ class Changes:
 
     def rollback(self) -> None:
         """Restore the state at the opening of the session."""
-        for task, status, node in self._tasks.values():
-            # Evicted and nominated tasks keep their node; only a task without a node was moved.
-            self._session.change(task, status, task.node)
-            task.node = node
-            task.eviction_occurred = False
-            task.last_status, task.last_node = None, ""
+        for run in self._runs:
+            self._restore(run)
         for key, before in self._jobs.items():
             job = self._session.jobs[key]
             job.phase, job.conditions = before.phase, before.conditions
@@ -64,4 +76,17 @@ class Changes:
                 touched.fit_errors, touched.fit_error, touched.topology_error = {}, "", ""
                 touched.is_unschedulable = touched.is_refused_by_queue = False
                 touched.is_backing_off = False
-        self._tasks.clear()
+        self._runs.clear()
+        self._noted.clear()
+
+    def _restore(self, run: _Run) -> None:
+        by_status: dict[entities.Status, list[entities.Task]] = {}
+        for task in run.tasks:
+            by_status.setdefault(task.status, []).append(task)
+        for tasks in by_status.values():
+            # Evicted and nominated tasks keep their node; only a task without a node was moved.
+            self._session.change_run(tasks, run.status, [task.node for task in tasks])
+        for task, node in zip(run.tasks, run.nodes, strict=True):
+            task.node = node
+            task.eviction_occurred = False
+            task.last_status, task.last_node = None, ""

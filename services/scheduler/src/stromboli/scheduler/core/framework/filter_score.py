@@ -132,11 +132,15 @@ class NodeFinder:
         """Whether the tasks are equal for predicates and scores."""
         if task.task_class is not other.task_class:
             return False
-        ssn = self._session
-        is_plain = ssn.reservations.is_empty and not ssn.flat(interfaces.CLASS_KEY)
-        if is_plain and task.job == other.job:
+        if self.is_decided_by_class and task.job == other.job:
             return True
         return self.kind(task) == self.kind(other)
+
+    @property
+    def is_decided_by_class(self) -> bool:
+        """Whether tasks of one job and one class are always equal for predicates and scores."""
+        ssn = self._session
+        return ssn.reservations.is_empty and not ssn.flat(interfaces.CLASS_KEY)
 
     def filter_result(self, task: entities.Task) -> FilterResult:
         """The predicates' answers for all nodes in the current state."""

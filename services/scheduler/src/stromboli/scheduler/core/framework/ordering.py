@@ -1,11 +1,17 @@
 """Priority queues whose order plugins define and may change between calls."""
 
 import heapq
+import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cmp_to_key
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+
+AGE_KEY = operator.attrgetter("created", "uid")
+"""Sorts objects as ``by_age`` does."""
+INDEX_KEY = operator.attrgetter("index", "created", "uid")
+"""Sorts tasks that all have an index as ``by_index`` and ``by_age`` do."""
 
 
 class Heap(Generic[T]):
@@ -96,3 +102,35 @@ def comparing(key: Callable[[T], Any]) -> Callable[[T, T], int]:
 def first(compare: Callable[[T, T], int], items: Iterable[T]) -> T:
     """The first of a few items whose order changes often."""
     return min(items, key=cmp_to_key(compare))
+
+
+class Aged(Protocol):
+    """An object with a creation time."""
+
+    @property
+    def created(self) -> Any:
+        """When it was created."""
+
+    @property
+    def uid(self) -> str:
+        """Distinguishes objects of one age."""
+
+
+def by_age(left: Aged, right: Aged) -> int:
+    """Negative if left is older, by uid if both have the same age."""
+    before, after = AGE_KEY(left), AGE_KEY(right)
+    return int(before > after) - int(before < after)
+
+
+class Indexed(Protocol):
+    """A task with the number at the end of a name like ``job-role-3``, if there is one."""
+
+    @property
+    def index(self) -> int | None:
+        """The number."""
+
+
+def by_index(left: Indexed, right: Indexed) -> int:
+    """Negative if left has the lower number; 0 if not both have one."""
+    first, second = left.index, right.index
+    return 0 if first is None or second is None else first - second

@@ -121,6 +121,7 @@ class Statement:
             Operation(kind, tasks, nodes, before, eviction_occurred=eviction_occurred)
         )
         self._session.change_run(tasks, status, nodes)
-        for task in tasks:
-            task.eviction_occurred = eviction_occurred
+        if eviction_occurred or before is not entities.Status.PENDING:  # else it is False already
+            for task in tasks:
+                task.eviction_occurred = eviction_occurred
         self._session.notify_allocated(tasks)

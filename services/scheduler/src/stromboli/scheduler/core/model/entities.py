@@ -215,7 +215,8 @@ class Job(msgspec.Struct, eq=False):
 
     def count(self, *statuses: Status) -> int:
         """Number of tasks in any of the statuses."""
-        return sum(len(self.by_status.get(status, ())) for status in statuses)
+        known = self.by_status
+        return sum([len(known[status]) for status in statuses if status in known])
 
     def with_status(self, *statuses: Status) -> Iterator[Task]:
         """Tasks in any of the statuses, ordered by namespace and name."""
@@ -317,6 +318,8 @@ class Job(msgspec.Struct, eq=False):
             role: self.role_deficit(role) - self.role_count(role, (Status.PIPELINED,))
             for role, _ in self.role_minimums
         }
+        if not lacking:
+            return list(tasks)
         needed: list[Task] = []
         others: list[Task] = []
         for task in tasks:
@@ -378,9 +381,12 @@ class Job(msgspec.Struct, eq=False):
         if before is status:
             return
         leaves, enters = self.by_status[before], self.by_status.setdefault(status, {})
-        for task in tasks:
-            del leaves[task.uid]
-            enters[task.uid] = task
+        moved = {task.uid: task for task in tasks}
+        if len(moved) == len(leaves):
+            leaves.clear()
+        for uid in moved if leaves else ():
+            del leaves[uid]
+        enters.update(moved)
         self.tally(tasks[0], before, -len(tasks))
         self.tally(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:

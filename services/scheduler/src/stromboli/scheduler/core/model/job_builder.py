@@ -66,10 +66,13 @@ def build_job(
     resources: resource_columns.Resources,
     priority: int,
     default_queue: str,
+    least: units.Amounts | None,
 ) -> entities.Job:
-    """Build a job without tasks. All resources that it names must have columns."""
+    """Build a job without tasks. All resources that it names must have columns.
+
+    ``least``: its ``minimum_request``.
+    """
     spec, metadata = group.spec, group.metadata
-    least = minimum_request(group)
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
     nothing = resource_vectors.zeros(len(resources.names))
     return entities.Job(

@@ -132,6 +132,13 @@ class Nodes:
         crowded = dict.fromkeys(self._crowded, "pods on it request many times what any node has")
         return blocked | crowded | self.problems
 
+    def rows_of(self, names: Sequence[str]) -> list[int]:
+        """The row of each node, -1 for one that has none."""
+        try:
+            return list(map(self.rows.__getitem__, names))
+        except KeyError:
+            return [self.rows.get(name, -1) for name in names]
+
     def image_sizes(self, image: str) -> npt.NDArray[np.int64] | None:
         """Bytes of an image by node, 0 where it is absent; None if no node has it."""
         if image not in self._images:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 PERMANENT = ("cpu", "memory", "pods")
 """Names of the first columns, which every cluster has."""
+_PERMANENT = frozenset(PERMANENT)
 MAX_NAMES = 128
 """Maximum number of names that are requested and not offered."""
 MAX_INTERNED = 4096
@@ -85,8 +86,10 @@ class Resources:
 
         Raises TooManyNamesError; the object then requests nothing.
         """
-        named = self._without_permanent(name for name, amount in amounts.items() if amount)
         self.drop(owner)
+        if amounts.keys() <= _PERMANENT:
+            return
+        named = self._without_permanent(name for name, amount in amounts.items() if amount)
         if not named:
             return
         new = {

@@ -14,7 +14,7 @@ bounded by the number of pods, and equal pods always share a class.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -36,6 +36,8 @@ class TaskClassIndex:
         self._shapes = requirements.RequirementsIndex()
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
+        self._by_parts: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
+        """Identities of parts of a spec -> what a class has of them, and the parts."""
         self._label_keys: Counter[str] = Counter()
         """Label key -> number of pods that select others by it; zero until
         ``take_unused_labels``.
@@ -78,10 +80,43 @@ class TaskClassIndex:
             del self._label_keys[key]
         return unused
 
+    def _parts_of(self, spec: core.PodSpec) -> tuple[Any, ...]:
+        """The requirements, ports, images, names of claims and whether there are ephemeral volumes,
+        as in ``entities.TaskClass``.
+
+        The parts of specs that this reads are shared by equal pods (``pod_decoder``), though each
+        pod on a node has a spec of its own. The cache therefore knows them by identity. It keeps
+        them, so that no other object gets their identity.
+        """
+        read = (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.volumes,
+        )
+        key = tuple(map(id, read))
+        known = self._by_parts.get(key)
+        if known is None:
+            claims = (each.persistent_volume_claim for each in spec.volumes)
+            found = (
+                self._shapes.of(spec),
+                tuple(sorted(_ports(spec))),
+                tuple(sorted(_tagged(container.image) for container in spec.containers)),
+                tuple(sorted(claim.claim_name for claim in claims if claim is not None)),
+                any(each.ephemeral is not None for each in spec.volumes),
+            )
+            if len(self._by_parts) >= requirements.MAX_CACHED_SPECS:
+                self._by_parts.clear()
+            known = self._by_parts[key] = found, read
+        return known[0]
+
     def of(self, pod: core.Pod) -> entities.TaskClass:
         """The class of a pod. Raises ValueError that names the invalid quantity."""
-        shape = self._shapes.of(pod.spec)
-        content = _content(pod, self._label_keys.keys())
+        shape, *placed_by = self._parts_of(pod.spec)
+        content = _content(pod, placed_by, self._label_keys.keys())
         encoded = _ENCODER.encode((shape.number, content))
         key = hashlib.blake2b(encoded, digest_size=16).digest()
         found = self._known.get(key)
@@ -91,19 +126,15 @@ class TaskClassIndex:
         return found
 
 
-def _content(pod: core.Pod, label_keys: Set[str]) -> tuple[Any, ...]:
+def _content(pod: core.Pod, placed_by: Sequence[Any], label_keys: Set[str]) -> tuple[Any, ...]:
     """The fields of a class in their order, without ``number`` and ``shape``."""
     spec, labels = pod.spec, pod.metadata.labels or {}
-    claims = (each.persistent_volume_claim for each in spec.volumes)
     return (
         pod.metadata.namespace,
         {key: labels[key] for key in sorted(label_keys & labels.keys())},
         spec.affinity,
         spec.topology_spread_constraints,
-        tuple(sorted(_ports(spec))),
-        tuple(sorted(_tagged(container.image) for container in spec.containers)),
-        tuple(sorted(claim.claim_name for claim in claims if claim is not None)),
-        any(each.ephemeral is not None for each in spec.volumes),
+        *placed_by,
         *_data_sets(pod),
     )
 

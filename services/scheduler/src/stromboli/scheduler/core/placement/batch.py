@@ -54,33 +54,37 @@ as are needed."""
 
 
 def _best(scores: extension_points.Scores, count: int) -> Indices:
-    """Indices of the ``count`` best, best first; of equal ones the first."""
-    good = _good(scores, count)
-    if good is not None:
-        return good[_best(scores[good], count)]
-    if count < len(scores):
-        least = np.partition(scores, len(scores) - count)[len(scores) - count]
-        better = np.flatnonzero(scores > least)
-        equal = np.flatnonzero(scores == least)[: count - len(better)]
-        found = np.sort(np.concatenate([better, equal]))
-    else:
-        found = np.arange(len(scores))
+    """Indices of the ``count`` best, best first; of equal ones the first.
+
+    A partition of all scores costs more than a few comparisons with a score of a sample. Often many
+    nodes have that score, as empty nodes do: then it is the worst of those that are needed.
+    """
+    if count >= len(scores):
+        return np.argsort(-scores, kind="stable")
+    worst = _sampled(scores, count)
+    better = None if worst is None else np.flatnonzero(scores > worst)
+    if better is not None and count <= len(better) <= len(scores) // 2:
+        return better[_best(scores[better], count)]
+    equal = None if better is None else np.flatnonzero(scores == worst)
+    if better is None or equal is None or not len(better) < count <= len(better) + len(equal):
+        worst = np.partition(scores, len(scores) - count)[len(scores) - count]
+        better, equal = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
+    found = np.sort(np.concatenate([better, equal[: count - len(better)]]))
     return found[np.argsort(-scores[found], kind="stable")]
 
 
-def _good(scores: extension_points.Scores, count: int) -> Indices | None:
-    """Ascending indices of few scores, among them the ``count`` best and all equals of the worst of
-    these; None if no such selection is found.
-
-    The selection has all scores that reach a good score of a sample, which costs less than a
-    partition.
-    """
+def _sampled(scores: extension_points.Scores, count: int) -> np.int64 | None:
+    """A score that about ``EXCESS * count`` scores exceed or equal; None if there are too few
+    scores for a sample."""
     rank = EXCESS * count // SAMPLED
     if not rank or len(scores) <= EXCESS * EXCESS * count:
         return None
-    sample = scores[::SAMPLED]
-    found = np.flatnonzero(scores >= np.partition(sample, -rank)[-rank])
-    return found if count <= len(found) <= len(scores) // 2 else None
+    found: np.int64 = np.partition(scores[::SAMPLED], -rank)[-rank]
+    return found
+
+
+_NONE = (2**63, 0, 0)
+"""Comes behind the entry of every place."""
 
 
 class _RunPlacement:
@@ -111,35 +115,48 @@ class _RunPlacement:
         """(negative score, row, place) of taken places."""
 
     def picks(self) -> list[int]:
+        """The rows in the order in which tasks take them.
+
+        ``again`` is the entry of the place that was taken last, as the heap would have it. It stays
+        outside as long as the place is the best one, as when one node is filled after another.
+        """
         found: list[int] = []
-        while self._left and (place := self._pop()) >= 0:
-            found.append(self._row_list[place])
-            self._taken[place] += 1
+        heap, taken, rows = self._heap, self._taken, self._row_list
+        untouched = [
+            (-score, row, place)
+            for place, (score, row) in enumerate(zip(self._scores, rows, strict=True))
+        ]
+        untouched.append(_NONE)
+        again = _NONE
+        while self._left:
+            first = untouched[self._next]
+            if again > first or (heap and again > heap[0]):
+                if again is not _NONE:
+                    heapq.heappush(heap, again)
+                if not heap or first < heap[0]:
+                    again = first
+                    self._next += first is not _NONE
+                else:
+                    again = heapq.heappop(heap)
+            if again is _NONE:
+                break
+            place = again[2]
+            found.append(rows[place])
+            taken[place] += 1
             self._left -= 1
-            if self._left:
-                self._push(place)
+            again = self._entry(place) if self._left else _NONE
         return found
 
-    def _pop(self) -> int:
-        """The best place; -1 if none has room."""
-        if self._next < len(self._rows):
-            untouched = (-self._scores[self._next], self._row_list[self._next], self._next)
-            if not self._heap or untouched < self._heap[0]:
-                self._next += 1
-                return untouched[2]
-        return heapq.heappop(self._heap)[2] if self._heap else -1
-
-    def _push(self, place: int) -> None:
-        """Return a place to the heap with its new score, if it has room."""
+    def _entry(self, place: int) -> tuple[int, int, int]:
+        """The entry of a taken place with its new score; ``_NONE`` if it has no room."""
         taken = self._taken[place]
         if taken >= self._most_list[place]:
-            return
+            return _NONE
         if taken > len(self._steps[place]):
             self._extend(place)
             if taken > len(self._steps[place]):
-                return
-        score = self._steps[place][taken - 1]
-        heapq.heappush(self._heap, (-score, self._row_list[place], place))
+                return _NONE
+        return (-self._steps[place][taken - 1], self._row_list[place], place)
 
     def _extend(self, place: int) -> None:
         """Extend the ladders of this place and of all that are exhausted. The first call computes a
@@ -170,7 +187,7 @@ class _RunPlacement:
         """
         steps = self._steps
         places = np.fromiter(wanted, np.intp, len(wanted))
-        known = np.fromiter((len(steps[each]) for each in wanted), np.int64, len(wanted))
+        known = np.array([len(steps[each]) for each in wanted], np.int64)
         until = np.fromiter(wanted.values(), np.int64, len(wanted))
         until = np.minimum(until, self._most[places] - 1)
         lengths = np.maximum(until - known, 0)

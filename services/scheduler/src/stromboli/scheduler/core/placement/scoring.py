@@ -4,7 +4,6 @@ Each part is an integer from 0 to 100, truncated as in Kubernetes. Fractions are
 computed element by element, so that one node alone and all nodes at once give the same bits.
 """
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -49,25 +48,31 @@ def least(
     return score
 
 
-def even(
-    shape: requirements.PodRequirements,
-    balanced: Sequence[int],
-    allocatable: Amounts,
-    used: Amounts,
-) -> Amounts:
-    """Balanced allocation: how much the task improves the balance of resource usage, 0 to 100."""
-    rows = list(balanced)
-    names = ("cpu", "memory", requirements.GPU)[: len(rows)]
-    asked = np.array([[shape.request.get(name, 0)] for name in names], np.int64)
-    now, total = used[rows], allocatable[rows]
-    has, least_one = total > 0, np.maximum(total, 1)
-    after = _evenness(now + asked, has, least_one)
-    before = _evenness(now, has, least_one)
-    score: Amounts = 50 + (50 + after - before) // 2
+class Balance:
+    """How evenly tasks use some resources of nodes: cpu, memory and perhaps GPUs.
+
+    ``allocatable``: these resources x nodes, which do not change within a session.
+    """
+
+    def __init__(self, allocatable: Amounts) -> None:
+        self._has = allocatable > 0
+        self._least_one = np.maximum(allocatable, 1).astype(np.float64)
+
+    def evenness(self, used: Amounts, rows: slice | npt.NDArray[np.intp]) -> Amounts:
+        """The evenness of the nodes of these rows with this usage, 0 to 100."""
+        return _evenness(used, self._has[:, rows], self._least_one[:, rows])
+
+
+def improvement(before: Amounts, after: Amounts) -> Amounts:
+    """Balanced allocation: how much a task improves the evenness of a node, 0 to 100."""
+    score: Amounts = after - before
+    score += 50
+    score //= 2
+    score += 50
     return score
 
 
-def _evenness(used: Amounts, has: npt.NDArray[np.bool_], allocatable: Amounts) -> Amounts:
+def _evenness(used: Amounts, has: npt.NDArray[np.bool_], allocatable: Floats) -> Amounts:
     """100 times one minus the standard deviation of the used fractions, truncated.
 
     ``has``: where a node has the resource. ``allocatable``: at least 1. Results overwrite each

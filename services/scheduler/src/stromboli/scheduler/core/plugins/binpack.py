@@ -1,10 +1,13 @@
 """The plugin ``binpack``: scores nodes higher the fuller they are."""
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.model import entities, node_views, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
 
 BEST = 100
@@ -33,6 +36,8 @@ class Plugin:
             for name, weight in self._weights.items()
             if (column := ssn.resources.known(name)) is not None
         }
+        self._nodes = ssn.nodes
+        self._packed: dict[tuple[int, ...], _Packed] = {}
         if self._weight != 0:
             ssn.add_node_order(self._score)
 
@@ -47,21 +52,46 @@ class Plugin:
 
         A resource that a node lacks counts as unused.
         """
-        asked = [column for column in self._columns if task.request[column] > 0]
+        asked = tuple(column for column in self._columns if task.request[column] > 0)
         total_weight = sum(self._columns[column] for column in asked)
         if total_weight == 0:
             return None
-        allocatable = view.allocatable[asked]
-        used = view.used[asked] + task.request[asked][:, np.newaxis]
+        packed = self._packed.get(asked)
+        if packed is None:
+            packed = self._packed[asked] = self._pack(asked)
+        columns = list(asked)
+        used = view.used[columns] + task.request[columns, np.newaxis]
+        allocatable, counts = packed.allocatable[:, view.rows], packed.counts[:, view.rows]
+        parts = used * packed.weights
+        if packed.is_everywhere:
+            parts /= allocatable
+            fits = np.logical_and.reduce(used <= allocatable, axis=0)
+        else:
+            parts = np.divide(parts, allocatable, out=np.zeros(used.shape), where=counts)
+            fits = np.all((used <= allocatable) | ~counts, axis=0)
+        points = np.add.reduce(parts, axis=0)
+        points /= total_weight
+        points *= BEST * self._weight
+        points *= extension_points.SCORE_UNIT
+        scores: extension_points.Scores = np.rint(points, out=points).astype(np.int64)
+        scores *= fits
+        return scores
+
+    def _pack(self, asked: tuple[int, ...]) -> "_Packed":
         weights = np.array([[self._columns[column]] for column in asked], np.float64)
+        allocatable = self._nodes.allocatable[list(asked)]
         counts = (allocatable > 0) & (weights > 0)
-        parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)
-        fits = np.all((used <= allocatable) | ~counts, axis=0)
-        points_each = parts.sum(axis=0) / total_weight * (BEST * self._weight)
-        scores: extension_points.Scores = np.rint(points_each * extension_points.SCORE_UNIT).astype(
-            np.int64
-        )
-        return np.where(fits, scores, 0)
+        return _Packed(weights, allocatable, counts, bool(counts.all()))
+
+
+class _Packed(NamedTuple):
+    """What scores read of the nodes for some columns; it does not change within a session.
+    ``counts``: where a node has a resource with a weight; ``is_everywhere``: everywhere."""
+
+    weights: npt.NDArray[np.float64]
+    allocatable: resource_vectors.Table
+    counts: npt.NDArray[np.bool_]
+    is_everywhere: bool
 
 
 def _not_negative(weight: int) -> int:

@@ -12,7 +12,13 @@ import numpy as np
 
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import array_cache, entities, node_constraints, node_views
+from stromboli.scheduler.core.model import (
+    array_cache,
+    entities,
+    node_constraints,
+    node_views,
+    nodes,
+)
 from stromboli.scheduler.core.placement import affinity, extension_points, scoring, spread
 from stromboli.shared.api import core, taints
 
@@ -77,6 +83,8 @@ class _NodeScores:
     def __init__(self, ssn: session.Session) -> None:
         self._nodes = ssn.nodes
         self._resources = ssn.resources
+        self._balances: dict[tuple[int, ...], _Balance] = {}
+        """By columns of the resources."""
 
     def least(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         return scoring.least(
@@ -99,11 +107,13 @@ class _NodeScores:
     def balanced(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        shape = task.task_class.shape
-        if shape.is_best_effort:
+        if task.is_best_effort:
             return None
-        among = scoring.balanced_columns(shape, self._resources)
-        return scoring.even(shape, among, view.allocatable, view.used + view.pipelined)
+        among = scoring.balanced_columns(task.task_class.shape, self._resources)
+        balance = self._balances.get(among)
+        if balance is None:
+            balance = self._balances[among] = _Balance(self._nodes, among)
+        return balance.score(task, view)
 
     def images(
         self, task: entities.Task, view: node_views.NodeView
@@ -122,6 +132,39 @@ class _NodeScores:
         bounded = np.clip(size[view.rows], _SMALL_IMAGE, most)
         score: extension_points.Scores = _MOST * (bounded - _SMALL_IMAGE) // (most - _SMALL_IMAGE)
         return score
+
+
+class _Balance:
+    """Scores the balance of some resources. The evenness of a node without the task is the same for
+    all classes, so it is computed once, and again for nodes that changed."""
+
+    def __init__(self, table: nodes.Nodes, columns: tuple[int, ...]) -> None:
+        self._table = table
+        self._columns = list(columns)
+        self._balance = scoring.Balance(table.allocatable[self._columns])
+        self._evenness = self._of_rows(node_views.ALL)
+        self._seen = len(table.touched)
+
+    def score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
+        used = view.used[self._columns] + view.pipelined[self._columns]
+        if view.added is None:
+            before = self._current()[view.rows]
+        else:
+            before = self._balance.evenness(used, view.rows)
+        used += task.request[self._columns, np.newaxis]
+        return scoring.improvement(before, self._balance.evenness(used, view.rows))
+
+    def _current(self) -> extension_points.Scores:
+        touched = self._table.touched
+        if self._seen < len(touched):
+            rows = np.unique(touched[self._seen :])
+            self._evenness[rows] = self._of_rows(rows)
+            self._seen = len(touched)
+        return self._evenness
+
+    def _of_rows(self, rows: node_views.Rows) -> extension_points.Scores:
+        used, pipelined = self._table.used[:, rows], self._table.pipelined[:, rows]
+        return self._balance.evenness(used[self._columns] + pipelined[self._columns], rows)
 
 
 class _RelativeScores:

@@ -145,7 +145,9 @@ class _Local:
         self._count(tasks, -1)
 
     def _count(self, tasks: Sequence[entities.Task], change: int) -> None:
-        rows = [row for task in tasks if (row := self._nodes.rows.get(task.node)) is not None]
+        rows = self._nodes.rows_of([task.node for task in tasks])
+        if -1 in rows:
+            rows = [row for row in rows if row >= 0]
         np.add.at(self._pods, rows, change)
         if self._ports is not None and self._ports.has_any(tasks[0].task_class):
             for row in rows:
