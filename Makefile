@@ -155,7 +155,7 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the first time)
 	@$(BIN)/python tools/real/install.py
 
-kubelet-tools: setup ## install containerd and build the kubelet for test-kubelets (needs root)
+kubelet-tools: setup ## build the kubelet and containerd for test-kubelets (needs root)
 	@$(BIN)/python tools/real/kubelets.py
 
 engine-tools: setup ## install Docker's engine and build Compose for test-engine (needs root)

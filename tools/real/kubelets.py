@@ -1,4 +1,4 @@
-"""Installs what real kubelets need: a container engine and, built from their Go module, the kubelet
+"""Installs what real kubelets need: runc and, built from their Go modules, containerd, the kubelet
 and Kubernetes' scheduler, which binds pods that are not ours.
 
     python tools/real/kubelets.py           install what is missing (`make kubelet-tools`)
@@ -6,7 +6,8 @@ and Kubernetes' scheduler, which binds pods that are not ours.
 
 Separate from the other real parts, since few tests need it, it needs root, and the kubelet is a
 separate build (22 s if `make real-tools` has just built the same version of Kubernetes, else 5
-minutes of CPU; 150 MB). Images are made from Debian's packages (base_images.py).
+minutes of CPU; 150 MB). containerd is built, too (3 minutes, 70 MB), since that of Debian 12 does
+not give containers the devices of claims. Images are made from Debian's packages (base_images.py).
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from tools.real import base_images, binaries, cache, command_line, debian, toolc
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 BUILD_REVISION = "1"  # raise it when the same sources are built differently
-MODULE = Path("tools") / "go" / "kubelet"
+MODULES = Path("tools") / "go"
+BUILT = {"kubelet": "k8s.io/kubernetes", "containerd": "github.com/containerd/containerd"}
+"""What is built -> the module that is its release; its folder in ``MODULES`` has its name."""
 PROGRAMS = {
-    "containerd": "containerd",
-    "ctr": "containerd",
     "runc": "runc",
     "busybox": "busybox-static",
     "unshare": "util-linux",
@@ -83,39 +84,45 @@ def ensure_programs() -> dict[str, str]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def directory() -> Path:
-    """The directory of the kubelet for this working tree's Go module; it may not be built yet."""
+def directory(name: str) -> Path:
+    """The directory of what is built from a Go module of this working tree; it may not be built
+    yet."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((REPOSITORY / MODULE / name).read_bytes())
-    return cache.shared_root(os.environ) / f"kubelet-{digest.hexdigest()[:16]}"
+    for file in ("go.mod", "go.sum"):
+        digest.update((REPOSITORY / MODULES / name / file).read_bytes())
+    return cache.shared_root(os.environ) / f"{name}-{digest.hexdigest()[:16]}"
 
 
-def build(place: Path) -> None:
-    """Build the kubelet into `place`, once for all clones."""
+def build(name: str) -> None:
+    """Build the kubelet or containerd, once for all clones."""
     venv = toolchains.environment(REPOSITORY)
     go = toolchains.find(toolchains.GO, venv)
     if go is None:
         go = toolchains.install_wheel(toolchains.GO, REPOSITORY, venv)
-    module = REPOSITORY / MODULE
-    version = binaries.required_version((module / "go.mod").read_text(), "k8s.io/kubernetes")
+    place, module = directory(name), REPOSITORY / MODULES / name
+    version = binaries.required_version((module / "go.mod").read_text(), BUILT[name])
     with cache.sole_installer(place):
         if cache.is_installed(place):  # another clone has built it
             return
-        print(f"building the kubelet {version}", flush=True)
-        with cache.staged(place, {"kubelet": version, "go": go}) as stage:
-            flags = binaries.kubernetes_flags(version)
+        print(f"building {name} {version}", flush=True)
+        with cache.staged(place, {name: version, "go": go}) as stage:
+            flags = binaries.kubernetes_flags(version) if name == "kubelet" else "-s -w"
             binaries.go_build(go, module, stage, flags, os.environ)
 
 
-def describe(place: Path, programs: dict[str, str]) -> str:
+def describe(programs: dict[str, str]) -> str:
     """One line of JSON with the paths."""
     paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
     images = {
         f"{name.replace('-', '_')}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
         for name in base_images.OF_KUBELETS
     }
-    built = {"kubelet": str(place / "kubelet"), "scheduler": str(place / "kube-scheduler")}
+    kubelet = directory("kubelet")
+    built = {
+        "kubelet": str(kubelet / "kubelet"),
+        "scheduler": str(kubelet / "kube-scheduler"),
+        "containerd": str(directory("containerd") / "containerd"),
+    }
     return json.dumps({**built, **images, **paths})
 
 
@@ -123,9 +130,7 @@ def where() -> str:
     """One line of JSON with the paths. Raises InstallError, which names missing parts."""
     found = find_programs()
     missing = missing_packages(found)
-    place = directory()
-    if not cache.is_installed(place):
-        missing.append("the kubelet")
+    missing += [f"{name} of its Go module" for name in _unbuilt()]
     missing += [
         f"the image {name}" for name in base_images.missing(os.environ, base_images.OF_KUBELETS)
     ]
@@ -133,18 +138,21 @@ def where() -> str:
         raise InstallError(f"{', '.join(missing)} missing: run `make kubelet-tools`")
     if os.geteuid() != 0:
         raise InstallError("kubelets need root: run the tests as root")
-    return describe(place, {name: path for name, path in found.items() if path is not None})
+    return describe({name: path for name, path in found.items() if path is not None})
+
+
+def _unbuilt() -> list[str]:
+    return [name for name in BUILT if not cache.is_installed(directory(name))]
 
 
 def install() -> None:
     """Install missing parts. Raises InstallError."""
     programs = ensure_programs()
-    place = directory()
-    if not cache.is_installed(place):
-        build(place)
+    for name in _unbuilt():
+        build(name)
     for name in base_images.missing(os.environ, base_images.OF_KUBELETS):
         base_images.build(programs["mmdebstrap"], name, os.environ)
-    print(f"the kubelet is installed: {describe(place, programs)}")
+    print(f"the kubelet is installed: {describe(programs)}")
 
 
 def main() -> int:

@@ -267,9 +267,16 @@ def test_the_kubelet_has_the_version_of_the_api_server() -> None:
     """They are two modules, so that `make real-tools` builds no kubelet."""
     server, kubelet = (
         binaries.required_version((ROOT / module / "go.mod").read_text(), "k8s.io/kubernetes")
-        for module in (Path("tools/go"), kubelets.MODULE)
+        for module in (kubelets.MODULES, kubelets.MODULES / "kubelet")
     )
     assert kubelet == server
+
+
+@pytest.mark.parametrize("name", sorted(kubelets.BUILT))
+def test_programs_of_kubelets_are_built_of_pinned_releases(name: str) -> None:
+    module = ROOT / kubelets.MODULES / name
+    release = binaries.required_version((module / "go.mod").read_text(), kubelets.BUILT[name])
+    assert f"{kubelets.BUILT[name]} {release} h1:" in (module / "go.sum").read_text()
 
 
 def test_missing_tools_of_kubelets_are_listed_by_package() -> None:

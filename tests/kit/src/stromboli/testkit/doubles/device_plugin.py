@@ -159,12 +159,14 @@ class DevicePlugin:
         (self._folder / OWN).unlink(missing_ok=True)
         server = grpc.server(futures.ThreadPoolExecutor(STREAMS))
         methods = {
-            "GetDevicePluginOptions": _unary("Empty", self._options),
+            "GetDevicePluginOptions": unary(MESSAGES["Empty"], self._options),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 self._devices, MESSAGES["Empty"].FromString, _bytes
             ),
-            "GetPreferredAllocation": _unary("PreferredAllocationRequest", self._preferred),
-            "Allocate": _unary("AllocateRequest", self._allocate),
+            "GetPreferredAllocation": unary(
+                MESSAGES["PreferredAllocationRequest"], self._preferred
+            ),
+            "Allocate": unary(MESSAGES["AllocateRequest"], self._allocate),
         }
         handler = grpc.method_handlers_generic_handler(f"{VERSION}.DevicePlugin", methods)
         server.add_generic_rpc_handlers((handler,))
@@ -208,8 +210,9 @@ class DevicePlugin:
         return answer
 
 
-def _unary(request: str, respond: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
-    return grpc.unary_unary_rpc_method_handler(respond, MESSAGES[request].FromString, _bytes)
+def unary(request: Any, respond: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
+    """The handler of a method with one request of this class and one response."""
+    return grpc.unary_unary_rpc_method_handler(respond, request.FromString, _bytes)
 
 
 def _bytes(message: Any) -> bytes:

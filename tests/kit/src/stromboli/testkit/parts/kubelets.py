@@ -46,6 +46,8 @@ PROC_SYS = Path("/proc/sys")
 CGROUPS = Path("/sys/fs/cgroup")
 RECORDS = Path("/run")
 NUMA_NODES = Path("/sys/devices/system/node")
+KUBELET_FOLDER = "/var/lib/kubelet"
+"""The kubelet's folder in the namespaces of its node."""
 POLL_S = 0.05
 NODE_CPUS = 1
 LEASE_S = 4
@@ -106,7 +108,7 @@ class KubeletNode(Part):
     async def prepare(self) -> None:
         """Write the script and the configuration of containerd, CNI and the kubelet."""
         layers = (f"overlay/{name}" for name in ("lower", "upper", "work", "merged"))
-        for folder in ("kubelet", "containerd", "cni", "stromboli", *layers):
+        for folder in ("kubelet", "containerd", "cni", "cdi", "stromboli", *layers):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         (self.state / "resolv.conf").touch()
         (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
@@ -119,8 +121,13 @@ class KubeletNode(Part):
 
     @property
     def folder(self) -> Path:
-        """The kubelet's folder, which is mounted as /var/lib/kubelet in its namespace."""
+        """The kubelet's folder, which is mounted as KUBELET_FOLDER in its namespace."""
         return self.state / "kubelet"
+
+    @property
+    def cdi_file(self) -> Path:
+        """The file that tells containerd what containers see of a device (CDI)."""
+        return self.state / "cdi" / "devices.json"
 
     @property
     def data_folder(self) -> Path:
@@ -170,8 +177,8 @@ class KubeletNode(Part):
         return ready and not node["spec"].get("taints")
 
     def _script(self) -> str:
-        quoted = (str(self.state), self._tools.containerd, self._tools.ctr)
-        state, containerd, ctr = map(shlex.quote, quoted)
+        quoted = (str(self.state), str(Path(self._tools.containerd).parent))
+        state, programs = map(shlex.quote, quoted)
         images = shlex.join(map(str, (self._images, *self._options.archives)))
         away = shlex.quote(str(self._away))
         kubelet = [
@@ -183,12 +190,13 @@ class KubeletNode(Part):
         ]
         numa = shlex.quote(str(self._options.numa_nodes or NUMA_NODES))
         return f"""set -eu
+PATH={programs}:$PATH  # containerd finds its shim there
 mount --bind {numa} {NUMA_NODES}
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
 mount -t proc proc /proc
-mkdir -p /run/containerd /var/lib/kubelet /var/lib/stromboli
+mkdir -p /run/containerd {KUBELET_FOLDER} /var/lib/stromboli
 cd {state}/overlay
 snapshotter=native
 if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged 2>&1; then
@@ -196,12 +204,12 @@ if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged
   snapshotter=overlayfs
 fi
 sed "s/SNAPSHOTTER/$snapshotter/" {state}/containerd.in >{state}/containerd.toml
-mount --bind {state}/kubelet /var/lib/kubelet
+mount --bind {state}/kubelet {KUBELET_FOLDER}
 mount --bind {state}/stromboli /var/lib/stromboli
-{containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
-until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
+containerd --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
+until ctr version >/dev/null 2>&1; do sleep 0.1; done
 for images in {images}; do
-  {ctr} --namespace k8s.io images import --snapshotter $snapshotter $images
+  ctr --namespace k8s.io images import --snapshotter $snapshotter $images
 done
 trap 'kill -TERM $kubelet && wait $kubelet; exit' TERM
 while true; do
@@ -224,6 +232,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   netns_mounts_under_state_dir = true
   disable_tcp_service = true
   enable_selinux = false
+  enable_cdi = true
+  cdi_spec_dirs = ["{self.cdi_file.parent}"]
 {cri}.containerd]
   snapshotter = "SNAPSHOTTER"
 {cri}.containerd.runtimes.runc]

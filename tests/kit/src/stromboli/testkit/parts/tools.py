@@ -48,7 +48,7 @@ class KubeletTools:
     scheduler: str
     """kube-scheduler of the same build."""
     containerd: str
-    ctr: str
+    """Its shim and ``ctr`` are beside it."""
     runc: str
     cni: str
     busybox: str

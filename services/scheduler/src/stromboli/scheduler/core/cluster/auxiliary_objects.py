@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import cluster_objects, data_copies
+from stromboli.scheduler.core.cluster import cluster_objects, data_copies, device_claims
 from stromboli.scheduler.core.model import (
     node_attributes,
     node_constraints,
@@ -84,6 +84,7 @@ class AuxiliaryObjects:
     def put(self, found: meta.Object) -> None:
         """Add or update an object of a kind in ``FIELDS``."""
         field = FIELDS[type(found)]
+        device_claims.import_selector_language(found)
         getattr(self, field)[found.metadata.key] = found
         self.unreadable[field].pop(found.metadata.key, None)
         self._tuples.pop(field, None)

@@ -10,7 +10,7 @@ import msgspec
 
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.model import entities
-from stromboli.shared.api import core, resource
+from stromboli.shared.api import core, meta, resource
 from stromboli.shared.formats import units
 
 DEVICE_CLASS = "deviceclass/"
@@ -59,6 +59,28 @@ class ClaimIndex:
                 if not name:
                     continue  # The controller that makes claims states that none is needed.
             yield wanted.name, f"{task.namespace}/{name}" if name else ""
+
+
+def import_selector_language(found: meta.Object) -> None:
+    """Import the language of device selectors if the object has one, before a session needs it: on
+    a busy machine the import takes longer than a plugin may."""
+    match found:
+        case resource.DeviceClass():
+            selectors = found.spec.selectors
+        case resource.ResourceClaim():
+            selectors = tuple(_selectors(found.spec.devices))
+        case _:
+            return
+    if selectors:
+        import cel  # noqa: F401 - see `device_selectors.Selectors`
+
+
+def _selectors(claim: resource.DeviceClaim) -> Iterator[resource.DeviceSelector]:
+    for request in claim.requests:
+        if request.exactly is not None:
+            yield from request.exactly.selectors
+        for alternative in request.first_available:
+            yield from alternative.selectors
 
 
 def volume_keys(pod: core.Pod) -> list[str]:
