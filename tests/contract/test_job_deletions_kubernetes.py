@@ -68,7 +68,7 @@ async def test_a_deletion_is_recorded_with_its_user(real_parts: real.RealParts) 
             body = configuration(url, authority.cert_pem.bytes(), name)
             await cluster.create(CONFIGURATIONS, "", body)
             ada = cluster.impersonating("ada", ADMINISTRATORS)
-            pauses = runtime.Backoff()
+            pauses, uid = runtime.Backoff(), ""
             async with asyncio.timeout(records.DEADLINE_S):
                 while admission.pending_reviews.empty():  # applied a moment after it is written
                     uid = await deleted_by(cluster, ada, objects.unique("d").lower())

@@ -104,9 +104,9 @@ def _detail(row: Any, deletions: dict[str, list[tuple[int, str]]]) -> str:
 def _submission(row: Any) -> int | None:
     if row.submitted_at is None:
         return None
-    return accounting.submission(
-        int(row.submitted_at), row.retry_count, row.job_submitted_at, row.job_begun_at
-    )
+    submitted: int | None = row.job_submitted_at
+    begun: int | None = row.job_begun_at
+    return accounting.submission(int(row.submitted_at), row.retry_count, submitted, begun)
 
 
 def _attempt(
