@@ -39,7 +39,6 @@ _WORDS: Mapping[str, str] = {
     "Failed": "too few pods succeeded",
     "Exhausted": "no retry is left",
     "Stopped": "its pods have ended",
-    "DeadlineExceeded": "the time limit has passed",
 }
 """Reason in a job's status -> its words; empty where the phase says it."""
 _OF_COMMAND, _REQUESTED = "command ", " was requested"
@@ -56,18 +55,24 @@ def phase_of(job: batch.Job) -> str:
 
 def reason_of(job: batch.Job) -> str:
     """Why the job is in its phase, in the words of users; empty where the phase says it."""
-    state = job.status.state
     held = job.metadata.annotation(keys.HELD)
     if held and phase_of(job) == "Pending":
         return held
-    action, requested, _ = state.message.partition(_REQUESTED)
-    if state.message.startswith(_OF_COMMAND):
-        action, requested = state.reason, _REQUESTED
+    return in_words(job.status.state.reason, job.status.state.message)
+
+
+def in_words(reason: str, message: str) -> str:
+    """The reason and message of a phase in the words of users."""
+    action, requested, _ = message.partition(_REQUESTED)
+    if message.startswith(_OF_COMMAND):
+        action, requested = reason, _REQUESTED
     if requested and action in DONE:
         return f"{DONE[action]} by a user"
-    if state.reason in DONE:
-        return ": ".join(filter(None, (DONE[state.reason], state.message)))
-    return state.message or _WORDS.get(state.reason, state.reason)
+    if reason in DONE:
+        return ": ".join(filter(None, (DONE[reason], message)))
+    if reason == OVERDUE:
+        return "the time limit has passed"
+    return message or _WORDS.get(reason, reason)
 
 
 def failed_pods(job: batch.Job, total: int, succeeded: int, failed: int) -> int:

@@ -11,6 +11,7 @@ import typer
 from stromboli.cli import options, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import gantt, output
+from stromboli.client import phases
 from stromboli.shared.api.views import accounting
 
 if TYPE_CHECKING:
@@ -177,9 +178,7 @@ def _facts(found: accounting.JobRecord) -> list[str]:
 def _phases(found: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
     """The phases, the requests of users and the deletion, in the order of time."""
     begin = found.submitted_at or (found.phases[0].at if found.phases else None)
-    steps = [
-        (it.at, it.phase, ": ".join(filter(None, (it.reason, it.message)))) for it in found.phases
-    ]
+    steps = [(it.at, it.phase, phases.in_words(it.reason, it.message)) for it in found.phases]
     steps += [(it.at, "", accounting.request_text(it)) for it in found.requests]
     if found.deleted_at is not None:
         steps.append((found.deleted_at, "Deleted", ""))
