@@ -54,7 +54,7 @@ def phase_of(job: batch.Job) -> str:
 
 
 def reason_of(job: batch.Job) -> str:
-    """Why the job is in its phase, in the words of users; empty where the phase says it."""
+    """Why the job is in its phase, in plain words; empty where the phase says it."""
     held = job.metadata.annotation(keys.HELD)
     if held and phase_of(job) == "Pending":
         return held
@@ -62,7 +62,7 @@ def reason_of(job: batch.Job) -> str:
 
 
 def in_words(reason: str, message: str) -> str:
-    """The reason and message of a phase in the words of users."""
+    """The reason and message of a phase in plain words."""
     action, requested, _ = message.partition(_REQUESTED)
     if message.startswith(_OF_COMMAND):
         action, requested = reason, _REQUESTED

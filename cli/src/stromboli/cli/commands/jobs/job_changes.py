@@ -141,7 +141,7 @@ def scale(
 
 def without_paths(error: CommandError, again: str) -> CommandError:
     """The error with names of fields instead of JSON paths: the user wrote no manifest. ``again``:
-    the command that submits a job anew with the values, for one that has ended."""
+    the command that submits the job again with the values, if it has ended."""
     violations = getattr(error, "violations", ())
     ended = [it.reason for it in violations if it.path.startswith(_STATUS)]
     if ended:
