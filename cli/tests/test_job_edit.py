@@ -54,6 +54,26 @@ def test_set_changes_the_time_limit_with_the_estimate_of_the_scheduler(
     assert (spec.active_deadline_seconds, spec.running_estimate) == (4 * 3600, "14400s")
 
 
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+def test_a_job_that_has_ended_is_not_changed_and_the_next_step_submits_it_again(
+    api_server: Any, strom: Any, phase: str
+) -> None:
+    strom("job", "run", "a")
+    api_server.set_status("a", phase)
+    refused = strom("job", "set", "a", "time-limit=4h", "replicas=2")
+    assert (refused.exit_code, refused.stderr.splitlines()) == (
+        1,
+        [
+            f"strom: job default/a: the job is {phase}: change is not possible after the end of a "
+            "job",
+            "next: submit it again with these values: "
+            "strom job resubmit a time-limit=4h replicas=2 -n default",
+        ],
+    )
+    scaled = strom("job", "scale", "a", "--replicas", "3", "--task", "default0")
+    assert "strom job resubmit a replicas.default0=3 -n default" in scaled.stderr
+
+
 @pytest.mark.parametrize(
     "word", ["queue", "colour=red", "replicas=x", "time-limit=0", "min=-1", "replicas.none=2"]
 )

@@ -146,6 +146,18 @@ def test_a_list_of_all_namespaces_has_a_namespace_column(api_server: Any, strom:
     assert [row.split()[:2] for row in rows] == [["default", "a"], ["other", "b"]]
 
 
+def test_pods_that_the_time_limit_ended_count_as_failed() -> None:
+    """They are deleted, and the status counts them in no state."""
+    status = {"state": {"phase": "Failed", "reason": "DeadlineExceeded"}, "succeeded": 1}
+    tasks = [{"name": "w", "replicas": 3, "template": {}}]
+    document = {"metadata": {"name": "a"}, "spec": {"tasks": tasks}, "status": status}
+    job = kinds.JOBS.decode(msgspec.json.encode(document))
+    row = job_view.row(job, builders.NOON)
+    assert row[job_view.HEADERS.index("FAILED")] == "2"
+    assert job_view.progress(job).endswith("Failed (1 succeeded, 2 failed)")
+    assert job_view.done(job) == (3, 3)
+
+
 def test_list_filters_by_phase_and_queue(api_server: Any, strom: Any) -> None:
     strom("queue", "create", "research")
     strom("job", "run", "a")
@@ -379,6 +391,37 @@ def test_wide_has_more_columns_and_name_is_the_object_alone(api_server: Any, str
     assert header[-4:] == ["USER", "PRIORITY", "RAN", "REASON"]
     assert row[-3:] == ["-", "1m0s", "-"]
     assert strom("job", "view", "a", "-o", "name").stdout == "job.batch.volcano.sh/a\n"
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "message", "shown"),
+    [
+        ("Pending", "Accepted", "", ""),
+        ("Running", "Started", "", ""),
+        ("Completed", "Succeeded", "", ""),
+        ("Failed", "Failed", "0 of 1 pods succeeded; a-w-0 failed, Error, exit code 3",
+         "0 of 1 pods succeeded; a-w-0 failed, Error, exit code 3"),
+        ("Failed", "DeadlineExceeded", "activeDeadlineSeconds 5 has passed",
+         "the time limit has passed"),
+        ("Aborting", "AbortJob", "command a-abortjob-x2, 0af7", "suspended by a user"),
+        ("Aborted", "Stopped", "AbortJob was requested", "suspended by a user"),
+        ("Restarting", "RestartJob", "PodFailed of a-w-0, exit code 1",
+         "restarted: PodFailed of a-w-0, exit code 1"),
+        ("Pending", "Unheard", "", "Unheard"),
+    ],
+)  # fmt: skip
+def test_reasons_are_in_the_words_of_users(
+    phase: str, reason: str, message: str, shown: str
+) -> None:
+    state = batch.JobState(phase=phase, reason=reason, message=message)
+    job = builders.make_job(status=batch.JobStatus(state=state))
+    assert job_view.wide(job, builders.NOON)[-1] == shown
+
+
+def test_a_pending_job_shows_why_its_pods_are_not_created() -> None:
+    why = "DependencyNotMet: job b has not completed"
+    job = builders.make_job(annotations={keys.HELD: why})
+    assert job_view.wide(job, builders.NOON)[-1] == why
 
 
 @pytest.mark.parametrize(

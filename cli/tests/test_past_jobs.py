@@ -99,7 +99,7 @@ def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert ["job", "default/a"] in lines
     assert ["user", "ann"] in lines
-    assert ["2026-01-01", "12:00:00", "0s", "Pending", "Accepted"] in lines
+    assert ["2026-01-01", "12:00:00", "0s", "Pending", "-"] in lines
     assert ["2026-01-01", "12:01:40", "100s", "Completed", "-"] in lines
     assert ["2026-01-01", "12:03:20", "3m20s", "Deleted", "-"] in lines
     bars = [line for line in lines if line[:1] == ["w"]]
@@ -109,6 +109,26 @@ def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any
     ]
     assert "strom timeline a --uid u0" in shown.stderr
     assert (past.asked[0].name, past.asked[1].uid) == ("a", "u1")
+
+
+def test_a_timeline_says_who_suspended_changed_and_deleted_the_job(past: Past, strom: Any) -> None:
+    requests = (
+        accounting.JobRequest(at=at(50), user="bob", action="AbortJob"),
+        accounting.JobRequest(at=at(60), user="bob", action="ChangeJob", detail="queue a -> b"),
+        accounting.JobRequest(at=at(150), user="ann", action="DeleteJob"),
+    )
+    past.found = (job("u1", requests=requests),)
+    shown = strom("timeline", "a").stdout
+    assert "2026-01-01 12:03:20 UTC by ann" in shown
+    lines = [" ".join(line.split()[2:]) for line in shown.splitlines()]
+    assert lines[lines.index("0s Pending -") :][:6] == [
+        "0s Pending -",
+        "50s - suspended by bob",
+        "60s - changed by bob: queue a -> b",
+        "100s Completed -",
+        "2m30s - deletion requested by ann",
+        "3m20s Deleted -",
+    ]
 
 
 def test_a_timeline_of_an_earlier_job_is_selected_by_uid(past: Past, strom: Any) -> None:

@@ -72,6 +72,19 @@ def test_a_job_may_depend_on_others_with_the_conditions_of_slurm(
     assert strom("job", "run", "b", "-d", "afterok:a").exit_code == 0
 
 
+def test_retries_restart_the_job_and_of_an_array_each_index(api_server: Any, strom: Any) -> None:
+    """``maxRetry`` of a job counts its first attempt, ``maxRetries`` of an index does not."""
+    made = manifest(strom, "a", "--retries", "2", "--", "false")
+    assert made["spec"]["maxRetry"] == 3
+    assert made["spec"]["policies"] == [{"event": "PodFailed", "action": "RestartJob"}]
+    made = manifest(strom, "b", "--array", "0-9", "--retries", "2", "--", "false")
+    assert made["spec"]["array"] == {"indexes": "0-9", "maxRetries": 2}
+    assert "policies" not in made["spec"]
+    assert "maxRetry" not in manifest(strom, "c", "--retries", "0", "--", "false")["spec"]
+    assert strom("job", "run", "a", "--retries", "2", "--", "false").exit_code == 0
+    assert api_server.job("a").spec.max_retry == 3
+
+
 def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
     spec = manifest(strom, "a", "--array", "0-999%50")["spec"]
     assert (spec["array"], spec["tasks"][0]["replicas"]) == ({"indexes": "0-999"}, 50)

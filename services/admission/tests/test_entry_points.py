@@ -19,6 +19,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.messages.admission import ObjectReviewed
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, records
 from stromboli.testkit.admission_cases import manifests, other_kinds, rules
@@ -95,7 +96,7 @@ class SharedServer:
         """The last review on its way to the log; earlier ones are discarded."""
         pending_reviews = self._ways.admission.pending_reviews
         found = [pending_reviews.get_nowait().message for _ in range(pending_reviews.qsize())]
-        return found[-1]
+        return [it for it in found if isinstance(it, ObjectReviewed)][-1]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from stromboli.admission.review.service import AdmissionService
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
+from stromboli.shared.messages.admission import ObjectReviewed
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.admission_cases.rules import Case
@@ -35,7 +36,8 @@ class UnavailableCluster(EmbeddedCluster):
 def recorded(entry_points: EntryPoints) -> list[Any]:
     """The reviews on their way to the log."""
     pending_reviews = entry_points.admission.pending_reviews
-    return [pending_reviews.get_nowait().message for _ in range(pending_reviews.qsize())]
+    found = [pending_reviews.get_nowait().message for _ in range(pending_reviews.qsize())]
+    return [it for it in found if isinstance(it, ObjectReviewed)]
 
 
 async def test_a_rejection_before_validation_is_recorded(

@@ -159,10 +159,10 @@ def test_the_first_attempt_waits_since_the_submission_of_its_job() -> None:
     inqueue = msgspec.structs.replace(entered, before="Pending", after="Running", at=at(3))
     found = fold(entered, *FIRST, inqueue, *SECOND).of(J)
     assert found is not None
-    assert [it.waiting_since for it in found.tasks] == [at(-60), at(10)]
+    assert [it.submitted_at for it in found.tasks] == [at(-60), at(10)]
     unknown = fold(*FIRST).of(J)
     assert unknown is not None
-    assert [it.waiting_since for it in unknown.tasks] == [at(0)]
+    assert [it.submitted_at for it in unknown.tasks] == [at(0)]
 
 
 def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletion() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from services.controller.tests.support import claims, service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.embedded import volume_controller
-from stromboli.shared import keys
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, objects
@@ -103,6 +105,46 @@ async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness)
         assert await claims.decide(harness, claims.bind(three, others)) == [
             ("refused", "ClaimAllocated")
         ]
+
+
+async def test_a_pod_does_not_wait_for_a_claim_that_no_bind_allocates(harness: Harness) -> None:
+    """It was deallocated since the decision. Nor for one whose bind was given up."""
+    await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
+    absent = await claims.volume_claim(harness, "c", "late")
+    gone, shared = [await claims.device_claim(harness, name) for name in ("d", "e")]
+    async with harness.controller():
+        one, two, three = await claims.pods(harness, "g-0", "g-1", "g-2")
+        alone = await claims.decide(harness, claims.bind(one, claims.to_devices(gone)))
+        given_up = claims.to_volume(absent, "none"), claims.to_devices(shared, claims.allocation())
+        together = await claims.decide(
+            harness,
+            claims.bind(two, claims.to_devices(shared)),
+            claims.bind(three, *given_up),
+        )
+    assert alone == [("refused", "ClaimDeallocated")]
+    assert sorted(together) == [("refused", "ClaimDeallocated"), ("refused", "VolumeGone")]
+
+
+class UnreadableClaims(EmbeddedCluster):
+    """An API server that lets nobody read a ResourceClaim."""
+
+    async def get(self, kind: Any, namespace: str, name: str) -> bytes:
+        if kind is kinds.RESOURCE_CLAIMS:
+            raise errors.ForbiddenError(f"GET ResourceClaim {name}", "no right")
+        return await super().get(kind, namespace, name)
+
+
+async def test_a_claim_that_cannot_be_read_may_have_its_devices(tmp_path: Path) -> None:
+    """Neither the roll-back of a refused bind nor its outcome can tell: unknown is not free."""
+    async with service_harness.set_up(tmp_path, None, UnreadableClaims) as harness:
+        await harness.submit(builders.make_node())
+        claim = await claims.device_claim(harness, "d")
+        async with harness.controller():
+            (pod,) = await claims.pods(harness, "g-0")
+            step = claims.to_devices(claim, claims.allocation())
+            answer = await harness.answer(await decide(harness, claims.bind(pod, step)))
+    assert [task.result for task in answer.tasks] == ["refused"]
+    assert [(each.claim, each.version) for each in answer.claims] == [("d", 0)]
 
 
 async def claim_versions(harness: Harness, decision: str) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """Debug tools of a job: their node, what they share with the job, and when they are deleted."""
 
+import contextlib
 from typing import Any
 
 import msgspec
 import pytest
 
-from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.core_harness import CoreHarness, KilledError
 from services.controller.tests.support.scenarios import enqueued, running
 from stromboli.controller.core.pods import debug_tool_pods
 from stromboli.controller.core.store import controller_cache, event_history
@@ -33,12 +34,17 @@ def wanting(job: batch.Job, *requests: debug_tools.DebugToolRequest) -> batch.Jo
 
 
 def annotate(harness: CoreHarness, *requests: debug_tools.DebugToolRequest) -> None:
+    request(harness, *requests)
+    harness.settle()
+
+
+def request(harness: CoreHarness, *requests: debug_tools.DebugToolRequest) -> None:
+    """The user's request, before the controller has read it."""
     body = harness.objects["jobs", "default/j1"]
     body["metadata"].setdefault("annotations", {})[keys.TOOLS] = debug_tools.encode_annotation(
         requests
     )
     harness.put(kinds.JOBS, body)
-    harness.settle()
 
 
 def on_node(harness: CoreHarness, name: str, node: str) -> None:
@@ -163,6 +169,35 @@ def test_a_tool_that_is_not_wanted_any_more_is_deleted_with_all_that_is_its_own(
     assert harness.objects["pods", POD]["metadata"]["deletionTimestamp"]
     harness.reap(POD)
     harness.settle()
+    assert objects(harness) == set()
+    assert "tool-jupyter" not in harness.job().status.controlled_resources
+
+
+@pytest.mark.parametrize("commands_before", range(10))
+@pytest.mark.parametrize("is_new", [False, True])
+def test_nothing_is_left_of_a_tool_whose_request_is_removed_while_no_controller_runs(
+    commands_before: int, *, is_new: bool
+) -> None:
+    """Whatever the last controller did before it was killed, also for a job that was submitted with
+    the tool: the status names the tool before its objects exist."""
+    tool = debug_tools.DebugToolRequest(tool="jupyter")
+    if is_new:
+        harness = CoreHarness()
+        harness.submit(asking(tool))
+    else:
+        harness = running(asking())
+        on_node(harness, "j1-worker-0", "n1")
+        request(harness, tool)
+    harness.see()
+    harness.commands_left = commands_before
+    with contextlib.suppress(KilledError):
+        harness.settle()
+    request(harness)
+    harness.restart()
+    harness.settle()
+    if ("pods", POD) in harness.objects:
+        harness.reap(POD)
+        harness.settle()
     assert objects(harness) == set()
     assert "tool-jupyter" not in harness.job().status.controlled_resources
 

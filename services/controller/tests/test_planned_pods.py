@@ -179,17 +179,18 @@ def test_the_first_status_follows_pods_that_are_created_with_their_nodes(
     assert write.can_wait == commands.follows_pods(((write,),)) == follows
 
 
-def test_the_status_of_a_new_job_with_a_debug_tool_does_not_wait_for_pods() -> None:
-    """It alone names the objects of the tool. If the request for the tool was removed before the
-    status was written, they remained until the job was deleted."""
+def test_the_status_of_a_new_job_names_its_debug_tool_before_the_tool_has_objects() -> None:
+    """So it may wait for pods, as that of any other job."""
     made = job()
     requests = {keys.TOOLS: '[{"tool": "terminal"}]'}
     metadata = msgspec.structs.replace(made.metadata, annotations=requests)
     made = msgspec.structs.replace(made, metadata=metadata, status=batch.JobStatus())
-    *_, (write,) = reconcile.reconcile(cache(NODE, made), made.metadata.key, NOW)
+    found = reconcile.reconcile(cache(NODE, made), made.metadata.key, NOW)
+    (write,) = found[-1]
     assert isinstance(write, commands.PatchJobStatus)
-    assert "tool-terminal" in write.status.controlled_resources
-    assert not write.can_wait
+    assert write.status.controlled_resources["tool-terminal"] == ""
+    assert write.can_wait
+    assert not {"Secret", "Service"} & {it for stage in kinds_of(found) for it in stage}
 
 
 def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:

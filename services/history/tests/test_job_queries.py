@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.history.tests.support import events
-from stromboli.history.store import job_queries, writer
+from stromboli.history.store import job_queries, queries, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api.views import accounting
@@ -68,6 +68,47 @@ async def test_a_job_has_its_phases_in_the_order_of_time_also_when_it_is_deleted
     ]
     assert (found.phases[2].reason, found.phases[2].message) == ("Succeeded", "1 succeeded")
     assert await jobs(store, namespace="other") == []
+
+
+async def test_a_job_has_the_requests_of_users_about_it_each_once(store: Database) -> None:
+    """REST and a webhook may both record the same request."""
+    deletion = events.requested("DeleteJob")
+    command = events.requested("AbortJob", "bob", subject="c1")
+    await apply(
+        store,
+        *FIRST,
+        command,
+        msgspec.structs.replace(command, entry_point="webhook"),
+        events.requested("AbortJob", "bob", subject="c2"),
+        events.requested("ChangeJob", subject="7", detail="minAvailable 4 -> 2"),
+        msgspec.structs.replace(deletion, entry_point="webhook"),
+    )
+    await apply(store, deletion, events.requested("DeleteJob", uid="u9"))
+    (found,) = await jobs(store, uid="u1")
+    assert sorted((it.action, it.user, it.detail) for it in found.requests) == [
+        ("AbortJob", "bob", ""),
+        ("AbortJob", "bob", ""),
+        ("ChangeJob", "ann", "minAvailable 4 -> 2"),
+        ("DeleteJob", "ann", ""),
+    ]
+    assert found.deleted_by == ("ann",)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_attempt_that_ended_with_its_job_says_who_deleted_the_job(
+    store: Database, *, is_late: bool
+) -> None:
+    """In whatever order the two topics are read; a pod that was deleted earlier says nothing."""
+    deletion = events.requested("DeleteJob")
+    gone = events.task("Gone", -5, "p2", reason="Deleted")
+    life = [events.task("Pending", -9, "p1"), gone, events.deleted(0)]
+    await apply(store, *((*life, deletion) if is_late else (deletion, *life)))
+    query = accounting.AttemptQuery(namespace="team")
+    page = await queries.attempts(store, query, events.at(60))
+    assert {it.pod: (it.state, it.reason, it.detail) for it in page.attempts} == {
+        "p1": ("Gone", "JobDeleted", "job deleted by ann"),
+        "p2": ("Gone", "Deleted", ""),
+    }
 
 
 async def test_a_job_that_restarts_forever_has_its_newest_phases(store: Database) -> None:

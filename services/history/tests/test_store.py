@@ -65,7 +65,7 @@ async def test_an_attempt_has_its_life_and_what_it_used(store: Database) -> None
     assert (found.namespace, found.job, found.uid) == ("team", "train", "u1")
     assert (found.queue, found.user) == ("gpu", "ann")
     assert (found.state, found.reason, found.exit_code) == ("Failed", "OOMKilled", 137)
-    assert (found.submitted_at, found.allocated_at) == (events.at(0), events.at(10))
+    assert (found.created_at, found.allocated_at) == (events.at(0), events.at(10))
     assert (found.started_at, found.ended_at) == (events.at(20), events.at(110))
     assert (found.cpu_seconds, found.gpu_seconds, found.memory_gib_seconds) == (200, 100, 400)
 
@@ -74,7 +74,7 @@ async def test_the_first_attempts_wait_since_the_submission_of_their_job(store: 
     """Pods are created when the job leaves its queue; later ones did not wait with it."""
     created = [events.task("Pending", second, f"p{second}") for second in (5, 30)]
     await apply(store, events.phase("Pending", 0, 1), events.phase("Running", 20, 2), *created)
-    found = {it.pod: it.waiting_since for it in await attempts(store)}
+    found = {it.pod: it.submitted_at for it in await attempts(store)}
     assert found == {"p5": events.at(0), "p30": events.at(30)}
 
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.tests.support.harness import SchedulerHarness, answer, draft, fold
+from services.scheduler.tests.support.harness import (
+    SchedulerHarness,
+    answer,
+    answer_to_undecodable,
+    draft,
+    fold,
+)
 from stromboli.scheduler.core.cache.in_flight import (
     assume_cache,
     assumption_states,
@@ -383,6 +389,7 @@ def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject)
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
     newest: dict[str, envelope.Record] = {}
+    undecodable: list[envelope.Record] = []
     for number in range(data.draw(st.integers(1, 4))):
         group = f"g{number}"
         record = gang(harness, group, data.draw(st.integers(1, 3)))
@@ -392,14 +399,20 @@ def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject)
         record = newest[id_]
         made = envelope.decode(record)
         assert isinstance(made, messages.StatementDecided)
-        match data.draw(st.sampled_from(("answer", "publish", "see", "lose"))):
+        match data.draw(st.sampled_from(("answer", "publish", "see", "lose", "garble", "pass"))):
             case "answer":
                 refused = data.draw(st.sets(st.sampled_from([it.pod for it in made.binds])))
                 harness.apply(harness.log.append(answer(record, "refused", *refused)))
             case "publish":
                 again = msgspec.structs.replace(made, decision=id_)
                 newest[id_] = decide(harness, again)
-            case "see":
+            case "garble":
+                bad = harness.log.garble(topics.DECISIONS, made.pod_group)
+                harness.apply(bad)
+                undecodable.append(bad)
+            case "pass" if undecodable:
+                harness.apply(harness.log.append(answer_to_undecodable(undecodable.pop())))
+            case "see" | "pass":
                 group = made.pod_group.removeprefix("default/")
                 harness.see(pods(group, len(made.binds), node="n1", version=2)[0])
             case _:
@@ -409,6 +422,8 @@ def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject)
     mixed = SchedulerHarness(topic_log.interleave(harness.log.records, choices))
     assert mixed.cache.unanswered() == harness.cache.unanswered()
     assert mixed.used_cpu() == harness.used_cpu()
+    assert mixed.cache.world.frozen == harness.cache.world.frozen
+    assert len(harness.cache.world.frozen) <= len(undecodable)
     harness.cache.finish_session(is_throttled=False)
     mixed.cache.finish_session(is_throttled=False)
     assert mixed.cache.restart_from()[0] == harness.cache.restart_from()[0]

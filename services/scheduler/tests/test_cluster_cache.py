@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from services.scheduler.tests.support import network_objects
-from services.scheduler.tests.support.harness import SchedulerHarness, draft
+from services.scheduler.tests.support.harness import (
+    POLICY,
+    SchedulerHarness,
+    answer_to_undecodable,
+    draft,
+    fold,
+)
+from stromboli.scheduler.core import schedule
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
@@ -246,6 +253,19 @@ def test_an_unreadable_pod_excludes_its_node() -> None:
     assert len(harness.session().decisions) == 1
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_an_undecodable_pod_excludes_its_node_also_after_compaction(*, is_compacted: bool) -> None:
+    """Its record is JSON that another version writes, with the node where it always was."""
+    harness = SchedulerHarness()
+    pod = builders.make_pod("other", node="n1", scheduler="default")
+    harness.see(*BASE, GROUP, *PODS, *(() if is_compacted else (pod,)))
+    garbled = harness.log.garble(topics.PODS, "default/other")
+    value = b'{"metadata": 5, "spec": {"nodeName": "n1", "containers": null}}'
+    harness.apply(msgspec.structs.replace(garbled, value=value))
+    assert harness.session().decisions == ()
+    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+
+
 def test_an_unreadable_member_freezes_its_gang() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS, builders.make_pod("g1-w-2", "g1"))
@@ -267,6 +287,62 @@ def test_an_unreadable_pod_group_is_frozen_and_not_forgotten() -> None:
     assert decided.decisions == ()
     assert explained is not None
     assert explained.tier == "unknown"
+
+
+def unreadable_decision() -> tuple[SchedulerHarness, envelope.Record]:
+    """A gang that fits, and a decision about it that cannot be decoded."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP, *PODS)
+    bad = harness.log.garble(topics.DECISIONS, "default/g1")
+    harness.apply(bad)
+    return harness, bad
+
+
+def test_a_decision_that_cannot_be_decoded_freezes_its_gang_until_its_outcome() -> None:
+    """The controller may be of another version and execute it; then it has answered, and the gang
+    goes on."""
+    harness, bad = unreadable_decision()
+    decided = harness.session()
+    assert decided.decisions == ()
+    explained = decided.explanations["default/g1"]
+    assert explained is not None
+    assert explained.tier == "unknown"
+    assert "cannot be decoded, and has no outcome yet" in explained.message
+    assert len(harness.parked) == 1
+    harness.apply(harness.log.append(answer_to_undecodable(bad)))
+    assert harness.cache.session_cause
+    assert len(harness.session().decisions) == 1
+
+
+def test_an_undecodable_decision_that_the_controller_has_passed_freezes_nothing() -> None:
+    """Its own outcome may be lost."""
+    harness, bad = unreadable_decision()
+    passed = messages.DecisionAnswered(
+        decision="scheduler/0/77",
+        decision_offset=bad.offset + 1,
+        pod_group="default/other",
+        unanswered_from=bad.offset + 1,
+    )
+    harness.apply(harness.log.append(draft(topics.OUTCOMES, passed.decision, passed)))
+    assert len(harness.session().decisions) == 1
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_restart_knows_whether_an_undecodable_decision_has_its_outcome(
+    *, is_answered: bool
+) -> None:
+    """In any order of the two topics, and from the offsets that the first process noted."""
+    harness, bad = unreadable_decision()
+    if is_answered:
+        harness.apply(harness.log.append(answer_to_undecodable(bad)))
+    decisions, _ = harness.cache.restart_from()
+    assert decisions == bad.offset + is_answered
+    records = harness.log.records
+    late = [each for each in records if each.topic != topics.DECISIONS]
+    late += [each for each in records if each.topic == topics.DECISIONS]
+    for restarted in (fold(records), fold(late)):
+        decided = schedule.run_session(restarted, builders.NOON, POLICY)
+        assert len(decided.decisions) == is_answered
 
 
 def test_a_gang_that_lacks_pods_triggers_no_session() -> None:

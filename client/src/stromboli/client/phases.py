@@ -1,5 +1,8 @@
-"""The phases of jobs. Pure."""
+"""The phases of jobs, and why a job is in its phase. Pure."""
 
+from collections.abc import Mapping
+
+from stromboli.shared import keys
 from stromboli.shared.api import batch
 
 PHASES = (
@@ -16,6 +19,31 @@ PHASES = (
 )
 ENDS = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 """Phases that a job leaves only by a command."""
+DONE: Mapping[str, str] = {
+    "AbortJob": "suspended",
+    "ResumeJob": "resumed",
+    "RestartJob": "restarted",
+    "RestartTask": "task restarted",
+    "RestartPod": "pod restarted",
+    "RestartPartition": "partition restarted",
+    "TerminateJob": "terminated",
+    "CompleteJob": "completed",
+}
+"""Action of a command or a policy -> what it did."""
+_WORDS: Mapping[str, str] = {
+    "Accepted": "",
+    "Started": "",
+    "Succeeded": "",
+    "Cleared": "",
+    "FellShort": "too few pods run",
+    "Failed": "too few pods succeeded",
+    "Exhausted": "no retry is left",
+    "Stopped": "its pods have ended",
+}
+"""Reason in a job's status -> its words; empty where the phase says it."""
+_OF_COMMAND, _REQUESTED = "command ", " was requested"
+OVERDUE = "DeadlineExceeded"
+"""The reason of a job that its time limit ended."""
 FINAL = ENDS - {"Aborted"}
 """``ENDS`` without the phase of a suspended job, which can be resumed."""
 
@@ -23,3 +51,32 @@ FINAL = ENDS - {"Aborted"}
 def phase_of(job: batch.Job) -> str:
     """The phase; Pending before the first reconciliation."""
     return job.status.state.phase or "Pending"
+
+
+def reason_of(job: batch.Job) -> str:
+    """Why the job is in its phase, in plain words; empty where the phase says it."""
+    held = job.metadata.annotation(keys.HELD)
+    if held and phase_of(job) == "Pending":
+        return held
+    return in_words(job.status.state.reason, job.status.state.message)
+
+
+def in_words(reason: str, message: str) -> str:
+    """The reason and message of a phase in plain words."""
+    action, requested, _ = message.partition(_REQUESTED)
+    if message.startswith(_OF_COMMAND):
+        action, requested = reason, _REQUESTED
+    if requested and action in DONE:
+        return f"{DONE[action]} by a user"
+    if reason in DONE:
+        return ": ".join(filter(None, (DONE[reason], message)))
+    if reason == OVERDUE:
+        return "the time limit has passed"
+    return message or _WORDS.get(reason, reason)
+
+
+def failed_pods(job: batch.Job, total: int, succeeded: int, failed: int) -> int:
+    """How many of ``total`` pods or indexes have failed: of a job that its time limit ended all
+    that have not succeeded. Their pods are deleted, so its status counts them in no state."""
+    is_overdue = job.status.state.reason == OVERDUE and phase_of(job) == "Failed"
+    return max(failed, total - succeeded) if is_overdue else failed

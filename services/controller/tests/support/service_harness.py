@@ -333,10 +333,12 @@ def _decision(statement: messages.StatementDecided) -> envelope.Draft:
 
 
 @contextlib.asynccontextmanager
-async def set_up(folder: Path, faults: int | None) -> AsyncIterator[Harness]:
-    """Log, cluster, monitor and a reader, without a controller. ``disorder``: the seed by which
+async def set_up(
+    folder: Path, faults: int | None, cluster_type: type[EmbeddedCluster] = EmbeddedCluster
+) -> AsyncIterator[Harness]:
+    """Log, cluster, monitor and a reader, without a controller. ``faults``: the seed by which
     the controller reads late, twice and out of order, and calls fail."""
-    async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
+    async with EmbeddedBus(folder / "log.db") as bus, cluster_type(folder / "c.db") as cluster:
         harness = Harness(bus, cluster, faults)
         harness.replaced_monitor = await bus.open_writer("monitor", "replaced")
         async with asyncio.TaskGroup() as tasks:

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
-from stromboli.shared.messages import batch, scheduling
+from stromboli.shared.messages import admission, batch, scheduling
 from stromboli.testkit import builders
 from stromboli.testkit.builders import NOON
 
@@ -41,6 +41,12 @@ def deleted(second: float) -> batch.JobDeleted:
     return batch.JobDeleted(job="team/train", uid="u1", at=at(second))
 
 
+def requested(action: str, user: str = "ann", **fields: Any) -> admission.JobRequested:
+    """A user's request about the job team/train."""
+    known: dict[str, Any] = {"job": "team/train", "uid": "u1", "entry_point": "rest"}
+    return admission.JobRequested(**(known | {"action": action, "user": user} | fields))
+
+
 def evicted(*pods: str, by: str = "team/urgent") -> scheduling.StatementDecided:
     """A decision that evicts pods."""
     evictions = tuple(
@@ -61,7 +67,7 @@ def topic_of(message: msgspec.Struct) -> topics.Topic:
     """The topic of a message."""
     return next(
         it
-        for it in (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES)
+        for it in (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES, topics.REVIEWS)
         if type(message) in it.messages
     )
 

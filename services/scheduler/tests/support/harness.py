@@ -119,6 +119,14 @@ def answer(
     return draft(topics.OUTCOMES, decision.id, message)
 
 
+def answer_to_undecodable(decision: envelope.Record) -> envelope.Draft:
+    """What the controller answers to a decision that it cannot decode."""
+    message = messages.DecisionAnswered(
+        decision=decision.id, decision_offset=decision.offset, pod_group=decision.key
+    )
+    return draft(topics.OUTCOMES, decision.id, message)
+
+
 def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
     """The cache built from these records."""
     cache = cluster_cache.ClusterCache(POLICY.scheduler_names)

@@ -10,7 +10,8 @@ Pure: records in, changes out. Rules:
 * A record from before the deletion of an object does not restore the object, even if the topic
   contains that record again after the deletion: an append whose acknowledgement was lost is
   repeated as a whole.
-* A record that cannot be decoded makes its key *unknown*: neither the old value nor absence.
+* A record that cannot be decoded makes its key *unknown*: neither the old value nor absence. Of a
+  pod its node is read all the same, if the record is JSON that has it.
 * Any interleaving across topics that keeps each key's order gives the same cache.
 """
 
@@ -21,11 +22,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.shared import envelope, errors, topics
-from stromboli.shared.api import meta
+from stromboli.shared import decoding, envelope, errors, topics
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import cluster
 
+
+class _PlacedSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    spec: _PlacedSpec = _PlacedSpec()
+
+
+_PLACED = decoding.decoder_of(_Placed)
 T = TypeVar("T", bound=meta.Object)
 _KINDS: Mapping[str, Kind[Any]] = {topic.name: kind for kind, topic in topics.SNAPSHOTS.items()}
 
@@ -98,7 +109,8 @@ class Snapshot:
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
-            return self._put(kind, record.key, Unknown(error.reason), record)
+            unknown = Unknown(error.reason, _node_of(kind, record.value))
+            return self._put(kind, record.key, unknown, record)
         if isinstance(message, cluster.Unreadable):
             return self._put(kind, record.key, Unknown(message.reason, message.node), record)
         if message is None:
@@ -205,6 +217,17 @@ class Snapshot:
             record.id if record else "",
             record.traceparent if record else "",
         )
+
+
+def _node_of(kind: Kind[Any], value: bytes | None) -> str:
+    """The node of a pod whose record cannot be decoded, as far as its JSON says: after compaction
+    no earlier record has it. Empty for other kinds, and for bytes that are no such JSON."""
+    if kind != kinds.PODS or value is None:
+        return ""
+    try:
+        return _PLACED.decode(value).spec.node_name
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return ""
 
 
 def _share_identity(before: meta.ObjectMeta, after: meta.ObjectMeta) -> None:

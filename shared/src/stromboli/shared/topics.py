@@ -294,8 +294,13 @@ SUBMISSIONS = Topic(
 )
 REVIEWS = Topic(
     "admission.reviews",
-    "object, or submission",
-    (admission.ObjectReviewed, admission.SubmissionAnswered, log.Opened),
+    "object, job, or submission",
+    (
+        admission.ObjectReviewed,
+        admission.JobRequested,
+        admission.SubmissionAnswered,
+        log.Opened,
+    ),
     _KEPT_14_DAYS,
     "admission",
     main=True,

@@ -36,7 +36,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     run concurrently and independently. ``after``: dependencies on other jobs. ``submit_directory``:
     where a script was submitted. ``slurm_name``: the name in Slurm of the job of a script with
     ``#SBATCH`` lines. ``reservation``: an AdvanceReservation. ``data``: entries of
-    ``spec.dataSets``.
+    ``spec.dataSets``. ``retries``: how often all pods start again after one failed; of an array,
+    how often each index does.
     """
 
     name: str
@@ -60,6 +61,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     reservation: str = ""
     data: tuple[Document, ...] = ()
+    retries: int = 0
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -98,7 +100,12 @@ def document(spec: RunSpec) -> Document:
         job_spec["minAvailable"] = spec.minimum
     if spec.array:
         job_spec["array"] = {"indexes": spec.array}
+        if spec.retries:
+            job_spec["array"]["maxRetries"] = spec.retries
         job_spec.setdefault("minAvailable", 1)
+    elif spec.retries:
+        job_spec["maxRetry"] = spec.retries + 1  # the first attempt counts
+        job_spec["policies"] = [{"event": "PodFailed", "action": "RestartJob"}]
     if spec.time is not None:
         job_spec["activeDeadlineSeconds"] = math.ceil(spec.time.total_seconds())
         job_spec["runningEstimate"] = f"{job_spec['activeDeadlineSeconds']}s"

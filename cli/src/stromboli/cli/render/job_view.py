@@ -54,19 +54,23 @@ def _ended_counts(job: batch.Job) -> tuple[str, str]:
     ended pods."""
     found = _array(job)
     if found is None:
-        return str(job.status.succeeded), str(job.status.failed)
+        return str(job.status.succeeded), str(_failed(job))
     asked, succeeded, failed = map(len, found)
-    return f"{succeeded}/{asked}", str(failed)
+    return f"{succeeded}/{asked}", str(phases.failed_pods(job, asked, succeeded, failed))
+
+
+def _failed(job: batch.Job) -> int:
+    total = sum(task.replicas for task in job.spec.tasks)
+    return phases.failed_pods(job, total, job.status.succeeded, job.status.failed)
 
 
 def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:
     """The further cells of a job's row, under ``WIDE_HEADERS``."""
-    state = job.status.state
     return (
         job.metadata.annotation(keys.USER) or "",
         job.spec.priority_class_name,
         ran(job, now),
-        ": ".join(part for part in (state.reason, state.message) if part),
+        phases.reason_of(job),
     )
 
 
@@ -91,7 +95,7 @@ def progress(job: batch.Job) -> str:
         "running": status.running,
         "pending": status.pending,
         "succeeded": status.succeeded,
-        "failed": status.failed,
+        "failed": status.failed if job.spec.array is not None else _failed(job),
     }
     shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
@@ -103,14 +107,14 @@ def done(job: batch.Job) -> tuple[int, int]:
         asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
         return succeeded + failed, asked
     total = sum(task.replicas for task in job.spec.tasks)
-    return min(job.status.succeeded + job.status.failed, total), total
+    return min(job.status.succeeded + _failed(job), total), total
 
 
 def facts(job: batch.Job, now: datetime) -> list[str]:
     """Spec and status of the job, a fact per line."""
     spec, state = job.spec, job.status.state
     since = state.last_transition_time or job.metadata.creation_timestamp
-    reason = ": ".join(part for part in (state.reason, state.message) if part)
+    reason = phases.reason_of(job)
     phase = f"{phases.phase_of(job)} for {output.age(since, now)}"
     total = sum(task.replicas for task in spec.tasks)
     lines = [

@@ -143,7 +143,8 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     """PEM file of the authority that signed the client certificate of API servers (configured there
     by the ``kubeConfigFile`` of ``WebhookAdmissionConfiguration``). With it webhooks answer only
     clients with such a certificate; without it they answer any client that reaches the port; such a
-    client sees how admission reviews an object, but cannot change anything.
+    client sees how admission reviews an object and can have a review or a user's request recorded,
+    but cannot change anything.
     """
     history_url: str = ""
     """URL of the history's queries, such as ``http://stromboli-history:8485``; empty: REST has no

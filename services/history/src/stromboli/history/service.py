@@ -2,8 +2,8 @@
 
 ::
 
-    batch.events, scheduling.decisions, .outcomes, cluster.* ── a batch ──▶ one transaction:
-                                          position in the log, rows, unreadable records
+    batch.events, scheduling.decisions, .outcomes, admission.reviews, cluster.* ── a batch ──▶
+                         one transaction: position in the log, rows, unreadable records
     notices (an outbox in the same transaction) ──▶ webhooks, Slack, mail
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
@@ -236,6 +236,7 @@ class HistoryService:
             "attempts": settings.attempts_days,
             "jobs": settings.jobs_kept_days,
             "phases": settings.phases_days,
+            "job_requests": settings.phases_days,
             "evictions": settings.evictions_days,
             "cluster_changes": settings.changes_days,
             "notices": settings.notices_days,

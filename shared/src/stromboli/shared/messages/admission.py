@@ -38,6 +38,26 @@ class ObjectReviewed(Message, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
+@register("stromboli.admission.job_requested.v1")
+class JobRequested(Message, frozen=True, kw_only=True):
+    """A user's request about an existing job was admitted (key: the job). It may fail afterwards:
+    what happened to the job is on ``batch.events``.
+
+    ``action``: ``DeleteJob``, ``ChangeJob``, or the action of a command. ``subject`` identifies
+    the request, which REST and a webhook may both record: the name of the command, or the job's
+    resourceVersion before the change. ``detail``: the changed fields, without values that a user
+    may keep secret.
+    """
+
+    job: str
+    uid: str
+    user: str
+    action: str
+    entry_point: EntryPoint
+    subject: str = ""
+    detail: str = ""
+
+
 @register("stromboli.admission.objects_submitted.v1")
 class ObjectsSubmitted(Message, frozen=True, kw_only=True):
     """Objects that an external client submits, to create or change all of them or none.

@@ -143,7 +143,8 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
 class ClaimOutcome(Message, frozen=True, kw_only=True):
     """A ResourceClaim that the decision allocated, and that may be allocated still. ``version``: a
     resourceVersion of the claim that has the allocation, or from after it; a reader that observes
-    the claim as not allocated in a later version knows that it was deallocated."""
+    the claim as not allocated in a later version knows that it was deallocated. 0 for a claim that
+    the controller could not read: whether it is allocated is not known."""
 
     namespace: str
     claim: str

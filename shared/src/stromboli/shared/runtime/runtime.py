@@ -4,6 +4,7 @@ A service is ready when none of its facts has a problem; see ``Health``.
 """
 
 import asyncio
+import gc
 import math
 import os
 import signal
@@ -197,6 +198,10 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
             runner.run(_until_signalled(main))
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        # The interpreter's last collections would visit every object: 0.6 s of CPU for all services
+        # in one process, when everything is closed already.
+        gc.freeze()
 
 
 async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -47,9 +47,7 @@ DEFAULT = (
 """Default columns of the table."""
 COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
-    "waited": lambda it, now: output.age(
-        it.waiting_since or it.submitted_at, it.allocated_at or it.ended_at or now
-    ),
+    "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),
     "devices": lambda it, _: device_annotations.format_assignments(it.devices),
     "labels": lambda it, _: ",".join(f"{key}={value}" for key, value in sorted(it.labels.items())),
     "requests": lambda it, _: ",".join(

@@ -11,6 +11,7 @@ import typer
 from stromboli.cli import options, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import gantt, output
+from stromboli.client import phases
 from stromboli.shared.api.views import accounting
 
 if TYPE_CHECKING:
@@ -165,21 +166,24 @@ def _facts(found: accounting.JobRecord) -> list[str]:
         ("ended", found.finished_at),
         ("deleted", found.deleted_at),
     )
-    known += [(label, f"{time_options.short(at)} UTC") for label, at in times if at]
+    by = {"deleted": f" by {', '.join(found.deleted_by)}" if found.deleted_by else ""}
+    known += [
+        (label, f"{time_options.short(at)} UTC{by.get(label, '')}") for label, at in times if at
+    ]
     if found.retry_count:
         known.append(("restarts", str(found.retry_count)))
     return output.facts(*known)
 
 
 def _phases(found: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
+    """The phases, the requests of users and the deletion, in the order of time."""
     begin = found.submitted_at or (found.phases[0].at if found.phases else None)
-    for each in found.phases:
-        why = ": ".join(part for part in (each.reason, each.message) if part)
-        after = output.age(begin, each.at) if begin else ""
-        yield (time_options.short(each.at), after, each.phase, why)
+    steps = [(it.at, it.phase, phases.in_words(it.reason, it.message)) for it in found.phases]
+    steps += [(it.at, "", accounting.request_text(it)) for it in found.requests]
     if found.deleted_at is not None:
-        after = output.age(begin, found.deleted_at) if begin else ""
-        yield (time_options.short(found.deleted_at), after, "Deleted", "")
+        steps.append((found.deleted_at, "Deleted", ""))
+    for at, phase, why in sorted(steps, key=lambda step: step[0]):
+        yield (time_options.short(at), output.age(begin, at) if begin else "", phase, why)
 
 
 def _show_attempts(

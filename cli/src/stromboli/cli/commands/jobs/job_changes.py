@@ -133,13 +133,19 @@ def scale(
         try:
             applied = client.scale(namespace, name, replicas, task or "", minimum)
         except CommandError as error:
-            raise without_paths(error) from None
+            field = f"replicas.{task}" if task else "replicas"
+            again = f"strom job resubmit {name} {field}={replicas} -n {namespace}"
+            raise without_paths(error, again) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 
 
-def without_paths(error: CommandError) -> CommandError:
-    """The error with names of fields instead of JSON paths: the user wrote no manifest."""
+def without_paths(error: CommandError, again: str) -> CommandError:
+    """The error with names of fields instead of JSON paths: the user wrote no manifest. ``again``:
+    the command that submits the job again with the values, if it has ended."""
     violations = getattr(error, "violations", ())
+    ended = [it.reason for it in violations if it.path.startswith(_STATUS)]
+    if ended:
+        return CommandError(error.what, ended[0], f"submit it again with these values: {again}")
     details = tuple(
         ": ".join(
             filter(None, (_field(it.path), "; ".join(filter(None, (it.reason, it.expected)))))
@@ -152,8 +158,8 @@ def without_paths(error: CommandError) -> CommandError:
 
 
 def _field(path: str) -> str:
-    """The last part of a path in a spec; empty for a path in the status."""
-    return "" if path.startswith("status.") else path.rpartition(".")[2]
+    """The last part of a path in a spec."""
+    return path.rpartition(".")[2]
 
 
 def _raise_if_ignored(client: "Client", namespace: str, name: str, action: str) -> None:
@@ -174,6 +180,8 @@ def ignored_actions(phase: str) -> frozenset[str]:
     return frozenset({"ResumeJob"})
 
 
+_STATUS = "status."
+"""The beginning of the path of a violation because the job has ended."""
 _IDLE = {
     "AbortJob": (", so there is nothing to suspend", "list jobs: strom job list"),
     "ResumeJob": (

@@ -92,7 +92,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         attempt.detail or attempt.reason,
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
-        output.age(attempt.waiting_since or attempt.created_at, began),
+        output.age(attempt.submitted_at or attempt.created_at, began),
         output.duration(ran_from, attempt.ended_at or now),
         output.age(attempt.created_at or attempt.bound_at, now),
         device_annotations.format_assignments(attempt.devices),

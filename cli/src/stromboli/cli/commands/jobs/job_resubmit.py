@@ -75,7 +75,8 @@ def set_fields(
         try:
             applied = client.send(call)
         except CommandError as error:
-            raise job_changes.without_paths(error) from None
+            again = f"strom job resubmit {name} {' '.join(assignments)} -n {namespace}"
+            raise job_changes.without_paths(error, again) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 
 

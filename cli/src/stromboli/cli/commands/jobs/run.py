@@ -21,6 +21,8 @@ from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
+MOST_RETRIES = 2**31 - 2
+"""The largest ``maxRetry`` of a job, which counts the first attempt."""
 _SCRIPT = "stromboli.cli.job_specs.script"
 _PLACES = "stromboli.cli.places"
 OF_THE_CALL = {
@@ -208,6 +210,17 @@ def run(
             help="Run one pod per index (STROM_ARRAY_INDEX): 0-999%50 runs 50 at a time.",
         ),
     ] = None,
+    retries: Annotated[
+        int,
+        typer.Option(
+            "--retries",
+            metavar="N",
+            min=0,
+            max=MOST_RETRIES,
+            help="Start all pods of the job again after one failed, at most N times; of an array, "
+            "each index that failed.",
+        ),
+    ] = 0,
     dependency: Annotated[
         str | None,
         typer.Option(
@@ -360,6 +373,7 @@ def run(
             array=array.indexes if array else "",
             after=dependency or "",
             reservation=reservation,
+            retries=retries,
             data=tuple(each.entry for each in data or ()),
         )
         document = job_spec.document(spec)

@@ -34,6 +34,7 @@ class _JobHistory(msgspec.Struct):
     key: str
     uid: str
     submitted_at: datetime | None = None
+    begun_at: datetime | None = None
     deleted_at: datetime | None = None
     attempts: dict[str, TaskAttempt] = msgspec.field(default_factory=dict)
 
@@ -67,6 +68,8 @@ class TaskHistories:
                 job = self._job(event.job, event.uid)
                 if not event.before and job.submitted_at is None:
                     job.submitted_at = event.at
+                if accounting.is_begin(event.after, event.retry_count) and job.begun_at is None:
+                    job.begun_at = event.at
             case batch.JobDeleted() as event:
                 self._delete(event)
             case _:
@@ -82,7 +85,7 @@ class TaskHistories:
             return None
         found = self._find(uid or uids[-1])
         ordered = sorted(
-            _with_waits(found),
+            _with_submissions(found),
             key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _start_time(it)),
         )
         return TaskHistory(
@@ -181,16 +184,12 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
     )
 
 
-def _with_waits(job: _JobHistory) -> Iterator[TaskAttempt]:
-    """The attempts with ``waiting_since``; the job began when its first pod ran or ended."""
-    ran = [at for it in job.attempts.values() if (at := it.running_at or it.ended_at) is not None]
-    first = min(ran, default=None)
-    for attempt in job.attempts.values():
-        created = attempt.created_at
-        since = (
-            None if created is None else accounting.waiting_since(created, job.submitted_at, first)
-        )
-        yield msgspec.structs.replace(attempt, waiting_since=since)
+def _with_submissions(job: _JobHistory) -> Iterator[TaskAttempt]:
+    for it in job.attempts.values():
+        if it.created_at is not None:
+            waits = (it.created_at, it.retry_count, job.submitted_at, job.begun_at)
+            it = msgspec.structs.replace(it, submitted_at=accounting.submission(*waits))
+        yield it
 
 
 def _start_time(attempt: TaskAttempt) -> float:

@@ -1,4 +1,4 @@
-"""Queues the records of reviews that are written to ``admission.reviews``.
+"""Queues the records of reviews and of users' requests that are written to ``admission.reviews``.
 
 A review never waits for the log: records queue up in memory and the service loop appends them. When
 the log is unavailable for so long that the queue is full, further records are dropped and logged.
@@ -6,11 +6,13 @@ the log is unavailable for so long that the queue is full, further records are d
 
 import asyncio
 
+import msgspec
+
 from stromboli.admission.core import review_records
 from stromboli.shared import envelope, topics
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.jobspec.validation.review import Operation
-from stromboli.shared.messages.admission import EntryPoint, Violation
+from stromboli.shared.messages.admission import EntryPoint, JobRequested, Violation
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_PENDING_REVIEWS = 10_000
@@ -39,7 +41,14 @@ class ReviewLog:
         """Count a review and queue its record; ``found`` is empty for an object that is allowed."""
         message = review_records.record(kind, document, operation, user, entry_point, found)
         _reviews.add(1, {"kind": message.kind, "entry_point": entry_point, "allowed": not found})
-        key = message.object or message.kind
+        self._queue(message.object or message.kind, message)
+
+    def record_request(self, request: JobRequested | None) -> None:
+        """Queue the record of a user's request about a job, if there is one."""
+        if request is not None:
+            self._queue(request.job, request)
+
+    def _queue(self, key: str, message: msgspec.Struct) -> None:
         draft = envelope.Draft(topic=topics.REVIEWS, key=key, message=message, time=self._clock())
         try:
             self.pending.put_nowait(draft)

@@ -17,7 +17,13 @@ import msgspec
 
 from stromboli.admission import idempotency
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import data_copies, live_jobs, start_forecasts, task_history
+from stromboli.admission.core import (
+    data_copies,
+    job_requests,
+    live_jobs,
+    start_forecasts,
+    task_history,
+)
 from stromboli.admission.review import (
     pipeline,
     resource_groups,
@@ -275,8 +281,12 @@ class AdmissionService:
             raise
         finally:
             user = principal.name
-            for it, found in attempts.reviews.values():
+            for index, (it, found) in attempts.reviews.items():
                 self._log.record(it.kind.kind, it.document, it.operation, user, entry_point, found)
+                if index in attempts.written and not it.is_done:
+                    self._log.record_request(
+                        job_requests.written(it.kind, it.document, it.before, user, entry_point)
+                    )
 
     def _record_refused(
         self,
@@ -347,6 +357,15 @@ class AdmissionService:
         if self._impersonate is None or principal is authentication.LOCAL_PRINCIPAL:
             return self._cluster
         return self._impersonate(principal.name, principal.groups)
+
+    async def delete_job(
+        self, namespace: str, name: str, principal: authentication.Principal
+    ) -> None:
+        """Delete a job with its child objects. Raises ExternalError."""
+        job = msgspec.json.decode(await self._cluster.get(kinds.JOBS, namespace, name))
+        writer, uid = self.writes_as(principal), job["metadata"]["uid"]
+        await writer.delete(kinds.JOBS, namespace, name, uid=uid, propagation="Background")
+        self._log.record_request(job_requests.deletion(job, principal.name, "rest"))
 
     async def delete_queue(self, name: str, principal: authentication.Principal) -> None:
         """Delete a queue if that is allowed. Raises RejectedError, ExternalError."""

@@ -1,4 +1,5 @@
-"""Responses to the webhooks that an API server calls: defaults (mutate) and validation (validate).
+"""Responses to the webhooks that an API server calls: defaults (mutate), validation (validate), and
+the record of who deletes a job (record).
 
 An object whose review needs an API server that does not answer in time is rejected with 503, so
 that the client tries again. Objects of other schedulers pass unchanged.
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import admission_review
+from stromboli.admission.core import admission_review, job_requests
 from stromboli.admission.review import review_log, reviewer
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
@@ -61,6 +62,8 @@ class WebhookReview:
             async with asyncio.timeout(None if within_s == math.inf else within_s):
                 if path.endswith("/mutate"):
                     return await self._mutate(request, kind)
+                if path.endswith("/record"):
+                    return await self._record(request)
                 return await self._validate(request, kind)
         except errors.ExternalError as error:
             return self._unavailable(request, kind, error)
@@ -106,11 +109,24 @@ class WebhookReview:
         self._log.record(kind.kind, document, request.operation, user, "webhook", found)
         if found:
             return admission_review.encode_response(request.uid, found)
+        if who.requester is not None and not request.dry_run:
+            self._log.record_request(job_requests.written(kind, document, before, user, "webhook"))
         warnings = (
             *(each.message for each in unknown),
             *await self._reviewer.warnings(kind, document),
         )
         return admission_review.encode_response(request.uid, warnings=warnings)
+
+    async def _record(self, request: admission_review.ReviewRequest) -> bytes:
+        """Record the user who deletes a job. It is always allowed: rights are the API server's, and
+        a deletion of Stromboli's services is of no user, or REST has recorded it."""
+        who = await self._identity(request)
+        if who.requester is not None and not request.dry_run and request.operation == "DELETE":
+            user = request.user_info.username
+            self._log.record_request(
+                job_requests.deletion(request.old_object or {}, user, "webhook")
+            )
+        return admission_review.encode_response(request.uid)
 
     def _unavailable(
         self, request: admission_review.ReviewRequest, kind: Kind[Any], error: errors.ExternalError

@@ -53,6 +53,13 @@ POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
 pods: CEL policies validate pods (``policies``). Only if the operator configured resource groups, a
 webhook for pods is registered, whose failures are ignored.
 """
+RECORDED: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
+    (kinds.JOBS, "record", ("DELETE",)),
+)
+"""Requests whose user is recorded and which are always allowed. While admission is unavailable,
+jobs are deleted all the same, and it is not known by whom."""
+RECORD_TIMEOUT_S = 1
+"""The least that an API server takes: a deletion waits for it while admission is unreachable."""
 _CHANGED = " || ".join(
     [
         "oldObject == null",
@@ -85,7 +92,7 @@ def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any
 def app(admission: AdmissionService) -> Litestar:
     """The application that serves the webhooks over HTTPS."""
 
-    known = {(kind.plural, action) for kind, action, _ in (*RULES, *POD_RULES)}
+    known = {(kind.plural, action) for kind, action, _ in (*RULES, *RECORDED, *POD_RULES)}
 
     @post("/{plural:str}/{action:str}", status_code=200, include_in_schema=False)
     async def review(
@@ -139,7 +146,7 @@ def configurations(
     those of ``kube-system``, so that the system never waits for itself. ``service_accounts``: see
     ``AdmissionSettings``.
     """
-    rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
+    rules = (*RULES, *RECORDED, *(POD_RULES[:1] if resource_groups else ()))
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -152,13 +159,15 @@ def configurations(
                     operations,
                     url,
                     authority,
-                    _conditions(kind, scheduler_names, own_namespace, service_accounts),
+                    _record_conditions(kind, scheduler_names, service_accounts)
+                    if action == "record"
+                    else _conditions(kind, scheduler_names, own_namespace, service_accounts),
                 )
-                for kind, known, operations in rules
-                if known == action
+                for kind, action, operations in rules
+                if (action == "mutate") == (name == "Mutating")
             ],
         }
-        for name, action in (("Mutating", "mutate"), ("Validating", "validate"))
+        for name in ("Mutating", "Validating")
     )
 
 
@@ -175,6 +184,18 @@ def _conditions(
         expression = f"!(request.namespace in {spared})"
         return [{"name": "not-of-the-system", "expression": expression}]
     return policies.ours(kind, scheduler_names)
+
+
+def _record_conditions(
+    kind: kinds.Kind[Any], scheduler_names: Sequence[str], service_accounts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The match conditions of deletions: those of our services are of no user."""
+    conditions = policies.ours(kind, scheduler_names, is_deletion=True)
+    if service_accounts:
+        ours = json.dumps(list(service_accounts))
+        expression = f"!(request.userInfo.username in {ours})"
+        conditions.append({"name": "not-by-a-service", "expression": expression})
+    return conditions
 
 
 def _webhook(
@@ -199,10 +220,10 @@ def _webhook(
                 "resources": [kind.plural],
             }
         ],
-        "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
+        "failurePolicy": "Ignore" if kind == kinds.PODS or action == "record" else "Fail",
         "matchConditions": conditions,
         "matchPolicy": "Equivalent",
         "sideEffects": "NoneOnDryRun",
-        "timeoutSeconds": TIMEOUT_S,
+        "timeoutSeconds": RECORD_TIMEOUT_S if action == "record" else TIMEOUT_S,
         "admissionReviewVersions": ["v1"],
     }

@@ -119,6 +119,8 @@ def job_row(job: batch.Job) -> JobRow:
     for task in job.spec.tasks:
         requested = units.add(requested, units.times(task.replicas, _of_task(task)))
     status, state = job.status, job.status.state
+    total = sum(task.replicas for task in job.spec.tasks)
+    is_array = job.spec.array is not None
     created = job.metadata.creation_timestamp or _EPOCH
     user = job.metadata.annotation(keys.USER) or ""
     names = (job.metadata.namespace, job.metadata.name, job.spec.queue, user)
@@ -130,13 +132,15 @@ def job_row(job: batch.Job) -> JobRow:
         queue=job.spec.queue,
         user=user,
         phase=phases.phase_of(job),
-        reason=": ".join(part for part in (state.reason, state.message) if part),
-        replicas=sum(task.replicas for task in job.spec.tasks),
+        reason=phases.reason_of(job),
+        replicas=total,
         min_available=job.spec.min_available,
         pending=status.pending,
         running=status.running,
         succeeded=status.succeeded,
-        failed=status.failed,
+        failed=status.failed
+        if is_array
+        else phases.failed_pods(job, total, status.succeeded, status.failed),
         cpu=requested.get("cpu", 0),
         gpus=amounts.gpus(requested),
         created=created,

@@ -83,9 +83,7 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
     return [
         PastAttemptRow(
             attempt=it,
-            waited=_length(
-                it.waiting_since or it.submitted_at, it.allocated_at or it.ended_at or now
-            ),
+            waited=_length(it.submitted_at, it.allocated_at or it.ended_at or now),
             ran=_length(it.started_at, it.ended_at or now),
             cpu_hours=hours(it.cpu_seconds),
             gpu_hours=hours(it.gpu_seconds),

@@ -1,6 +1,7 @@
 """One job: why it is pending, its attempts, evictions, events and YAML."""
 
 import contextlib
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ from stromboli.shared import decoding
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views import accounting
 
+MOST_REQUESTS = 20
+"""Most requests of users that the page shows, the newest."""
 DONE = (*job_details.ACTIONS, "change", "resubmit", "retry", "tools")
 """Actions and forms that the page of a job can report as requested."""
 
@@ -48,6 +51,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         if not isinstance(history, errors.ForbiddenError) and history.uid == found.metadata.uid:
             timeline = job_details.timeline(history, now, _numa(pods))
         lost, won = await _evictions(session, found)
+        requests = await _requests(session, found)
         phase, done = phases.phase_of(found), query_of(request).get("done", "")
         return console.page(
             session,
@@ -67,6 +71,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             tools=job_forms.tools(found),
             events=events_of(events),
             phases=job_details.phase_changes(found),
+            requests=requests,
             actions=() if console.settings.read_only else job_details.actions(phase),
             forms=() if console.settings.read_only else job_details.forms(found),
             done=done if done in DONE else "",
@@ -117,3 +122,17 @@ async def _evictions(
                 return [], []
             return evictions.of_job(found.evictions, uid, namespace)
     return [], []
+
+
+async def _requests(session: Session, job: batch.Job) -> list[tuple[str, datetime]]:
+    """What users requested about the job, and when; empty as for evictions."""
+    metadata = job.metadata
+    query = accounting.JobQuery(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+    unavailable = (errors.ForbiddenError, errors.UnavailableError, errors.UnreachableError)
+    with contextlib.suppress(*unavailable):
+        found = await session.client.send(accounting_calls.jobs(query))
+        return [
+            (accounting.request_text(it), it.at)
+            for it in (found.jobs[0].requests if found.jobs else ())[-MOST_REQUESTS:]
+        ]
+    return []

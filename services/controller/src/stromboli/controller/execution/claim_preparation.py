@@ -7,8 +7,9 @@ The rules are in ``core.decisions.preparations``.
 """
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,29 @@ class ClaimPreparation:
         self._limiter = limiter
         self._retrier = retrier
         self._within_s = within_s
+        self._allocating: dict[str, set[int]] = {}
+        """Uid of a ResourceClaim -> the binds in execution that may allocate it."""
+
+    @contextlib.contextmanager
+    def allocating(self, binds: Sequence[messages.Bind]) -> Iterator[None]:
+        """Note the claims that a decision allocates while it is executed: only then a pod that
+        shares such a claim waits for it. Decisions begin in the order of the log, so a claim that
+        an earlier one allocates is noted, or has its devices."""
+        for bind in binds:
+            for claim in _allocated_by(bind):
+                self._allocating.setdefault(claim, set()).add(id(bind))
+        try:
+            yield
+        finally:
+            for bind in binds:
+                self._end_allocating(bind)
+
+    def _end_allocating(self, bind: messages.Bind) -> None:
+        for claim in _allocated_by(bind):
+            binds = self._allocating.get(claim, set())
+            binds.discard(id(bind))
+            if not binds:
+                self._allocating.pop(claim, None)
 
     async def prepare(
         self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
@@ -109,15 +133,21 @@ class ClaimPreparation:
         try:
             claim = await self._read(kinds.RESOURCE_CLAIMS, namespace, step.claim)
         except errors.PermanentError as error:
+            # It may have the devices: the scheduler holds them until it has read the claim.
             _log.warning("claim not read", claim=step.claim, reason=error.reason)
-            return None
+            return messages.ClaimOutcome(
+                namespace=namespace, claim=step.claim, uid=step.uid, version=0
+            )
         return preparations.outcome(step, namespace, claim, is_bound=is_bound)
 
     async def _prepare_isolated(
         self, bind: messages.Bind, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
         call = functools.partial(self._prepare, bind, group, permit)
-        return await isolation.run(call, decisions.failure, "preparation", pod=bind.pod)
+        try:
+            return await isolation.run(call, decisions.failure, "preparation", pod=bind.pod)
+        finally:
+            self._end_allocating(bind)
 
     async def _prepare(
         self, bind: messages.Bind, group: str, permit: InFlightPermit
@@ -171,8 +201,9 @@ class ClaimPreparation:
         self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
         async def look() -> preparations.Next:
+            is_coming = step.uid in self._allocating  # before the read, which may then show it
             claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
-            return preparations.for_devices(step, bind, claim)
+            return preparations.for_devices(step, bind, claim, is_coming=is_coming)
 
         return await self._follow(look, group, permit)
 
@@ -224,3 +255,8 @@ class ClaimPreparation:
                 )
 
         await self._retrier.until_done(call)
+
+
+def _allocated_by(bind: messages.Bind) -> Iterator[str]:
+    """Uids of the ResourceClaims that a bind allocates."""
+    return (step.uid for step in bind.devices if step.allocation is not None)

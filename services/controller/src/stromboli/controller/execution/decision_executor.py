@@ -216,7 +216,7 @@ class DecisionExecutor:
                 entries.append(tasks.create_task(self._enqueue_isolated(decided, decision)))
             return entries[0] if entries else None
 
-        with self._creating.reserving(decided):
+        with self._creating.reserving(decided), self._preparing.allocating(decided.binds):
             async with asyncio.TaskGroup() as tasks:
                 evicted = [
                     tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions

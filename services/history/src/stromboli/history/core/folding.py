@@ -4,7 +4,7 @@ Three rules make the effect of each record exactly once, in whatever order topic
 
 1. A record that was applied before changes nothing: times keep the value of their first event
    (the submission: the earliest time of all events), states never go back, versions only grow, and
-   phases and evictions are keyed by their content.
+   phases, requests and evictions are keyed by their content.
 2. Records of one topic come in order. Fields that two topics contain carry the version of the
    object that they were read from, and the newer one wins.
 3. Rows contain only what the records contain: values that no database stores (NUL characters,
@@ -24,6 +24,7 @@ from stromboli.history.core.rows import (
     EvictionRow,
     JobRow,
     PhaseRow,
+    RequestRow,
     Rows,
     micros,
     span,
@@ -33,7 +34,7 @@ from stromboli.history.core.rows import (
 from stromboli.shared import decoding, envelope, keys, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.views import accounting
-from stromboli.shared.messages import base, batch, scheduling
+from stromboli.shared.messages import admission, base, batch, scheduling
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 """Phases that a job leaves only by a command."""
@@ -47,6 +48,7 @@ READ = (
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.JOBS,
+    topics.REVIEWS,
     *cluster_changes.KINDS,
 )
 """The topics that the history reads."""
@@ -83,6 +85,7 @@ class Event(msgspec.Struct, frozen=True):
 
 _JOBS = decoding.decoder_of(JobSnapshot)
 _QUEUE = decoding.decoder_of(_SpecQueue)
+_REQUESTED = base.type_name(admission.JobRequested)
 _JOB_OBSERVED = base.type_name(kinds.JOBS.struct)
 
 
@@ -92,7 +95,7 @@ def decode(record: envelope.Record) -> Event | None:
     if record.topic in cluster_changes.KINDS or record.type == cluster_changes.SESSIONS:
         seen = cluster_changes.decode(record)
         return None if seen is None else Event(record.id, record.time, seen)
-    if record.value is None:
+    if record.value is None or (record.topic == topics.REVIEWS and record.type != _REQUESTED):
         return None
     if record.topic == topics.JOBS:
         if record.type != _JOB_OBSERVED:
@@ -159,6 +162,8 @@ def fold(rows: Rows, event: Event) -> None:
             _delete(rows, message)
         case JobSnapshot() as message:
             _observe_job(rows, message)
+        case admission.JobRequested() as message:
+            _request(rows, event.at, message)
         case cluster_changes.ObjectSeen() as message:
             cluster_changes.apply(rows, message)
         case scheduling.StatementDecided() as message:
@@ -212,6 +217,8 @@ def _enter_phase(rows: Rows, event_id: str, message: batch.JobPhaseChanged) -> N
     job.user_name = job.user_name or text(message.user)
     if job.submitted_at is None:
         job.submitted_at = at
+    if accounting.is_begin(phase, retry_count) and job.begun_at is None:
+        job.begun_at = at
     if version >= job.queue_version:
         job.queue, job.queue_version = text(message.queue), version
     if version >= job.phase_version:
@@ -285,6 +292,13 @@ def _delete(rows: Rows, message: batch.JobDeleted) -> None:
             row.state = accounting.attempt_state("Gone", row.reason)
             row.allocated_at = _allocated_at(row)
             row.span = span(row)
+
+
+def _request(rows: Rows, at: datetime, message: admission.JobRequested) -> None:
+    fields = (message.uid, message.action, message.subject, message.user)
+    key = text(fields[0]), text(fields[1]), text(fields[2]), text(fields[3])
+    request = RequestRow(*key, micros(at), message.entry_point, text(message.detail))
+    rows.requests.setdefault(key, request)
 
 
 def _evict(rows: Rows, event: Event, message: scheduling.StatementDecided) -> None:

@@ -49,7 +49,8 @@ def optional_instant(at_us: int | None) -> datetime | None:
 
 
 class JobRow(msgspec.Struct, gc=False):
-    """One job (one uid). ``spec``: JSON as submitted, without redacted values. ``phase_version``
+    """One job (one uid). ``spec``: JSON as submitted, without redacted values. ``begun_at``: see
+    ``accounting.is_begin``. ``phase_version``
     and ``queue_version``: the job's resourceVersion in which they were observed, so that an older
     record of either topic changes nothing."""
 
@@ -64,6 +65,7 @@ class JobRow(msgspec.Struct, gc=False):
     retry_count: int = 0
     reason: str = ""
     submitted_at: int | None = None
+    begun_at: int | None = None
     finished_at: int | None = None
     deleted_at: int | None = None
     phase_version: int = 0
@@ -133,6 +135,18 @@ class PhaseRow(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+class RequestRow(msgspec.Struct, frozen=True, gc=False):
+    """A user's request about a job, which REST and a webhook may both record."""
+
+    job_uid: str
+    action: str
+    subject: str
+    user_name: str
+    at: int
+    entry_point: str = ""
+    detail: str = ""
+
+
 class EvictionRow(msgspec.Struct, gc=False):
     """One eviction of a decision: ``by_pod_group`` gets the resources of the pod. ``refused``: why
     it was not executed, empty otherwise. ``by_pod_group`` is empty while only the outcome of the
@@ -184,3 +198,4 @@ class Rows(msgspec.Struct):
     evictions: dict[tuple[str, str], EvictionRow] = msgspec.field(default_factory=dict)
     objects: dict[tuple[str, str], ObjectRow] = msgspec.field(default_factory=dict)
     changes: list[ChangeRow] = msgspec.field(default_factory=list)
+    requests: dict[tuple[str, str, str, str], RequestRow] = msgspec.field(default_factory=dict)

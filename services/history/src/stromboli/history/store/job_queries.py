@@ -1,17 +1,19 @@
 """The queries about jobs: their phases, and evictions with their beneficiaries."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from stromboli.history.core.rows import micros, optional_instant
+from stromboli.history.core.rows import instant, micros, optional_instant
 from stromboli.history.store import database, filters, pages, tables
 from stromboli.shared import decoding
 from stromboli.shared.api.views import accounting
 
 _JOBS, _PHASES = tables.JOBS.c, tables.PHASES.c
 _ATTEMPTS, _EVICTIONS = tables.ATTEMPTS.c, tables.EVICTIONS.c
+_REQUESTED = tables.JOB_REQUESTS.c
 _LABELS = decoding.decoder_of(dict[str, str])
 _SPEC = decoding.decoder_of(dict[str, Any])
 
@@ -35,11 +37,20 @@ async def jobs(opened: database.Database, query: accounting.JobQuery) -> account
     async with opened.transaction() as connection:
         rows = (await connection.execute(statement)).all()
         shown, more = pages.cut(rows, limit, "ordered_at", "uid")
-        entered = (await connection.execute(_newest_phases([row.uid for row in shown]))).all()
+        uids = [row.uid for row in shown]
+        newest = _newest(
+            tables.PHASES, (_PHASES.at, _PHASES.retry_count), uids, accounting.MOST_PHASES
+        )
+        entered = (await connection.execute(newest)).all()
+        newest = _newest(tables.JOB_REQUESTS, (_REQUESTED.at,), uids, accounting.MOST_REQUESTS)
+        requested = (await connection.execute(newest)).all()
     phases: dict[str, list[accounting.PhaseChange]] = defaultdict(list)
     for row in entered:
         phases[row.job_uid].append(_phase(row))
-    found = tuple(_job(row, tuple(phases[row.uid])) for row in shown)
+    requests: dict[str, list[accounting.JobRequest]] = defaultdict(list)
+    for row in requested:
+        requests[row.job_uid].append(_request(row))
+    found = tuple(_job(row, tuple(phases[row.uid]), tuple(requests[row.uid])) for row in shown)
     return accounting.JobPage(jobs=found, continue_=more)
 
 
@@ -95,17 +106,17 @@ async def evictions(
     return accounting.EvictionPage(evictions=found, continue_=more)
 
 
-def _newest_phases(uids: list[str]) -> "sa.Select[Any]":
-    """The newest phases of each job in the order of time."""
+def _newest(
+    table: sa.Table, times: "Sequence[sa.Column[Any]]", uids: list[str], most: int
+) -> "sa.Select[Any]":
+    """The newest rows of each job in the order of time."""
     order = sa.func.row_number().over(
-        partition_by=_PHASES.job_uid, order_by=(_PHASES.at.desc(), _PHASES.retry_count.desc())
+        partition_by=table.c.job_uid, order_by=[column.desc() for column in times]
     )
-    ranked = (
-        sa.select(tables.PHASES, order.label("rank")).where(_PHASES.job_uid.in_(uids)).subquery()
-    )
+    ranked = sa.select(table, order.label("rank")).where(table.c.job_uid.in_(uids)).subquery()
     return (
         sa.select(ranked)
-        .where(ranked.c.rank <= accounting.MOST_PHASES)
+        .where(ranked.c.rank <= most)
         .order_by(ranked.c.job_uid, ranked.c.rank.desc())
     )
 
@@ -143,10 +154,8 @@ def _is_forged() -> "sa.ColumnElement[bool]":
 
 
 def _phase(row: Any) -> accounting.PhaseChange:
-    at = optional_instant(row.at)
-    assert at is not None  # a part of the primary key
     return accounting.PhaseChange(
-        at=at,
+        at=instant(row.at),
         phase=row.phase,
         before=row.before,
         reason=row.reason,
@@ -155,7 +164,21 @@ def _phase(row: Any) -> accounting.PhaseChange:
     )
 
 
-def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.JobRecord:
+def _request(row: Any) -> accounting.JobRequest:
+    return accounting.JobRequest(
+        at=instant(row.at),
+        user=row.user_name,
+        action=row.action,
+        entry_point=row.entry_point,
+        detail=row.detail,
+    )
+
+
+def _job(
+    row: Any,
+    phases: tuple[accounting.PhaseChange, ...],
+    requests: tuple[accounting.JobRequest, ...],
+) -> accounting.JobRecord:
     return accounting.JobRecord(
         namespace=row.namespace,
         name=row.name,
@@ -171,6 +194,7 @@ def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.Job
         labels=_LABELS.decode(row.labels or "{}"),
         spec=_SPEC.decode(row.spec or "{}"),
         phases=phases,
+        requests=requests,
     )
 
 

@@ -1,5 +1,6 @@
 """The query of attempts: filters, page by page."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from stromboli.history.core import folding
 from stromboli.history.core.rows import SECOND, micros, optional_instant
 from stromboli.history.store import attempt_walks, database, index_walks, pages, tables
 from stromboli.shared import decoding
@@ -15,8 +17,12 @@ from stromboli.shared.api.views import accounting
 GIB = 2.0**30
 UIDS_PER_QUERY = 1000
 """Uids in one statement: both databases limit its parameters."""
+DELETED = frozenset({folding.JOB_DELETED, "Deleted"})
+"""Reasons of attempts whose pods were deleted, by themselves or with their job."""
+SKEW_US = 1_000_000
+"""How much later admission's clock may be than the controller's."""
 _ATTEMPTS, _JOBS, _ASSOCIATIONS = tables.ATTEMPTS.c, tables.JOBS.c, tables.ASSOCIATIONS.c
-_PHASES = tables.PHASES.c
+_REQUESTED = tables.JOB_REQUESTS.c
 _JOINED = tables.ATTEMPTS.outerjoin(
     tables.ASSOCIATIONS, _ATTEMPTS.association == _ASSOCIATIONS.id
 ).outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
@@ -36,11 +42,12 @@ async def attempts(
         found = await attempt_walks.find(connection, query, after, limit + 1)
         shown = found.positions[:limit]
         rows = await _rows(connection, [uid for _, uid in shown])
-        begun = await _begun(connection, {row.job_uid for row in rows.values()})
+        deleted = {row.job_uid for row in rows.values() if row.reason in DELETED}
+        deletions = await _deletions(connection, deleted)
     last = shown[-1] if len(found.positions) > limit else found.rest
     now_us = micros(now)
     return accounting.AttemptPage(
-        attempts=tuple(_attempt(rows[uid], begun, now_us) for _, uid in shown),
+        attempts=tuple(_attempt(rows[uid], deletions, now_us) for _, uid in shown),
         continue_=pages.token(last) if last else "",
     )
 
@@ -56,6 +63,7 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
                 _ASSOCIATIONS.user_name,
                 _JOBS.labels,
                 _JOBS.submitted_at.label("job_submitted_at"),
+                _JOBS.begun_at.label("job_begun_at"),
             )
             .select_from(_JOINED)
             .where(chosen)
@@ -64,33 +72,46 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
     return found
 
 
-async def _begun(connection: AsyncConnection, jobs: set[str]) -> dict[str, int]:
-    """Job -> when it first left the phase Pending, without a restart before."""
-    found: dict[str, int] = {}
+async def _deletions(
+    connection: AsyncConnection, jobs: set[str]
+) -> dict[str, list[tuple[int, str]]]:
+    """Job -> the requests to delete it in the order of time: when, and by whom."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
     uids = sorted(jobs)
     for begin in range(0, len(uids), UIDS_PER_QUERY):
         statement = (
-            sa.select(_PHASES.job_uid, sa.func.min(_PHASES.at))
+            sa.select(_REQUESTED.job_uid, _REQUESTED.at, _REQUESTED.user_name)
             .where(
-                _PHASES.job_uid.in_(uids[begin : begin + UIDS_PER_QUERY]),
-                _PHASES.retry_count == 0,
-                _PHASES.phase != "Pending",
+                _REQUESTED.job_uid.in_(uids[begin : begin + UIDS_PER_QUERY]),
+                _REQUESTED.action == accounting.DELETE_JOB,
             )
-            .group_by(_PHASES.job_uid)
+            .order_by(_REQUESTED.at)
         )
-        found |= {row[0]: row[1] for row in await connection.execute(statement)}
+        for uid, at, user in await connection.execute(statement):
+            found[uid].append((at, user))
     return found
 
 
-def _waiting_since(row: Any, begun: dict[str, int]) -> int | None:
-    created: int | None = row.submitted_at
+def _detail(row: Any, deletions: dict[str, list[tuple[int, str]]]) -> str:
+    """The explanation of the reason; of a pod that was deleted after its job, who deleted that."""
+    if row.detail or row.reason not in DELETED or row.ended_at is None:
+        return str(row.detail)
+    before = row.ended_at + SKEW_US
+    users = [user for at, user in deletions.get(row.job_uid, []) if at <= before]
+    return f"job deleted by {', '.join(dict.fromkeys(users))}" if users else ""
+
+
+def _submission(row: Any) -> int | None:
+    if row.submitted_at is None:
+        return None
     submitted: int | None = row.job_submitted_at
-    if created is None or row.retry_count:
-        return created
-    return accounting.waiting_since(created, submitted, begun.get(row.job_uid))
+    begun: int | None = row.job_begun_at
+    return accounting.submission(int(row.submitted_at), row.retry_count, submitted, begun)
 
 
-def _attempt(row: Any, begun: dict[str, int], now_us: int) -> accounting.Attempt:
+def _attempt(
+    row: Any, deletions: dict[str, list[tuple[int, str]]], now_us: int
+) -> accounting.Attempt:
     end = now_us if row.ended_at is None else row.ended_at
     held_s = 0.0 if row.allocated_at is None else max(0, end - row.allocated_at) / SECOND
     return accounting.Attempt(
@@ -107,10 +128,11 @@ def _attempt(row: Any, begun: dict[str, int], now_us: int) -> accounting.Attempt
         pod_uid=row.pod_uid,
         state=row.state,
         reason=row.reason,
-        detail=row.detail,
+        detail=_detail(row, deletions),
         exit_code=row.exit_code,
         node=row.node,
-        submitted_at=optional_instant(row.submitted_at),
+        submitted_at=optional_instant(_submission(row)),
+        created_at=optional_instant(row.submitted_at),
         allocated_at=optional_instant(row.allocated_at),
         started_at=optional_instant(row.started_at),
         ended_at=optional_instant(row.ended_at),
@@ -121,5 +143,4 @@ def _attempt(row: Any, begun: dict[str, int], now_us: int) -> accounting.Attempt
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
         gpu_type=row.gpu_type,
-        waiting_since=optional_instant(_waiting_since(row, begun)),
     )

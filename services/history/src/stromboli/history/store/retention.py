@@ -12,6 +12,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "attempts": tables.ATTEMPTS.c.ended_at,
     "jobs": tables.JOBS.c.deleted_at,
     "phases": tables.PHASES.c.at,
+    "job_requests": tables.JOB_REQUESTS.c.at,
     "evictions": tables.EVICTIONS.c.at,
     "cluster_changes": tables.CLUSTER_CHANGES.c.at,
     "notices": tables.NOTICES.c.at,

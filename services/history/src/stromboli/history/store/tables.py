@@ -50,6 +50,7 @@ JOBS = sa.Table(
     _number("retry_count"),
     _text("reason"),
     _time("submitted_at"),
+    _time("begun_at"),
     _time("finished_at"),
     _time("deleted_at"),
     _number("phase_version"),
@@ -164,6 +165,19 @@ PHASES = sa.Table(
     _text("message"),
     sa.Index("phases_by_time", "at"),
 )
+JOB_REQUESTS = sa.Table(
+    "job_requests",
+    METADATA,
+    sa.Column("job_uid", sa.Text, primary_key=True),
+    sa.Column("action", sa.Text, primary_key=True),
+    sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("user_name", sa.Text, primary_key=True),
+    _number("at"),
+    _text("entry_point"),
+    _text("detail"),
+    sa.Index("job_requests_by_time", "at"),
+)
+"""Who deleted, changed or commanded a job, as admission recorded it."""
 EVICTIONS = sa.Table(
     "evictions",
     METADATA,

@@ -145,10 +145,11 @@ class Writer:
         if rows.changes:
             statement = self._database.insert(tables.CLUSTER_CHANGES).on_conflict_do_nothing()
             await connection.execute(statement, [msgspec.structs.asdict(it) for it in rows.changes])
-        if rows.phases:
-            statement = self._database.insert(tables.PHASES).on_conflict_do_nothing()
-            values = [msgspec.structs.asdict(each) for each in rows.phases.values()]
-            await connection.execute(statement, values)
+        for table, made in ((tables.PHASES, rows.phases), (tables.JOB_REQUESTS, rows.requests)):
+            if made:
+                statement = self._database.insert(table).on_conflict_do_nothing()
+                values = [msgspec.structs.asdict(each) for each in made.values()]
+                await connection.execute(statement, values)
 
     async def _subtract(
         self, connection: AsyncConnection, changed: Sequence[AttemptRow], regrouped: Sequence[str]

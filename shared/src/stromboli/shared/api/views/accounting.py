@@ -1,6 +1,7 @@
 """Accounting of past and running jobs: queries to the history and their results, as services and
 REST exchange them."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +19,20 @@ MOST_JOBS = 100
 MOST_PHASES = 1000
 """Maximum number of phases of one job in a result; of a job with more phases, the newest are
 kept."""
+MOST_REQUESTS = 1000
+"""Maximum number of users' requests about one job in a result; the newest are kept."""
+DELETE_JOB, CHANGE_JOB = "DeleteJob", "ChangeJob"
+"""The actions of requests to delete and to change a job."""
+_REQUESTED = {
+    DELETE_JOB: "deletion requested",
+    CHANGE_JOB: "changed",
+    "AbortJob": "suspended",
+    "ResumeJob": "resumed",
+    "RestartJob": "restarted",
+    "TerminateJob": "terminated",
+    "CompleteJob": "completed",
+}
+"""Action of a request -> its words."""
 MOST_EVICTIONS = 10_000
 MOST_CHANGES = 1000
 """Maximum number of changes of the cluster in a page."""
@@ -74,8 +89,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ``state`` is one of ``STATES``, ``reason`` and ``exit_code`` are as in ``batch.events``. Times
     are None if the state was not reached or not observed; ``allocated_at`` is the time from which
-    its requests count as used. ``submitted_at`` is the creation of the pod; ``waiting_since`` is
-    the submission of the job for pods that were created before it left the phase Pending.
+    its requests count as used. ``submitted_at`` is when it began to wait: the submission of the job
+    for pods that were created before the job began, else ``created_at``, the creation of the pod.
     ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
     ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
     label with their type. The seconds are requests times the time since ``allocated_at``:
@@ -99,6 +114,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exit_code: int | None = None
     node: str = ""
     submitted_at: Instant | None = None
+    created_at: Instant | None = None
     allocated_at: Instant | None = None
     started_at: Instant | None = None
     ended_at: Instant | None = None
@@ -109,7 +125,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
     gpu_type: str = ""
-    waiting_since: Instant | None = None
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -144,9 +159,23 @@ class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     retry_count: int = 0
 
 
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A user's request to delete (``DeleteJob``) or change (``ChangeJob``) a job, or a command's
+    action. ``entry_point``: ``rest``, ``kafka`` or ``webhook`` (kubectl and other clients of the
+    API server). ``detail``: what a change changes."""
+
+    at: Instant
+    user: str
+    action: str
+    entry_point: str = ""
+    detail: str = ""
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A job in the history, with its last specification and its phases in order. The specification
-    is empty if the job's object was never read, and lacks values that the log does not contain."""
+    """A job in the history, with its last specification, its phases and the requests of users about
+    it in order. The specification is empty if the job's object was never read, and lacks values
+    that the log does not contain. Requests are those that admission saw: not those of a time at
+    which it was unavailable, and not the submission."""
 
     namespace: str
     name: str
@@ -162,6 +191,12 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     labels: dict[str, str] = {}
     spec: dict[str, Any] = {}
     phases: tuple[PhaseChange, ...] = ()
+    requests: tuple[JobRequest, ...] = ()
+
+    @property
+    def deleted_by(self) -> tuple[str, ...]:
+        """The users who requested the deletion; empty if none is known."""
+        return deleters(self.requests)
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -301,11 +336,28 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     complete: bool = True
 
 
-def waiting_since(created: When, submitted: When | None, begun: When | None) -> When:
+def request_text(request: JobRequest) -> str:
+    """What a user requested, in words: ``suspended by ann``."""
+    what = _REQUESTED.get(request.action, request.action)
+    detail = f": {request.detail}" if request.detail else ""
+    return f"{what} by {request.user or 'an unknown user'}{detail}"
+
+
+def deleters(requests: Iterable[JobRequest]) -> tuple[str, ...]:
+    """The users who requested a deletion, the first one first."""
+    return tuple(dict.fromkeys(it.user for it in requests if it.action == DELETE_JOB))
+
+
+def is_begin(phase: str, retry_count: int) -> bool:
+    """Whether a job begins with this phase: it leaves the phase Pending for the first time."""
+    return phase != "Pending" and retry_count == 0
+
+
+def submission(created: When, retry_count: int, submitted: When | None, begun: When | None) -> When:
     """The time from which an attempt waits. Pods are created when their job leaves its queue, so
     the pods that were created until the job began waited with it since its submission. Later ones
     are restarts, further indexes of an array and replicas that were added."""
-    if submitted is None or (begun is not None and created > begun):
+    if submitted is None or retry_count or (begun is not None and created > begun):
         return created
     return min(created, submitted)
 

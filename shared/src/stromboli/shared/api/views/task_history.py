@@ -13,8 +13,8 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod ended, as in ``batch.events``. Times are None if the state was not reached or not observed;
     ``created_at`` is then the object's creation time in whole seconds. ``attempt`` counts from 1; 0
     if it is not known. ``detail``: why and for which job or queue a pod was evicted. ``devices``:
-    resource -> ids of the devices that were assigned. ``waiting_since``: ``created_at``, or the
-    submission of the job if the pod was created before the job's first pod ran.
+    resource -> ids of the devices that were assigned. ``submitted_at``: when it began to
+    wait, as in ``accounting.Attempt``.
     """
 
     task: str
@@ -34,7 +34,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ended_at: Instant | None = None
     detail: str = ""
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    waiting_since: Instant | None = None
+    submitted_at: Instant | None = None
 
     @property
     def is_over(self) -> bool:

@@ -197,10 +197,12 @@ def _changed(plural: str) -> list[Document]:
     return [{"name": "changed", "expression": condition}] if condition else []
 
 
-def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
+def ours(
+    kind: Kind[Any], scheduler_names: Sequence[str], *, is_deletion: bool = False
+) -> list[Document]:
     """The match conditions for objects of our schedulers: none for a kind without a scheduler name.
     An object that names no scheduler is ours, except a pod, which then uses Kubernetes' default
-    scheduler.
+    scheduler. A deletion has only an old object.
     """
     if kind not in _NAMED_AT:
         return []
@@ -208,8 +210,8 @@ def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
     names = json.dumps([*([] if is_pod else [""]), *scheduler_names])
     default = "default-scheduler" if is_pod else ""
     named = f"{_NAMED_AT[kind]}.orValue('{default}') in {names}"
-    expression = f"object.{named}"
-    if not is_pod:  # our objects must not be moved to another scheduler
+    expression = f"{'oldObject' if is_deletion else 'object'}.{named}"
+    if not is_pod and not is_deletion:  # our objects must not be moved to another scheduler
         expression += f" || (oldObject != null && oldObject.{named})"
     return [{"name": "ours", "expression": expression}]
 

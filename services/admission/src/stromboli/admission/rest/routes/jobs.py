@@ -150,8 +150,7 @@ def routes(
         summary="Delete a job and its child objects",
     )
     async def delete_job(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
-        writer = admission.writes_as(request.user)
-        await writer.delete(kinds.JOBS, namespace, name, propagation="Background")
+        await admission.delete_job(namespace, name, request.user)
 
     @get(
         JOB + "/pods", opt=needs(RETURNED_FIELDS, many("list", kinds.PODS)), summary="A job's pods"

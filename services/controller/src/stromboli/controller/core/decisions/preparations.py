@@ -105,14 +105,22 @@ def _named_by(
 
 
 def for_devices(
-    step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
+    step: scheduling.ClaimedDevices,
+    bind: scheduling.Bind,
+    claim: resource.ResourceClaim | None,
+    *,
+    is_coming: bool,
 ) -> Next:
-    """The next step for a device claim until it has the devices and is reserved for the pod."""
+    """The next step for a device claim until it has the devices and is reserved for the pod.
+    ``is_coming``: a bind that is executed now may allocate the claim.
+    """
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
         return refused("ClaimGone", f"resourceclaim {step.claim} is deleted")
     has = claim.status.allocation
     if has is None and step.allocation is None:
-        return None  # another pod that shares the claim is about to allocate it
+        if is_coming:
+            return None  # another pod that shares the claim is about to allocate it
+        return refused("ClaimDeallocated", f"resourceclaim {step.claim} has no devices any more")
     if has is not None and step.allocation is not None and not _is_same(has, step.allocation):
         return refused(
             "ClaimAllocated", f"resourceclaim {step.claim} is allocated to other devices"

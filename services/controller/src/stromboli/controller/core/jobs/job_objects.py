@@ -52,7 +52,8 @@ def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> comman
     """Create the PodGroup, after the job's plan of pods if it has one: a session needs both. The
     plan is published once the objects that the pods need exist."""
     if planned_pods.is_wanted(cache, job):
-        if controlled(cache, job) != job.status.controlled_resources:
+        before, after = job.status.controlled_resources, controlled(cache, job)
+        if debug_tool_pods.without(after) != debug_tool_pods.without(before):
             return ()
         request = planned_pods.request(cache, job)
         if request is not None:

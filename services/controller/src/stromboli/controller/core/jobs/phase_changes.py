@@ -26,7 +26,6 @@ from stromboli.controller.core.tasks import tasks
 from stromboli.controller.core.workloads import cron_history
 from stromboli.shared.api import batch
 from stromboli.shared.api.batch import Job
-from stromboli.shared.jobspec import debug_tools
 
 RULED = ("Pending", "Running", "Restarting")
 """Phases in which policies and the job's deadline apply."""
@@ -92,8 +91,7 @@ def _accept(
     created before the status is written, and the scheduler sees it one write sooner. Pods that are
     created with their nodes do not need the status either, so its write follows them if they come
     soon: it and what results from it (a record, an event, an Event) would compete with their
-    session and their creates. With a debug tool it does not wait: only the status names the tool's
-    objects, which are deleted when the request for the tool is removed.
+    session and their creates.
     """
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):
@@ -103,8 +101,7 @@ def _accept(
         status, controlled_resources=job_objects.controlled(cache, job)
     )
     is_planned = any(isinstance(it, commands.PlanPods) for stage in made for it in stage)
-    is_deferrable = not debug_tools.requested_tools(job)
-    follows_pods = is_deferrable and (is_planned or job_objects.expects_planned_pods(cache, job))
+    follows_pods = is_planned or job_objects.expects_planned_pods(cache, job)
     return (*made, (_write(job, status, follows_pods=follows_pods),))
 
 

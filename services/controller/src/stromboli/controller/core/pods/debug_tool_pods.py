@@ -7,8 +7,9 @@ resources rejects the pod, which is created again after ``AGAIN_AFTER``. The pod
 job's pods leave its node, when the tool is no longer requested, and with the job; while the tool is
 requested, a deleted pod is created again. When a tool ends because it was idle or its time was
 over, the request for it is removed from the job. The pod does not count as a pod of the job: its
-end is not an event of the job. ``status.controlledResources`` has ``tool-<name>`` while the other
-objects exist.
+end is not an event of the job. ``status.controlledResources`` has ``tool-<name>`` from before the
+other objects are created (without a value until they exist) until they are deleted: they are in no
+topic, so a controller that takes over knows only from the status which tools may have some.
 """
 
 import hashlib
@@ -62,7 +63,7 @@ def carried_out(
     if ended:
         yield from _withdrawn(job, wanted, ended, now)
     for request in wanted:
-        if request not in ended:
+        if request not in ended and _is_named(job, request):
             yield from _pod(cache, job, request, own_pods(), now)
 
 
@@ -113,9 +114,11 @@ def _withdrawn(
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """The commands that create the requested tools' objects other than pods."""
+    """The commands that create the objects other than pods of the requested tools that the status
+    names."""
     for request in debug_tools.requested_tools(job):
-        yield from _objects(cache, job, request)
+        if _is_named(job, request):
+            yield from _objects(cache, job, request)
 
 
 def stopped(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Delete]:
@@ -140,13 +143,22 @@ def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
 
 
 def controlled(job: Job) -> dict[str, str]:
-    """The entries of ``controlledResources`` once the other objects exist."""
-    return {CONTROLLED + request.tool: request.tool for request in debug_tools.requested_tools(job)}
+    """The entries of ``controlledResources`` once the commands of ``creations`` are executed. A
+    tool that the status does not name yet has an empty one."""
+    return {
+        CONTROLLED + request.tool: request.tool if _is_named(job, request) else ""
+        for request in debug_tools.requested_tools(job)
+    }
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
     """The entries of ``controlledResources`` without the entries of debug tools."""
     return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
+
+
+def _is_named(job: Job, request: debug_tools.DebugToolRequest) -> bool:
+    """Whether the status names the tool, so that its objects may be created."""
+    return CONTROLLED + request.tool in job.status.controlled_resources
 
 
 def host(job: Job, name: str, tool: str, domain: str) -> str:

@@ -115,9 +115,8 @@ class ClusterCache:
                 self._observe_node(record, None)
                 self._apply_plan(record, None)
                 if record.topic == topics.DECISIONS:
-                    reason = f"a decision in the log cannot be decoded: {error.reason}"
-                    self.world.freeze(record.key, reason)
-                    self._update_waiting(record.key)
+                    self.assumed.put_undecodable(record.offset, record.key, error.reason)
+                    self._refresh_freeze(record.key)
                 return error.reason
             finally:
                 self._note_read()
@@ -237,6 +236,8 @@ class ClusterCache:
                 statement = self.assumed.answer(message, record.offset)
                 if statement is not None:
                     self.refresh_statement(statement)
+                for key in self.assumed.undecodable.take_answered():
+                    self._refresh_freeze(key)
                 if self._is_throttled or self.assumed.has_refused_start(message.pod_group):
                     self._request_session()
             case _ if record.topic == topics.EXPLANATIONS:
@@ -285,8 +286,6 @@ class ClusterCache:
         released = self.quarantine.follow(change)
         if released is not None:
             change = msgspec.structs.replace(change, before=None)
-            if self.world.frozen.get(change.key) == released.reason:
-                self.world.freeze(change.key, "")
         try:
             self._apply_change(change)
         except Exception as error:
@@ -307,8 +306,6 @@ class ClusterCache:
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
-            for key, reason in before.frozen.items():
-                self.world.freeze(key, reason)
             for kind in api_seen.SCHEDULING_KINDS:
                 for key in self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
@@ -334,8 +331,6 @@ class ClusterCache:
                 self._observe_pod(change)
                 self._refresh_pod(change.key)
             case kinds.POD_GROUPS:
-                if change.after is None:
-                    self.world.freeze(change.key, "")
                 self.assumed.observe_pod_group(change.key)
                 self._refresh_group(change.key)
             case kinds.NODES:
@@ -416,19 +411,24 @@ class ClusterCache:
             case scheduling.PodGroup():
                 is_enqueued = self.assumed.is_enqueued(key, found.metadata.uid)
                 self.world.put_pod_group(found, is_enqueued=is_enqueued)
-                reason = self.quarantine.frozen(key)
-                if reason and key not in self.world.frozen:
-                    self.world.freeze(key, reason)
             case snapshot.Unknown(reason=reason):
                 self.world.put_unreadable_pod_group(key, reason)
             case _:
                 self.world.remove_pod_group(key)
+        self._refresh_freeze(key)
         after = triggers.job_fingerprint(self.world.job(key))
         if before != after:
             self._update_waiting(key)
             if triggers.releases_reserved_room(before, after):
                 self._request_session_if_waiting()
         elif self.world.job(key) is None:
+            self._update_waiting(key)
+
+    def _refresh_freeze(self, key: str) -> None:
+        """Update why sessions decide nothing about the PodGroup, if they may not."""
+        reason = self.assumed.undecodable.reason(key) or self.quarantine.frozen(key)
+        if reason != self.world.frozen.get(key, ""):
+            self.world.freeze(key, reason)
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:

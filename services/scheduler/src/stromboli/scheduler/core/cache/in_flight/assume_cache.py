@@ -15,7 +15,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from stromboli.scheduler.core.cache.in_flight import outcome_log, refusals, republication
+from stromboli.scheduler.core.cache.in_flight import (
+    outcome_log,
+    refusals,
+    republication,
+    undecodable,
+)
 from stromboli.scheduler.core.cache.in_flight.assumption_states import Event, State
 from stromboli.scheduler.core.cache.in_flight.assumptions import (
     Assumption,
@@ -52,6 +57,7 @@ class AssumeCache:
         self._absent: dict[Assumption, None] = {}
         self._costly: set[Place] = set()
         self._outcomes = outcome_log.OutcomeLog()
+        self.undecodable = undecodable.UndecodableDecisions()
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
@@ -102,6 +108,11 @@ class AssumeCache:
         self._close_if_over(decision)
         return (*replaced, statement)
 
+    def put_undecodable(self, offset: int, pod_group: str, reason: str) -> None:
+        """Note a decision that cannot be decoded, unless it has an outcome already."""
+        if offset >= self._outcomes.answered_below and self._outcomes.early(offset) is None:
+            self.undecodable.put(offset, pod_group, reason)
+
     def answer(
         self, answer: scheduling.DecisionAnswered, offset: int
     ) -> scheduling.StatementDecided | None:
@@ -112,6 +123,7 @@ class AssumeCache:
         if decision and not decision.is_answered and decision.offset == answer.decision_offset:
             self._answer(decision, answer, offset)
             changed = decision.statement
+        self.undecodable.answer(answer.decision_offset, self._outcomes.answered_below)
         self._drop_lost()
         return changed
 
@@ -362,9 +374,9 @@ class AssumeCache:
             offset, id_ = self._offsets[0]
             decision = self._decisions.get(id_) or self._unanswered.get(id_)
             if decision is not None and decision.offset == offset:
-                return offset
+                return min(offset, self.undecodable.first)
             heapq.heappop(self._offsets)
-        return math.inf
+        return self.undecodable.first
 
 
 def _executed(decision: Decision, answer: scheduling.DecisionAnswered) -> dict[Place, int]:
