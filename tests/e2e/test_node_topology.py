@@ -26,7 +26,7 @@ from stromboli.shared.formats import cpu_lists
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 
 NODE = "node-00"
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.05
+WITHIN_S, POLL_EVERY_S = 60.0, 0.05
 CONFIGURATION = """
 actions: enqueue, allocate
 tiers:
@@ -98,7 +98,7 @@ class Node:
                     found: dict[str, Any] = json.loads(raw)
                     if found["metadata"]["name"] == name and is_so(found):
                         return found
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     node: Node,
 ) -> None:
     """They travel with the bind; what the kubelet then gives is free no more, and drawn."""
-    await node.look()
+    await node.check()
     topology = await node.numa("0-63")
     assert topology["spec"]["policies"]["TopologyManagerPolicy"] == "single-numa-node"
 
@@ -152,7 +152,7 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
         pod="train-t-0", cpus=tuple(sorted(cpus)), devices=devices
     )
     node.kubelet.given = (given,)
-    await node.look()
+    await node.check()
     await node.numa(cpu_lists.written(frozenset(range(64)) - cpus))
 
     def drawn() -> node_layout.NodeLayout:

@@ -355,7 +355,7 @@ class PodWorker:
     ) -> None:
         """Let a program for image files run the command, with the mounts of the pod."""
         runtime = self._around.image_runtime
-        assert runtime is not None, "such a pod is not started without a program for it"
+        assert runtime is not None, "a pod with an image file needs a program for it"
         scratch = str(self._folder.scratch(container.name))
         options = image_files.options(runtime, container, mounts, scratch, self._around.view)
         spec["entry"] = image_files.entry(runtime, container, options)

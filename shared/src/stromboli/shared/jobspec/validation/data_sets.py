@@ -104,7 +104,7 @@ def _of_claim(data_set: batch.DataSet, path: str) -> Iterator[Violation]:
             yield Violation(
                 path=f"{path}.{field}",
                 reason="a claim has no copies",
-                expected="leave it out, or name a uri",
+                expected="leave it out, or set a uri",
             )
 
 
