@@ -319,8 +319,8 @@ class AsyncClient(connection.AsyncConnection):
     # --- history ----------------------------------------------------------------------------
 
     async def attempts(self, query: accounting.AttemptQuery) -> AsyncIterator[accounting.Attempt]:
-        """The attempts of all jobs that ran, also of deleted ones, page by page; the last
-        submitted first. ``query.limit`` is the size of a page.
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
+        submission first. ``query.limit`` is the size of a page.
         """
         while True:
             page = await self.send(accounting_calls.attempts(query))

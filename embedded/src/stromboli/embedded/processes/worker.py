@@ -210,7 +210,7 @@ class PodWorker:
         try:
             spec = await self._prepare(container, run)
             if name in self._stops:
-                return lifecycle.Refused(name, "Stopped", "stopped before it began")
+                return lifecycle.Refused(name, "Stopped", "stopped before it started")
             output = self._outputs[name] = Output(self._folder.log(name, run))
             found = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
         except image_files.MissingImageError as error:
