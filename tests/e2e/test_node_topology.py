@@ -131,7 +131,7 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     node: Node,
 ) -> None:
     """They travel with the bind; what the kubelet then gives is free no more, and drawn."""
-    await node.check()
+    await node.look()
     topology = await node.numa("0-63")
     assert topology["spec"]["policies"]["TopologyManagerPolicy"] == "single-numa-node"
 
@@ -152,7 +152,7 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
         pod="train-t-0", cpus=tuple(sorted(cpus)), devices=devices
     )
     node.kubelet.given = (given,)
-    await node.check()
+    await node.look()
     await node.numa(cpu_lists.written(frozenset(range(64)) - cpus))
 
     def drawn() -> node_layout.NodeLayout:
