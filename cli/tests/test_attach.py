@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
     [
         (("exec", "a", "--tool", "jupyter", "--", "true"), "debug tool jupyter is not attached"),
         (("exec", "a", "--tool", "jupyter", "--index", "0", "--", "true"), "a debug tool has one"),
-        (("port-forward", "a"), "no port to forward is named"),
+        (("port-forward", "a"), "[LOCAL:]REMOTE: it is missing"),
         (("port-forward", "a", "--tool", "jupyter"), "debug tool jupyter is not attached"),
     ],
 )

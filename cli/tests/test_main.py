@@ -85,8 +85,8 @@ def test_an_option_where_fields_are_set_is_answered_with_the_field(words: str, s
 def test_a_wildcard_in_a_name_is_answered_with_the_ways_to_select_jobs() -> None:
     refused = call("job", "delete", "swee*")
     assert refused.exit_code == 2
-    assert "'swee*' has a wildcard, and names have none" in refused.stderr
-    assert "--label KEY=VALUE" in refused.stderr
+    assert "'swee*' has a wildcard, and names cannot have one" in refused.stderr
+    assert "--selector KEY=VALUE" in refused.stderr
 
 
 def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:

@@ -11,7 +11,7 @@ from stromboli.shared.api import topology as api
 from stromboli.testkit import builders
 
 GPUS = {usage.GPU: "8"}
-OUTSIDE = "jobs with a topology constraint are not placed on nodes in no HyperNode"
+OUTSIDE = "no HyperNode contains these nodes, so no job with a topology constraint uses them"
 
 
 def member(type_: str, name: str) -> api.Member:

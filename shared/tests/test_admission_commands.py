@@ -54,7 +54,10 @@ def test_a_command_that_waits_for_the_parent_queue_has_a_warning() -> None:
         for name in ("in-team", "in-open")
     ]
     said = [list(user_commands.warnings(it, QUEUES)) for it in made]
-    assert said == [["queue in-team opens with its parent queue team, which is Closed"], []]
+    assert said == [
+        ["queue in-team stays closed until its parent queue team, now Closed, is open"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])

@@ -93,7 +93,7 @@ def test_a_fetch_that_is_no_longer_wanted_is_stopped_and_its_bytes_stay() -> Non
 def test_a_copy_larger_than_the_cache_says_so() -> None:
     (reason,) = planned(cache(10_000_000_000), want("a", 12_000_000_000)).waiting.values()
     assert reason == (
-        "needs 12.0 GB, and the cache has 10.0 GB: give this node a larger cache, or store less in "
+        "needs 12.0 GB, and the cache has 10.0 GB: enlarge the cache of this node, or reduce "
         "the data set"
     )
 
@@ -149,7 +149,7 @@ def test_protected_copies_are_not_evicted_and_others_not_in_vain(
     assert (found.evict, found.start) == ((), ())
     assert found.waiting["c"] == (
         "short of room: needs 6 bytes, 0 bytes are free, 5 bytes can be evicted, and the rest is "
-        "in use or wanted before it"
+        "in use or has a higher priority"
     )
 
 
@@ -167,7 +167,7 @@ def test_a_fetch_is_stopped_for_one_that_comes_before_it() -> None:
         start=("b",),
         waiting={
             "a": "short of room: needs 10 bytes, 0 bytes are free, 0 bytes can be evicted, and the "
-            "rest is in use or wanted before it"
+            "rest is in use or has a higher priority"
         },
     )
 

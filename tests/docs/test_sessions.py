@@ -16,7 +16,7 @@ from tests.docs import blocks
 from tests.docs.blocks import ROOT, Step
 from tests.e2e import conftest
 
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.2
+WITHIN_S, POLL_EVERY_S = 60.0, 0.2
 TUTORIALS = ("tutorial",)
 GUIDES = tuple(
     str(page.relative_to(ROOT))
@@ -62,7 +62,7 @@ class Shell:
         printed = self._once(step.command)
         may_look_again = any(word in LOOKING for word in step.command.split()[:3])
         while may_look_again and not step.printed(printed) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
             printed = self._once(step.command)
         return printed
 
@@ -102,7 +102,7 @@ class Shell:
             )
         deadline = time.monotonic() + WITHIN_S
         while not step.printed(written.read_text()) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
         return written.read_text()
 
     def close(self) -> None:

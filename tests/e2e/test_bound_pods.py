@@ -28,7 +28,7 @@ from stromboli.shared.messages import scheduling
 from stromboli.shared.runtime import runtime
 
 PODS = 6
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.02
+WITHIN_S, POLL_EVERY_S = 60.0, 0.02
 BeforeCreate = Callable[["WatchedCluster", core.Pod], Awaitable[None]]
 
 
@@ -112,7 +112,7 @@ class System:
                 noted = len(self.cluster.created)  # behind what a list shows
                 if len(found) == PODS <= noted and all(pod.spec.node_name for pod in found):
                     return found
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
 
     async def placed_without(self, uids: Container[str]) -> list[core.Pod]:
         """Pods with a node, without those of these uids."""
@@ -123,7 +123,7 @@ class System:
         """Wait for what a list of pods shows too early."""
         async with asyncio.timeout(WITHIN_S):
             while not holds():  # noqa: ASYNC110 - behind what a list shows
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
 
     async def outcomes(self) -> set[str]:
         """The reasons of the first outcome of a decision that bound pods, once it is published."""
@@ -327,7 +327,7 @@ async def test_pods_that_their_node_rejects_are_placed_on_other_nodes(system: Sy
         )
     async with asyncio.timeout(WITHIN_S):
         while len(await system.placed_without(rejected)) < PODS:  # noqa: ASYNC110 - polled
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
     assert node not in {
         pod.spec.node_name
         for pod in await system.pods()

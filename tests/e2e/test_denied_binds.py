@@ -54,7 +54,7 @@ async def _deny(cluster: port.Cluster) -> None:
             try:
                 await cluster.bind("default", "denied-x", uid="", node="n", annotations={})
             except errors.NotFoundError:
-                await asyncio.sleep(polling.LOOK_EVERY_S)
+                await asyncio.sleep(polling.POLL_EVERY_S)
             except errors.PermanentError as error:
                 if WHY in error.reason:
                     return

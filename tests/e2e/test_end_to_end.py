@@ -221,7 +221,7 @@ def no_node(user: User, name: str) -> None:
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         assert not any(pod["spec"].get("nodeName") for pod in user.pods(name))
-        time.sleep(polling.LOOK_EVERY_S)
+        time.sleep(polling.POLL_EVERY_S)
 
 
 @then(parsers.parse('the explanation of "{name}" names "{word}"'))

@@ -26,7 +26,7 @@ from stromboli.shared.formats import cpu_lists
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 
 NODE = "node-00"
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.05
+WITHIN_S, POLL_EVERY_S = 60.0, 0.05
 CONFIGURATION = """
 actions: enqueue, allocate
 tiers:
@@ -98,7 +98,7 @@ class Node:
                     found: dict[str, Any] = json.loads(raw)
                     if found["metadata"]["name"] == name and is_so(found):
                         return found
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ async def test_a_job_is_explained_at_a_past_time(tmp_path: Path) -> None:
         assert shown.stdout.splitlines()[1:] == facts
         shown = await explained("--at", "2020-01-01T00:00:00Z", *past)
         assert shown.exit_code == 1
-        assert "next: name a time from 20" in shown.output
+        assert "next: use a time from 20" in shown.output
         shown = await explained("--at", at.isoformat(), *past[:2])
         assert shown.exit_code == 1
         assert "--config FILE" in shown.output
@@ -202,6 +202,6 @@ async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     assert (shown.exit_code, lines) == (1, [])
     assert shown.stderr == (
         f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: this folder has no log\n"
-        "next: name the folder of strom up, or a broker as HOST:PORT\n"
+        "next: specify the folder of strom up, or a broker as HOST:PORT\n"
     )
     assert not state_folder.embedded(tmp_path).exists()

@@ -29,7 +29,7 @@ from stromboli.shared.runtime import runtime
 
 GANGS, PODS_PER_GANG = 100, 100
 LARGE = 5000
-WITHIN_S, LOOK_EVERY_S = 90.0, 0.02
+WITHIN_S, POLL_EVERY_S = 90.0, 0.02
 SCHEDULED = "Event that a pod was scheduled"
 """Counted apart: these are written behind everything else, at a limited rate."""
 CHANGES, GROWTH_BYTES = 10, 500_000
@@ -133,7 +133,7 @@ async def until(holds: Callable[[], Any]) -> None:
     """Return when a condition of the cluster is true."""
     async with asyncio.timeout(WITHIN_S):
         while not await holds():  # noqa: ASYNC110 - what is asked is the cluster
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
 
 
 async def count(cluster: CountingCluster, kind: port.AnyKind) -> int:

@@ -135,7 +135,7 @@ async def test_every_webhook_configuration_trusts_the_served_certificate(
     setup: CertificateSetup,
 ) -> None:
     own = setup.own()
-    await own.look()
+    await own.check()
     certificate = await shown_by(own)
     assert all(certificate in bundle for bundle in await setup.trusted())
     assert len(await setup.trusted()) == 4
@@ -143,8 +143,8 @@ async def test_every_webhook_configuration_trusts_the_served_certificate(
 
 async def test_replicas_show_the_same_one(setup: CertificateSetup) -> None:
     first, second = setup.own(), setup.own()
-    await first.look()
-    await second.look()
+    await first.check()
+    await second.check()
     assert await shown_by(first) == await shown_by(second)
     assert len((await setup.secret())["data"]) == 2
 
@@ -154,7 +154,7 @@ async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
 ) -> None:
     """It looks again, and finds the first one's."""
     version = (await setup.secret())["metadata"]["resourceVersion"]
-    await setup.own().look()
+    await setup.own().check()
     made = key_pairs.make(NAMES, NOW, certificates.VALIDITY)
     with pytest.raises(errors.ConflictError):
         await setup.own()._write(made, [], version)
@@ -163,20 +163,20 @@ async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
 async def test_a_renewal_never_serves_an_untrusted_certificate(setup: CertificateSetup) -> None:
     """Generated, registered, later served; the old one is removed after its end."""
     own = setup.own()
-    await own.look()
+    await own.check()
     before = await shown_by(own)
     setup.now += timedelta(days=61)
-    await own.look()
+    await own.check()
     assert await shown_by(own) == before
     (bundle, *_) = await setup.trusted()
     assert bundle.count(b"BEGIN CERTIFICATE") == 2
     setup.now += certificates.TRUST_PROPAGATION
-    await own.look()
+    await own.check()
     after = await shown_by(own)
     assert after != before
     assert after in bundle
     setup.now += timedelta(days=60)
-    await own.look()
+    await own.check()
     (bundle, *_) = await setup.trusted()
     assert before not in bundle
     assert len((await setup.secret())["data"]) == 4
@@ -189,7 +189,7 @@ async def test_a_foreign_certificate_is_kept_and_never_served(
     body = msgspec.json.encode(change)
     await setup.cluster.patch(kinds.SECRETS, "default", "mine", body, patch_type="merge")
     own = setup.own()
-    await own.look()
+    await own.check()
     assert change["data"].items() <= (await setup.secret())["data"].items()
     assert (await shown_by(own)).startswith(b"-----BEGIN")
 
@@ -236,7 +236,7 @@ async def test_a_changed_file_is_shown_to_the_next_connection(tmp_path: Path) ->
         pair = key_pairs.make(NAMES, now, certificates.VALIDITY)
         for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
             path.write_bytes(content)
-        await files.look()
+        await files.check()
         shown.append(await shown_by(files) == pair.certificate)
     assert shown == [True, True]
 
@@ -247,10 +247,10 @@ async def test_files_that_do_not_fit_leave_the_one_before_in_force(tmp_path: Pat
     for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
         path.write_bytes(content)
     files = shell.CertificateFiles(*map(str, paths))
-    await files.look()
+    await files.check()
     paths[1].write_text("half a")
     with pytest.raises(errors.PermanentError, match=r"tls\.crt"):
-        await files.look()
+        await files.check()
     assert await shown_by(files) == pair.certificate
 
 
@@ -258,7 +258,7 @@ async def test_a_missing_secret_is_reported_and_awaited(setup: CertificateSetup)
     await setup.cluster.delete(kinds.SECRETS, "default", "mine")
     own, health = setup.own(), runtime.Health("admission")
     with pytest.raises(errors.NotFoundError, match="mine"):
-        await own.look()
+        await own.check()
 
     async def make_it() -> None:
         await setup.cluster.create(kinds.SECRETS, "default", msgspec.json.encode(SECRET))
@@ -294,7 +294,7 @@ async def test_webhooks_respond_only_to_clients_of_the_configured_ca(tmp_path: P
     with pytest.raises(ValueError, match="absent"):
         source.ask_clients(str(tmp_path / "absent"))
     source.ask_clients(str(trusted))
-    await source.look()
+    await source.check()
 
     async def is_answered(tls: ssl.SSLContext, signed_by: trustme.CA | None) -> bool:
         client = ssl.create_default_context()

@@ -221,9 +221,9 @@ async def test_a_token_that_is_not_for_this_login_opens_no_session(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("access_denied", "did not let you in: no &lt;b&gt;"),
+        ("access_denied", "denied access: no &lt;b&gt;"),
         ("invalid_scope", "STROM_CONSOLE_OIDC_SCOPES"),
-        ("server_error", "refused the login (server_error)"),
+        ("server_error", "rejected the login (server_error)"),
     ],
 )
 async def test_a_refusal_of_the_provider_says_what_to_do(cell: Cell, error: str, said: str) -> None:

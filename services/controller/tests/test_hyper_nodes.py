@@ -340,8 +340,8 @@ def test_the_references_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "volcano-controller.conf"
     path.write_text(LABELLED)
     file = topology_file.TopologyFile(str(path))
-    assert file.look() == {"label": topology_sources.LabelSource(ZONES)}
-    assert file.look() is None
+    assert file.poll() == {"label": topology_sources.LabelSource(ZONES)}
+    assert file.poll() is None
 
 
 def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
@@ -351,13 +351,13 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
         "networkTopologyDiscovery: [{source: file, enabled: true, config: {path: topology.conf}}]"
     )
     file = topology_file.TopologyFile(str(path))
-    assert file.look() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n1",))})}
+    assert file.poll() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n1",))})}
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=")
     with pytest.raises(topology_file.FileError, match=r"topology.conf: line 1"):
-        file.look()
-    assert file.look() is None  # reported once
+        file.poll()
+    assert file.poll() is None  # reported once
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=n2")
-    assert file.look() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n2",))})}
+    assert file.poll() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n2",))})}
 
 
 @pytest.mark.parametrize(
@@ -385,6 +385,6 @@ def test_a_file_that_is_invalid_reports_the_reason(tmp_path: Path, text: str, re
     path = tmp_path / "network.yaml"
     path.write_text(text)
     with pytest.raises(topology_file.FileError) as error:
-        topology_file.TopologyFile(str(path)).look()
+        topology_file.TopologyFile(str(path)).poll()
     assert reason in str(error.value)
     assert str(tmp_path) in str(error.value)

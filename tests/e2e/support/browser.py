@@ -22,7 +22,7 @@ OPTIONS = (
     "--remote-debugging-port=0",
 )
 PORT_FILE = "DevToolsActivePort"
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
 
 NAVIGATED = "Inspected target navigated or closed"
@@ -115,7 +115,7 @@ class Page:
             if asyncio.get_running_loop().time() > deadline:
                 text = await self.run("document.body.innerText")
                 raise AssertionError(f"not true after {within_s:.0f} s: {script}; page: {text}")
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
 
 
 @contextlib.asynccontextmanager
@@ -149,7 +149,7 @@ async def _page_address(session: aiohttp.ClientSession, port_file: Path) -> str:
                     if pages:
                         address: str = pages[0]["webSocketDebuggerUrl"]
                         return address
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
 
 
 def _port_in(file: Path) -> str:

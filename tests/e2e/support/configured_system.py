@@ -17,7 +17,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 
-WITHIN_S, LOOK_EVERY_S = 30.0, 0.02
+WITHIN_S, POLL_EVERY_S = 30.0, 0.02
 
 
 class ConfiguredSystem:
@@ -89,7 +89,7 @@ class ConfiguredSystem:
     async def until(self, look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         async with asyncio.timeout(WITHIN_S):
             while not wanted(value := await look()):  # noqa: ASYNC110 - REST has no events
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
         return value
 
 
@@ -102,7 +102,7 @@ async def running(
     file = folder / "scheduler.yaml"
     file.write_text(f"actions: {actions}{tiers}")
     settings = SchedulerSettings(
-        configuration=str(file), configuration_check_s=LOOK_EVERY_S, **more
+        configuration=str(file), configuration_check_s=POLL_EVERY_S, **more
     )
     nodes = tuple(simulated.node_documents(2, cpu="8", memory="16Gi", gpus=0))
     options = system.Options(state=state_folder.embedded(folder), nodes=nodes, scheduler=settings)

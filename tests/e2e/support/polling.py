@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 
 
 def until(read: Callable[[], Any], wanted: Callable[[Any], object], within_s: float) -> Any:
@@ -12,5 +12,5 @@ def until(read: Callable[[], Any], wanted: Callable[[Any], object], within_s: fl
     deadline = time.monotonic() + within_s
     while not wanted(value := read()):
         assert time.monotonic() < deadline, f"still {value!r} after {within_s:.0f} s"
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     return value

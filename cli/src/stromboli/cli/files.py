@@ -1,4 +1,4 @@
-"""Reads files that users name."""
+"""Reads files that users specify."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from stromboli.cli.errors import CommandError
 
 def text(path: str, what: str = "file", instead: str = "") -> str:
     """The content of a text file. Raises CommandError for a file that cannot be read or is not
-    text; ``instead`` is then the next step, by default to name another ``what``.
+    text; ``instead`` is then the next step, by default to specify another ``what``.
     """
     try:
         return Path(path).read_text(encoding="utf-8")

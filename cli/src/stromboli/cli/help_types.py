@@ -21,8 +21,8 @@ WORDS = {
 
 
 def use_user_words(command: Any) -> None:
-    """Change the types in the help of a command, and of the commands of a group. Arguments have
-    none, as their names tell what they are."""
+    """Change the types in the help of a command, and of the commands of a group. Arguments show
+    no type: their names are sufficient."""
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():
             use_user_words(inner)

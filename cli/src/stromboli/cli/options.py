@@ -122,7 +122,8 @@ Selector = Annotated[
     ),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also show the texts of the scheduler's conditions.")
+    bool,
+    typer.Option("--verbose", "-v", help="Also show the messages of the scheduler's conditions."),
 ]
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=job_names)

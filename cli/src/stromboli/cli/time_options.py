@@ -63,7 +63,7 @@ def labels(text: str) -> dict[str, str]:
         key, sign, value = word.partition("=")
         if not sign or not key or "!" in key or value.startswith("="):
             raise typer.BadParameter(
-                f"{word!r} is not KEY=VALUE; the history selects by equal labels",
+                f"{word!r} is not KEY=VALUE; the history supports no other selectors",
                 param_hint="--selector",
             )
         found[key] = value

@@ -95,8 +95,8 @@ def _stored(directory: Path | None) -> Address | None:
             # The owner of the directory controls this file, and tokens are sent to its address.
             raise errors.SettingError(
                 f"server {found.url}",
-                f"{found.origin}, which may only name an address of this machine",
-                f"delete that file, or name the server with --server or {VARIABLE}",
+                f"{found.origin}, which may contain only an address of this machine",
+                f"delete that file, or set the server with --server or {VARIABLE}",
             )
     return None
 

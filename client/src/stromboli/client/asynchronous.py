@@ -319,8 +319,8 @@ class AsyncClient(connection.AsyncConnection):
     # --- history ----------------------------------------------------------------------------
 
     async def attempts(self, query: accounting.AttemptQuery) -> AsyncIterator[accounting.Attempt]:
-        """The attempts of all jobs that ran, also of deleted ones, page by page; the last
-        submitted first. ``query.limit`` is the size of a page.
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
+        submission first. ``query.limit`` is the size of a page.
         """
         while True:
             page = await self.send(accounting_calls.attempts(query))
@@ -331,7 +331,7 @@ class AsyncClient(connection.AsyncConnection):
             query = msgspec.structs.replace(query, after=page.continue_)
 
     async def past_jobs(self, query: accounting.JobQuery) -> AsyncIterator[accounting.JobRecord]:
-        """The jobs that ran, also deleted ones, with their phases; the last submitted first."""
+        """The jobs that ran, also deleted ones, with their phases; the latest submission first."""
         while True:
             page = await self.send(accounting_calls.jobs(query))
             for job in page.jobs:
@@ -343,7 +343,7 @@ class AsyncClient(connection.AsyncConnection):
     async def evictions(
         self, query: accounting.EvictionQuery
     ) -> AsyncIterator[accounting.Eviction]:
-        """The evictions of a job's pods and those that made room for it, the last one first."""
+        """The evictions of a job's pods and those that made room for it, the newest first."""
         while True:
             page = await self.send(accounting_calls.evictions(query))
             for eviction in page.evictions:

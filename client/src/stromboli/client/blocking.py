@@ -309,8 +309,8 @@ class Client(connection.Connection):
     # --- history ----------------------------------------------------------------------------
 
     def attempts(self, query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
-        """The attempts of all jobs that ran, also of deleted ones, page by page; the last
-        submitted first. ``query.limit`` is the size of a page.
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
+        submission first. ``query.limit`` is the size of a page.
         """
         while True:
             page = self.send(accounting_calls.attempts(query))
@@ -320,7 +320,7 @@ class Client(connection.Connection):
             query = msgspec.structs.replace(query, after=page.continue_)
 
     def past_jobs(self, query: accounting.JobQuery) -> Iterator[accounting.JobRecord]:
-        """The jobs that ran, also deleted ones, with their phases; the last submitted first."""
+        """The jobs that ran, also deleted ones, with their phases; the latest submission first."""
         while True:
             page = self.send(accounting_calls.jobs(query))
             yield from page.jobs
@@ -329,7 +329,7 @@ class Client(connection.Connection):
             query = msgspec.structs.replace(query, after=page.continue_)
 
     def evictions(self, query: accounting.EvictionQuery) -> Iterator[accounting.Eviction]:
-        """The evictions of a job's pods and those that made room for it, the last one first."""
+        """The evictions of a job's pods and those that made room for it, the newest first."""
         while True:
             page = self.send(accounting_calls.evictions(query))
             yield from page.evictions

@@ -103,7 +103,7 @@ def up(
         typer.Option(
             exists=True,
             help="File of accounts and RBAC roles, whose tokens REST requires. [default: none, "
-            "one user with all rights, whose token strom finds by itself]",
+            "one user with all rights, whose token strom finds automatically]",
         ),
     ] = None,
     notifications: Annotated[
@@ -118,7 +118,7 @@ def up(
         typer.Option(
             "--data-origin",
             help="Origin from which process nodes may fetch data sets, as s3://bucket/path; "
-            "repeatable. [default: https:// and file:///]",
+            "May be repeated. [default: https:// and file:///]",
         ),
     ] = None,
     data_capacity: Annotated[
@@ -334,5 +334,9 @@ async def _demo(console: Console, state: Path) -> list[str]:
     shown = await real.show(state / "real")
     for line in report.real_jobs(shown):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    stayed = [] if near > apart else [f"{near:.0%} of the traffic stayed inside, as without"]
+    stayed = (
+        []
+        if near > apart
+        else [f"{near:.0%} of the traffic stayed inside a node, no more than without task-topology"]
+    )
     return [*report.failures([*trials, restarted], reasons), *stayed, *shown.failures]

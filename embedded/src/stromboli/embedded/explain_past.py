@@ -43,10 +43,10 @@ def explain(
     except explain_past.TooEarlyError as error:
         next_step = "wait until the monitor has written a complete state"
         if error.oldest is not None:
-            next_step = f"name a time from {error.oldest.isoformat()} on"
+            next_step = f"use a time from {error.oldest.isoformat()} on"
         raise CommandError(what, str(error), next_step) from None
     except explain_past.UnknownConfigurationError as error:
-        next_step = "name the file that was in force then: --config FILE"
+        next_step = "pass the configuration that was in force then: --config FILE"
         raise CommandError(what, str(error), next_step) from None
     return [
         PastAnswer(

@@ -30,7 +30,7 @@ class Place(msgspec.Struct, frozen=True):
     cluster_name: str = "default"
 
 
-NEXT_STEP = "name the folder of strom up, or a broker as HOST:PORT"
+NEXT_STEP = "specify the folder of strom up, or a broker as HOST:PORT"
 
 
 def records(place: Place) -> list[envelope.Record]:

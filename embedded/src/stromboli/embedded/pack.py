@@ -48,7 +48,8 @@ class Seed(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Means over the seeds; the standard deviation is that of a sample, ``seconds`` the sum."""
+    """Means over the seeds; standard deviations are sample standard
+    deviations, and ``seconds`` is the sum over the seeds."""
 
     nodes: str
     pods: str
@@ -70,7 +71,7 @@ def pack(
         Path,
         typer.Option(
             metavar="FILE",
-            help=f"CSV: {', '.join(trace.POD_COLUMNS)}; gpu_spec if pods ask for models.",
+            help=f"CSV: {', '.join(trace.POD_COLUMNS)}; gpu_spec if pods request GPU models.",
         ),
     ],
     policy: Annotated[Policy, typer.Option(help=POLICY_HELP)],
@@ -132,11 +133,11 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
         raise CommandError(
             "cannot read the lists",
             str(error),
-            "give --nodes and --pods files with the columns of Alibaba's cluster-trace-gpu-v2023",
+            "pass --nodes and --pods files with the columns of Alibaba's cluster-trace-gpu-v2023",
         ) from error
     homeless = int(asked.counts[asked.shapes[:, 4] == 0].sum())
     if homeless:
-        output.show_note(f"strom: {homeless} pods ask for GPU models that no node has")
+        output.show_note(f"strom: {homeless} pods request GPU models that no node has")
     return cluster, asked
 
 

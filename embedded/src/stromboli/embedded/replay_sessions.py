@@ -43,13 +43,13 @@ def replay(
     config: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A scheduler configuration that was in force. Repeat it for more. "
+            help="A scheduler configuration that was in force. May be repeated. "
             "[default: the built-in one]"
         ),
     ] = None,
     instead: Annotated[
         Path | None,
-        typer.Option(help="Decide by this configuration instead of the one in force."),
+        typer.Option(help="Decide with this configuration instead of the one in force."),
     ] = None,
 ) -> None:
     """Run recorded sessions again, as lines of JSON.

@@ -26,7 +26,7 @@ from stromboli.scheduler.core.forecast import canary, expected_starts
 from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import envelope, topics
 
-app = typer.Typer(no_args_is_help=True, help="Work with the scheduler's configuration.")
+app = typer.Typer(no_args_is_help=True, help="Check a scheduler configuration before it applies.")
 DIFFERS = 1
 """The exit code if anything would be decided differently; as that of ``diff``."""
 NODES_SHOWN = 3
@@ -40,7 +40,7 @@ class Format(StrEnum):
 
 
 class SessionDifference(msgspec.Struct, frozen=True):
-    """A recorded session that would have decided otherwise."""
+    """A recorded session that decides differently with the new configuration."""
 
     session: int
     now: datetime
@@ -73,7 +73,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.callback()
 def _group() -> None:
-    """Work with the scheduler's configuration."""
+    """Check a scheduler configuration before it applies."""
 
 
 @app.command()
@@ -94,7 +94,7 @@ def check(
             "--objects",
             metavar="FILE",
             help="The cluster, as `strom cluster dump` prints it, instead of the server's; - for "
-            "stdin. Repeat it for more files.",
+            "stdin. May be repeated.",
         ),
     ] = None,
     state: Annotated[
@@ -248,7 +248,7 @@ def _show(found: Check) -> None:
     output.show_lines([f"present state ({size}): {_count(len(found.gangs), 'gang')} {verb}"])
     _show_gangs(found.gangs)
     if found.replayed is None:
-        output.show_note("strom: recorded sessions: not run; name their log: --state or --kafka")
+        output.show_note("strom: recorded sessions: not run; specify their log: --state or --kafka")
         return
     verb = "decides" if len(found.sessions) == 1 else "decide"
     output.show_lines(

@@ -55,7 +55,7 @@ def session(
             "--objects",
             metavar="FILE",
             help="Manifests of a cluster, such as `strom cluster dump` prints: YAML or JSON, many "
-            "documents, lists, directories, - for stdin. Repeat it for more files.",
+            "documents, lists, directories, - for stdin. May be repeated.",
         ),
     ] = None,
     config: Annotated[
@@ -82,7 +82,7 @@ def session(
     reported on stderr. The other cases are run, and the exit code is 1.
     """
     if bool(cases) == bool(objects):
-        raise typer.BadParameter("name case files, or --objects and --config")
+        raise typer.BadParameter("specify case files, or --objects and --config")
     if cases and (config is not None or now is not None):
         raise typer.BadParameter("--config and --now require --objects: a case file contains both")
     if objects:

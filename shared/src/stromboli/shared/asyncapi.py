@@ -88,7 +88,7 @@ _SUBMISSION = {
         "ce_time": {
             "type": "string",
             "format": "date-time",
-            "description": "time of the submission; submissions older than minutes are rejected",
+            "description": "time of the submission; rejected if older than 15 minutes (by default)",
         },
         "authorization": {
             **_TEXT,

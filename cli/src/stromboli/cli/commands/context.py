@@ -98,7 +98,7 @@ def delete(name: Name) -> None:
 
 def login(
     name: Annotated[
-        str, typer.Argument(metavar="[CONTEXT]", help="The context that is created or changed.")
+        str, typer.Argument(metavar="[CONTEXT]", help="Name of the context to create or change.")
     ] = "default",
     server: ServerUrl = None,
     ca_file: CaFile = None,

@@ -40,7 +40,7 @@ def list_data_sets(
 ) -> None:
     """List data sets: size, copies by state, why copies failed or wait.
 
-    Lists the data sets that jobs of the namespace name. With --all-namespaces, lists the data sets
+    Lists the data sets that jobs of the namespace use. With --all-namespaces, lists the data sets
     of all caches, which requires the right to list nodes.
     """
     inside = None if all_namespaces else namespace
@@ -66,7 +66,7 @@ def get(
 ) -> None:
     """Show a data set and its copies by node.
 
-    A URI that jobs name with different digests has a data set for each.
+    If jobs request a URI with different digests, each digest is a data set.
     """
     inside = None if all_namespaces else namespace
     wanted = {"key": name} if _KEY.fullmatch(name) else {"uri": name}
@@ -88,7 +88,7 @@ def get(
 def read(
     client: "Client", namespace: str | None, *, key: str = "", uri: str = "", node: str = ""
 ) -> list[DataSetCopies]:
-    """The data sets that jobs of a namespace name, or all, by URI. Raises CommandError."""
+    """The data sets that jobs of a namespace use, or all, by URI. Raises CommandError."""
     found: list[DataSetCopies] = []
     token = ""
     while True:

@@ -61,7 +61,7 @@ def explain(
             "--config",
             metavar="FILE",
             help="With --at: a scheduler configuration that may have been in force, beside the "
-            "built-in one. Repeat it for more.",
+            "built-in one. May be repeated.",
         ),
     ] = None,
     verbose: options.Verbose = False,
@@ -72,10 +72,10 @@ def explain(
 
     Shows the reason, the expected start, the shortage of each resource, and the jobs in front of it
     in its queue.
-    --verbose adds the texts of the scheduler's conditions. With --if, the scheduler simulates the
-    cluster forward twice, as it is and with the changes, and both expected starts are shown.
+    --verbose adds the messages of the scheduler's conditions. With --if, the scheduler simulates
+    the cluster forward twice, as it is and with the changes, and both expected starts are shown.
     Nothing is changed. With --at, the state of the cluster at that time is read from the log, and
-    the explanation is that of the scheduler then.
+    the job is explained in that state.
     """
     if changes and at is not None:
         raise UsageError("--if", "it cannot be combined with --at", "leave out --if or --at")

@@ -56,7 +56,7 @@ def create(
         typer.Option(
             "--node-count",
             min=1,
-            help="Number of nodes, chosen now among all or those of --selector.",
+            help="Number of nodes, chosen now from all nodes or from those of --selector.",
         ),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all-nodes", help="All nodes.")] = False,
@@ -86,7 +86,7 @@ def create(
         str,
         typer.Option(
             metavar="DURATION",
-            help="How long before the start no pods without a time limit are placed on the nodes. "
+            help="How long before the start the nodes stop taking pods without a time limit. "
             "[default: 168h]",
         ),
     ] = "",

@@ -113,7 +113,8 @@ def _nodes_without_domain(
         named = ", ".join(outside[: network_topology.NODES_BY_NAME])
         more = len(outside) - network_topology.NODES_BY_NAME
         listed = f"{named} and {more} more" if more > 0 else named
-        yield f"jobs with a topology constraint are not placed on nodes in no HyperNode: {listed}"
+        why = "no HyperNode contains these nodes, so no job with a topology constraint uses them"
+        yield f"{why}: {listed}"
 
 
 def _ancestors(found: network_topology.Layout, at: int) -> Iterator[int]:

@@ -43,7 +43,9 @@ def parse(text: str) -> DataArgument:
     entry: Document = {"name": name, "mountPath": f"/{mount}"}
     is_claim = source.startswith(_CLAIM)
     if _WRITE in settings and not is_claim:
-        raise ValueError(f"{name} is a URI, which pods only read; write results to a claim")
+        raise ValueError(
+            f"{name} is a URI: pods can only read it; write results to a PersistentVolumeClaim"
+        )
     if is_claim:
         entry["persistentVolumeClaim"] = source.removeprefix(_CLAIM)
     else:

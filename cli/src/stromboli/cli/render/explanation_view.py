@@ -23,7 +23,7 @@ TIERS: Mapping[Tier, str] = {
     "releasing": "it is nominated to resources that terminating pods still hold",
     "topology": "no topology domain has enough free resources for it",
     "never-fits": "it can never fit into the cluster or its queue as they are",
-    "refused": "the API server refused to bind it or to make room for it; it is retried",
+    "refused": "the API server refused its binds or the evictions for it; they are retried",
     "unknown": "an object that the scheduler needs for it cannot be read",
 }
 """The reason code of a pending job -> its text."""

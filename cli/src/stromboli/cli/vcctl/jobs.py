@@ -274,7 +274,7 @@ def document(
 
 def _of_file(filename: str) -> dict[str, Any]:
     if ".yaml" not in filename and ".yml" not in filename:
-        raise CommandError(filename, "only yaml files are supported", "name one")
+        raise CommandError(filename, "only yaml files are supported", "specify one")
     found = [manifest.document for manifest in apply.manifests_of([filename])]
     if len(found) != 1 or found[0].get("kind") != kinds.JOBS.kind:
         raise CommandError(filename, "not exactly one Job", "put one into each file")

@@ -46,7 +46,7 @@ def list_pods(
             raise CommandError(
                 f"pod {one.metadata.name}",
                 f"it is not in queue {queue}",
-                "name the queue of the job, or leave it out",
+                "specify the queue of the job, or leave it out",
             )
     if not found:
         output.show_lines([shell.NOTHING])

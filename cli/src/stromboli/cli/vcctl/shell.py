@@ -86,7 +86,7 @@ def client(master: str | None, kubeconfig: str | None) -> Any:
 def required(name: str, what: str = "name") -> str:
     """The name. Raises CommandError if it is empty."""
     if not name:
-        raise CommandError(what, "it is mandatory, and it is empty", f"name one with --{what}")
+        raise CommandError(what, "it is mandatory, and it is empty", f"set --{what}")
     return name
 
 

@@ -159,7 +159,7 @@ def _delete(client: "Client", kind: Kind, document: dict[str, Any]) -> None:
 def _of_file(kind: Kind, filename: str) -> list[dict[str, Any]]:
     """The documents of a file, each with its kind, a namespace and a name."""
     if not filename:
-        raise CommandError("filename", "it is mandatory, and it is empty", "name one with -f")
+        raise CommandError("filename", "it is mandatory, and it is empty", "set -f")
     found = []
     for manifest in apply.manifests_of([filename]):
         metadata = {"namespace": NAMESPACE, **(manifest.document.get("metadata") or {})}

@@ -56,7 +56,7 @@ def choose(
         raise NoContainerError(what, f"{reason}; its containers are {', '.join(containers)}")
     if not container and len(containers) > 1 and not any_container:
         reason = f"{pod.metadata.name} has several containers: {', '.join(containers)}"
-        raise NoContainerError(what, f"{reason}; name one")
+        raise NoContainerError(what, f"{reason}; specify one")
     return Target(pod.metadata.namespace, pod.metadata.name, container or containers[0])
 
 

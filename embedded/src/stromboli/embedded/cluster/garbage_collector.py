@@ -44,7 +44,7 @@ class GarbageCollector:
     async def run(self, cluster: port.Cluster) -> None:
         """Collect indefinitely, starting with the objects that an earlier process left behind."""
         self._sweep_events()
-        for key, stored in self._state.everything():
+        for key, stored in self._state.all_objects():
             self._link(key, stored.owners)
             self._suspects[key] = None
         self._wanted.set()

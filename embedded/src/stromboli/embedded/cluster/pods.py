@@ -102,7 +102,9 @@ def container_of(pod: core.Pod, asked: str, what: str) -> str:
     if not asked and len(mains) == 1:
         return mains[0]
     if asked not in known:
-        reason = f"no container {asked!r}" if asked else "a container must be named"
+        reason = (
+            f"no container {asked!r}" if asked else "the pod has several containers; specify one"
+        )
         raise errors.InvalidError(what, f"{reason}; there are {', '.join(known)}")
     return asked
 

@@ -137,7 +137,7 @@ class State:
         for index in range(bisect_right(ordered, Key(resource, namespace, name)), len(ordered)):
             yield ordered[index], held[ordered[index]]
 
-    def everything(self) -> Iterator[tuple[Key, Stored]]:
+    def all_objects(self) -> Iterator[tuple[Key, Stored]]:
         """Yield all objects of all kinds."""
         for of_kind in self._seen.values():
             yield from of_kind.items()

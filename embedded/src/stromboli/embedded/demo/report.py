@@ -117,7 +117,7 @@ def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
         if not trial.gang and trial.jobs == 2 and not trial.most_held:
             lines.append("two jobs without gangs left no pods of waiting jobs")
         if not trial.gang and trial.jobs == 5 and trial.finished == 5:
-            lines.append("five jobs without gangs did not come to a deadlock")
+            lines.append("five jobs without gangs did not deadlock")
     if not reasons:
         lines.append("no job was pending, so none was explained")
     return lines

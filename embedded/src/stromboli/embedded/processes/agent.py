@@ -152,9 +152,7 @@ class ProcessNodeAgent:
             raise errors.NotFoundError(what, str(error)) from None
         kept = [] if folder is None else await asyncio.to_thread(folder.containers)
         if not query.container and len(kept) > 1:
-            raise errors.InvalidError(
-                what, f"a container must be named; there are {', '.join(kept)}"
-            )
+            raise errors.InvalidError(what, f"specify a container; the pod has {', '.join(kept)}")
         container = query.container or "".join(kept)
         is_kept = folder is not None and container in kept
         runs = await asyncio.to_thread(folder.runs, container) if folder and is_kept else []

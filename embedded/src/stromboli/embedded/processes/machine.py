@@ -35,7 +35,7 @@ servers is often a link to another folder."""
 ISOLATE_HELP = (
     "Isolate containers: they see system folders read-only, and have home and /tmp of their own."
 )
-VISIBLE_HELP = "Path that isolated containers see, too, read-only; repeatable."
+VISIBLE_HELP = "Path that isolated containers can also read. May be repeated."
 
 
 class UnsupportedMachineError(Exception):

@@ -210,7 +210,7 @@ class PodWorker:
         try:
             spec = await self._prepare(container, run)
             if name in self._stops:
-                return lifecycle.Refused(name, "Stopped", "stopped before it began")
+                return lifecycle.Refused(name, "Stopped", "stopped before it started")
             output = self._outputs[name] = Output(self._folder.log(name, run))
             found = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
         except image_files.MissingImageError as error:
@@ -355,7 +355,7 @@ class PodWorker:
     ) -> None:
         """Let a program for image files run the command, with the mounts of the pod."""
         runtime = self._around.image_runtime
-        assert runtime is not None, "such a pod is not started without a program for it"
+        assert runtime is not None, "a pod with an image file needs a program for it"
         scratch = str(self._folder.scratch(container.name))
         options = image_files.options(runtime, container, mounts, scratch, self._around.view)
         spec["entry"] = image_files.entry(runtime, container, options)

@@ -51,8 +51,8 @@ def compare(
         typer.Option(
             min=1,
             max=MOST_SEEDS,
-            help="With 1, the workload runs as it is. With more, each seed draws the durations of "
-            "jobs from jobs of the same queue and size.",
+            help="Number of runs of each configuration. 1: the workload as it is. More: each run "
+            "draws the durations of jobs from jobs of the same queue and size.",
         ),
     ] = 1,
     until: Annotated[
@@ -110,7 +110,7 @@ def _names(configs: Sequence[Path]) -> list[str]:
     if len(set(names)) < len(names):
         names = [str(path) for path in configs]
     if len(set(names)) < len(names):
-        raise CommandError("the configurations", "a file is named twice", "name each file once")
+        raise CommandError("the configurations", "a file is given twice", "pass each file once")
     return names
 
 

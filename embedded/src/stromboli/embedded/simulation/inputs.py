@@ -58,7 +58,7 @@ _NAMES = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """The content of the files. ``jobs``: in the order of their submission."""
+    """The content of the input files. ``jobs``: in the order of their submission."""
 
     nodes: tuple[workload.NodeGroup, ...]
     jobs: tuple[workload.Job, ...]
@@ -122,7 +122,7 @@ def _opened(path: Path) -> TextIO:
         raise CommandError(str(path), why, "specify a readable file") from None
     except UnicodeDecodeError as error:
         raise CommandError(
-            str(path), f"not text: byte {error.start} is not UTF-8", "name a CSV file"
+            str(path), f"not text: byte {error.start} is not UTF-8", "specify a CSV file"
         ) from None
     return text
 

@@ -26,7 +26,7 @@ ul.legend span { display: inline-block; width: 10px; height: 10px; margin-right:
 _TIERS = {
     "enqueue": "not admitted to the queue",
     "resources": "no free resources",
-    "share": "queue has its share",
+    "share": "queue has reached its share",
     "predicates": "nodes reject it",
     "fragmentation": "free resources are fragmented",
     "never-fits": "can never fit",

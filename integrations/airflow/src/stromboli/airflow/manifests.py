@@ -38,7 +38,7 @@ class TaskKey(msgspec.Struct, frozen=True):
         return "/".join(str(getattr(self, field)) for field in self.__struct_fields__)
 
     def earlier_tries(self) -> list["TaskKey"]:
-        """The earlier attempts, the last one first."""
+        """The earlier attempts, the newest first."""
         numbers = range(self.try_number - 1, 0, -1)
         return [msgspec.structs.replace(self, try_number=number) for number in numbers]
 

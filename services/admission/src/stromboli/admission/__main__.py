@@ -139,7 +139,7 @@ def _limits(settings: Settings) -> http_protocol.Limits:
 
 
 def _check_exposed(settings: Settings, is_local: bool) -> None:
-    """Exit if REST beyond loopback lacks accounts or a certificate."""
+    """Exit if REST outside loopback lacks accounts or a certificate."""
     if settings.rest_open_to_all and settings.accounts:
         sys.exit(
             "STROM_ADMISSION_REST_OPEN_TO_ALL and STROM_ADMISSION_ACCOUNTS contradict each other: "
@@ -147,7 +147,7 @@ def _check_exposed(settings: Settings, is_local: bool) -> None:
         )
     if is_local:
         return
-    where = f"STROM_ADMISSION_REST_HOST={settings.rest_host}: beyond loopback"
+    where = f"STROM_ADMISSION_REST_HOST={settings.rest_host}: outside loopback"
     local = f"or listen on loopback: {', '.join(LOOPBACK)}"
     if not settings.accounts:
         sys.exit(f"{where} REST needs accounts; set STROM_ADMISSION_ACCOUNTS=true, {local}")

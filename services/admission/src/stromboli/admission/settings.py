@@ -96,11 +96,11 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     all of their rights together.
     """
     rest_host: str = "127.0.0.1"
-    """Listening address of REST. Beyond loopback it needs accounts and a certificate, and serves
+    """Listening address of REST. Outside loopback it needs accounts and a certificate, and serves
     HTTPS.
     """
     rest_open_to_all: bool = False
-    """Allows REST beyond loopback without accounts, certificate and token: each client has all
+    """Allows REST outside loopback without accounts, certificate and token: each client has all
     rights of this service. Only for a container whose port is published on the loopback of its
     machine; REST then accepts the host names of loopback, and ``rest_hosts``.
     """
@@ -129,7 +129,7 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     webhook_host: str = "0.0.0.0"
     webhook_port: int = 8443
     certificate_file: str = ""
-    """Certificate of the webhooks, and of REST beyond loopback. Read again when it changes; with
+    """Certificate of the webhooks, and of REST outside loopback. Read again when it changes; with
     neither this nor ``certificate_secret`` no webhooks are served.
     """
     key_file: str = ""

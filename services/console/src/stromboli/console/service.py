@@ -45,7 +45,7 @@ from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import runtime
 
 FORM_BYTES = 64 * 1024
-LOOK_EVERY_S = 10.0
+POLL_EVERY_S = 10.0
 """Interval at which ended sessions and unused lists are closed."""
 WITHOUT_SESSION = ("/static/", "/login", "/logout")
 """Prefixes of paths that need no token, so that requests to them renew none."""
@@ -208,6 +208,6 @@ def _with_headers(response: Response[Any]) -> Response[Any]:
 
 async def _clean(sessions: Sessions, lists: LiveLists) -> None:
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
         await sessions.close_ended()
         await lists.close_unused()

@@ -37,7 +37,7 @@ MOST_OF_USER = 50
 """Most sessions of one user, so that one token cannot log all other users out."""
 RENEW_BEFORE_S = 30.0
 """How long before the end of an ID token it is renewed: longer than a request takes. REST ends
-streams by itself to check their token again."""
+streams regularly to check their token again."""
 AGAIN_AFTER_S = 5.0
 """Delay before the next renewal of a session whose provider did not answer."""
 _log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     the console then accepts the host names of loopback, and ``hosts``."""
     hosts: tuple[str, ...] = ()
     """Names under which browsers reach the console, besides loopback; requests to other names are
-    refused, which prevents DNS rebinding. Required beyond loopback."""
+    refused, which prevents DNS rebinding. Required outside loopback."""
     token_login: bool = True
     """Whether the login page accepts tokens. If it does not, ``oidc_issuer`` is required."""
     oidc_issuer: str = ""

@@ -134,7 +134,9 @@ class Controller:
             self._cache.plans, cluster, settings.deterministic_webhooks
         )
         self._event_history = EventHistoryReader(bus, health, self._cache, self._batch_state, clock)
-        self._work_queue = WorkQueue(self._step, self._isolate, settings.max_inflight_reconciles)
+        self._work_queue = WorkQueue(
+            self._reconcile_key, self._isolate, settings.max_inflight_reconciles
+        )
         self._network_file = topology_file.TopologyFile(settings.network_file)
         self._writer: bus_port.Writer | None = None
         self._events: EventRecorder
@@ -302,7 +304,7 @@ class Controller:
     async def _watch_network_file(self) -> None:
         while True:
             try:
-                found = self._network_file.look()
+                found = self._network_file.poll()
             except topology_file.FileError as error:
                 _log.error("topology file not used", reason=str(error))
             except Exception as error:  # users edit the file, so any content is possible
@@ -335,7 +337,7 @@ class Controller:
 
     # Acting
 
-    async def _step(self, item: controller_cache.ReconcileKey, cause: str) -> None:
+    async def _reconcile_key(self, item: controller_cache.ReconcileKey, cause: str) -> None:
         """Plan one key and execute the plan. Raises ExternalError. Any other exception is reported
         by ``_isolate``, and the key is retried with back-off."""
         reason = self._cache.unknown_reason(item.key) if item.kind == "job" else ""
@@ -409,8 +411,8 @@ class Controller:
             raise
 
     async def _isolate(self, item: controller_cache.ReconcileKey, error: Exception) -> None:
-        """Report a key whose step failed with an internal error: in the log, as a metric and by an
-        Event."""
+        """Report a key whose reconcile failed with an internal error: in the log, as a metric and
+        by an Event."""
         isolation.report(error, item.kind, key=item.key)
         try:
             stage = failures.reconcile_failed(self._cache, item, error, self._clock())

@@ -33,7 +33,7 @@ class TopologyFile:
         self._path = Path(path) if path else None
         self._seen: tuple[str, ...] | None = None
 
-    def look(self) -> Mapping[str, topology_sources.Source] | None:
+    def poll(self) -> Mapping[str, topology_sources.Source] | None:
         """The sources by name, or None if they are unchanged. Raises FileError, once for each
         content that cannot be used."""
         if self._path is None:

@@ -1,5 +1,5 @@
-"""A work queue: runs one step at a time for each key, and many keys concurrently, in the order of
-addition."""
+"""A work queue: runs one reconcile at a time for each key, and those of many keys concurrently, in
+the order of addition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,11 @@ from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared import errors
 from stromboli.shared.runtime import runtime
 
-Step = Callable[[ReconcileKey, str], Awaitable[None]]
+Reconcile = Callable[[ReconcileKey, str], Awaitable[None]]
 """Reconciles a key, given the id of its latest record. If it raises ExternalError, the key is
 retried."""
 Isolate = Callable[[ReconcileKey, Exception], Awaitable[None]]
-"""Reports a key whose step failed with an internal error."""
+"""Reports a key whose reconcile failed with an internal error."""
 
 REFUSED_FIRST_S = 0.5
 REFUSED_PAUSE_S = 60.0
@@ -20,26 +20,26 @@ REFUSED_PAUSE_S = 60.0
 hundred jobs that wait for it must not flood the API server."""
 FAILED_FIRST_S = 1.0
 FAILED_PAUSE_S = 300.0
-"""Longest back-off after a step that failed with an internal error, in seconds; it doubles from the
-first value."""
+"""Longest back-off after a reconcile that failed with an internal error, in seconds; it doubles
+from the first value."""
 FAILED_SPACE_S = 5.0
 """Minimum time between retries of a failed key, however often it changes."""
 LONGEST_SPACE_S = 1.0
-"""How long the start time of a key's last step is remembered, in seconds."""
+"""How long the start time of a key's last reconcile is remembered, in seconds."""
 
 
 class WorkQueue:
-    """Keys that may need a reconcile. A key that is added during its step gets another step after
-    it.
+    """Keys that may need a reconcile. A key that is added during its reconcile gets another one
+    after it.
 
-    A step that fails by a transient error is retried with back-off up to
+    A reconcile that fails by a transient error is retried with back-off up to
     ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other exception
     is a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off
     up to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.
     """
 
-    def __init__(self, step: Step, isolate: Isolate, limit: int) -> None:
-        self._step = step
+    def __init__(self, reconcile: Reconcile, isolate: Isolate, limit: int) -> None:
+        self._reconcile = reconcile
         self._isolate = isolate
         self._limit = limit
         self._dirty: dict[ReconcileKey, str] = {}
@@ -48,8 +48,8 @@ class WorkQueue:
         self._backoffs: dict[ReconcileKey, runtime.Backoff] = {}
         self._refused: dict[ReconcileKey, float] = {}
         self._failed: dict[ReconcileKey, tuple[float, float]] = {}
-        """Keys whose last step failed with an internal error -> the next back-off and the earliest
-        time of the retry."""
+        """Keys whose last reconcile failed with an internal error -> the next back-off and the
+        earliest time of the retry."""
         self._timers: dict[ReconcileKey, tuple[float, asyncio.Handle]] = {}
         """Pending timers, each with its time on the event loop's clock, which uvloop's handles do
         not expose."""
@@ -58,7 +58,7 @@ class WorkQueue:
         self._moved = asyncio.Event()
         self._stopping = False
         self.is_open = False
-        """Whether new steps may begin."""
+        """Whether new reconciles may begin."""
 
     def add_key(self, item: ReconcileKey, cause: str = "") -> None:
         """Add a key."""
@@ -85,8 +85,8 @@ class WorkQueue:
         self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
-        """Add a key with a minimum time between its steps: a single change is handled immediately,
-        and changes in quick succession are handled together."""
+        """Add a key with a minimum time between its reconciles: a single change is handled
+        immediately, and changes in quick succession are handled together."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)
@@ -94,17 +94,17 @@ class WorkQueue:
             self.add_key(item, cause)
 
     def open(self, *, is_open: bool) -> None:
-        """Allow or pause new steps."""
+        """Allow or pause new reconciles."""
         self.is_open = is_open
         self._moved.set()
 
     def stop(self) -> None:
-        """Begin no more steps; ``run`` returns when the running steps are finished."""
+        """Begin no more reconciles; ``run`` returns when the running ones are finished."""
         self._stopping = True
         self._moved.set()
 
     async def run(self) -> None:
-        """Run steps until stopped."""
+        """Run reconciles until stopped."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while not self._stopping:
@@ -134,7 +134,7 @@ class WorkQueue:
 
     async def _take(self, item: ReconcileKey, cause: str) -> None:
         try:
-            await self._step(item, cause)
+            await self._reconcile(item, cause)
         except errors.TransientError as error:
             backoff = self._backoffs.setdefault(item, runtime.Backoff())
             self.add_key_after(item, backoff.next_s(error.retry_after_s))

@@ -32,7 +32,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 def read_token(settings: Settings) -> str:
-    """The bearer token that queries require. Exits if the service listens beyond loopback without
+    """The bearer token that queries require. Exits if the service listens outside loopback without
     one."""
     if not settings.queries_token_file:
         if settings.queries_host not in loopback_token.HOSTS:

@@ -184,7 +184,7 @@ class HistoryService:
                 error=each.reason,
             )
         if isolated:
-            note = f"{self._unreadable} since the start: see the table unreadable, and the log"
+            note = f"{self._unreadable} since the start; the table unreadable and the log list them"
             self._warn("unreadable records", note)
 
     def _note_read(self, batch: port.Batch) -> None:

@@ -39,9 +39,9 @@ class CompetitorWatch:
         """Check the leases every ``every_s`` seconds until cancelled."""
         while True:
             await asyncio.sleep(every_s)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check every lease once, and publish a changed result. While the API server is unavailable
         the last result stays valid; the first check waits for it.
         """

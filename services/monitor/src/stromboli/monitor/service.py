@@ -94,7 +94,7 @@ async def _term(
         tasks.create_task(own_reader.follow())
         tasks.create_task(History(bus, writer, health, clock, ends).keep())
         rivalry = CompetitorWatch(settings.competitor_leases, cluster, writer, health, clock)
-        await rivalry.look()  # before any kind is published as synced
+        await rivalry.check()  # before any kind is published as synced
         watchers = []
         for state in reflector_states:
             end = ends[state.topic.name]

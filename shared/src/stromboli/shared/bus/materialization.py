@@ -43,8 +43,8 @@ async def materialize(
 
     A repetition starts after the last batch that the caller finished, and sets ``caught_up`` again
     at the end of the log as of that moment. ``report`` (``Health.set`` or ``Health.warn``) receives
-    pass through. Close the generator with ``aclosing``.
-    pass through. Close it with ``aclosing``.
+    ``condition`` with the error, and with None once records arrive again. Permanent errors are
+    raised. Close the generator with ``aclosing``.
 
     ``on_recreated`` receives the names of topics that were deleted and created again. The default
     raises LogLostError, because state derived from the lost records must be dropped as a whole.

@@ -171,7 +171,7 @@ def size_bytes(copy: CachedCopy | None, item: data.WantedCopy) -> int:
 
 
 def text_of_bytes(count: int) -> str:
-    """A number of bytes for people, such as ``12.0 GB``."""
+    """A number of bytes for display, such as ``12.0 GB``."""
     for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if count >= unit:
             return f"{count / unit:.1f} {name}"
@@ -254,14 +254,14 @@ class _Room:
         if size > capacity:
             return (
                 f"needs {text_of_bytes(size)}, and the cache has {text_of_bytes(capacity)}: "
-                "give this node a larger cache, or store less in the data set"
+                "enlarge the cache of this node, or reduce the data set"
             )
         free = max(capacity - self._reserved, 0)
         evictable = sum(self.copies[key].reserved_bytes for key in self.all_victims(rank))
         return (
             f"short of room: needs {text_of_bytes(max(size - held, 0))}, "
             f"{text_of_bytes(free)} are free, {text_of_bytes(evictable)} can be evicted, and the "
-            "rest is in use or wanted before it"
+            "rest is in use or has a higher priority"
         )
 
     def _eviction_order(self, copy: CachedCopy) -> tuple[int, float, str]:

@@ -44,7 +44,7 @@ def show(
     what = f"job {namespace}/{name}"
     explain = _load()
     if explain is None:
-        why = "the past is read with the scheduler, which is not installed"
+        why = "--at replays the log with the scheduler, which is not installed"
         raise CommandError(what, why, "install stromboli-embedded")
     found = explain(log, configs, namespace, name, at)
     if output_format is not output.DocumentFormat.TABLE:

@@ -46,7 +46,8 @@ def usage(
         typer.Option(
             "--by",
             metavar="GROUPS",
-            help=f"Groups: {', '.join(accounting.GROUPS)}, {accounting.LABEL}KEY; commas between.",
+            help="Groups, separated by commas: "
+            f"{', '.join(accounting.GROUPS)}, {accounting.LABEL}KEY.",
         ),
     ] = "queue",
     user: Annotated[

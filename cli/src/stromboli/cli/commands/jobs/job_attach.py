@@ -22,7 +22,7 @@ from stromboli.shared.jobspec import debug_tools
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 
 
 class ToolName(StrEnum):
@@ -202,9 +202,10 @@ def _wait_until_ready(
             raise TimedOutError(
                 f"job {namespace}/{name}",
                 f"{request.tool} is not ready after {timeout_s:g} s: {state}",
-                f"see why: strom job describe {name} -n {namespace}; it starts when it can",
+                f"see why: strom job describe {name} -n {namespace}; "
+                "it starts when its pod can run",
             )
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
 
 def _absent_state(job: batch.Job) -> str:

@@ -30,7 +30,7 @@ node."""
 READING = "read the log of "
 """Prefix of the server's error about a log; it is dropped, because the error names the pod
 anyway."""
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 """Interval in seconds at which the pods are listed again."""
 
 
@@ -110,7 +110,7 @@ def logs(
                 f"show its tasks: strom job get {name} -n {namespace}",
             )
 
-        def look() -> list[log_lines.Source]:
+        def find_sources() -> list[log_lines.Source]:
             try:
                 pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
             except NotFoundError:
@@ -125,11 +125,11 @@ def logs(
             reader.read(found, of_attempts=True)
             return
         if follow:
-            if not look():
+            if not find_sources():
                 output.show_note(f"No pod has started yet; waiting. To {why}.")
-            reader.follow(look, lambda: _has_ended(client, namespace, name))
+            reader.follow(find_sources, lambda: _has_ended(client, namespace, name))
             return
-        if found := look():
+        if found := find_sources():
             reader.read(found)
             _report_not_started(client, namespace, name, task, indexes, container)
         elif found := _sources_of_deleted_pods(client, job, task, indexes, container):
@@ -287,20 +287,20 @@ class _LogReader:
             raise trouble
 
     def follow(
-        self, look: Callable[[], list[log_lines.Source]], has_ended: Callable[[], bool]
+        self, find_sources: Callable[[], list[log_lines.Source]], has_ended: Callable[[], bool]
     ) -> None:
         """Print lines until the job and all streams have ended."""
         reading: set[tuple[str, str, int]] = set()
         done: set[tuple[str, str, int]] = set()
         found: list[log_lines.Source] = []
         is_reported = False
-        looked_at = -LOOK_EVERY_S
+        polled_at = -POLL_EVERY_S
         is_over = False
         while True:
-            if time.monotonic() - looked_at >= LOOK_EVERY_S:
+            if time.monotonic() - polled_at >= POLL_EVERY_S:
                 was_over, is_over = is_over, has_ended()
-                found = found if was_over else look()
-                looked_at = time.monotonic()
+                found = found if was_over else find_sources()
+                polled_at = time.monotonic()
                 for source in found:
                     key = (source.uid, source.container, source.restarts)
                     if key in reading or (key in done and (source.is_over or is_over)):
@@ -316,7 +316,7 @@ class _LogReader:
                     reading.add(key)
                     threading.Thread(target=self._feed, args=(source,), daemon=True).start()
             try:
-                source, line = self._lines.get(timeout=LOOK_EVERY_S / 4)
+                source, line = self._lines.get(timeout=POLL_EVERY_S / 4)
             except queue.Empty:
                 if is_over and not reading:
                     break

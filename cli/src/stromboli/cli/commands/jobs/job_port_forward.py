@@ -43,9 +43,9 @@ def port_forward(
     from stromboli.cli.sessions import forwarding, selection
 
     if not ports and tool not in debug_tools.TOOLS:
-        why = "no port to forward is named"
+        why = "it is missing"
         raise UsageError(
-            "[LOCAL:]REMOTE", why, f"name one, or --tool {'|'.join(debug_tools.TOOLS)}"
+            "[LOCAL:]REMOTE", why, f"specify a port, or --tool {'|'.join(debug_tools.TOOLS)}"
         )
     try:
         pairs = [forwarding.parse(text) for text in ports or [str(debug_tools.TOOLS[tool].port)]]

@@ -30,8 +30,8 @@ def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_
             why += f"the array is one job, {job}"
             raise typer.BadParameter(why, param_hint="JOB")
         if any(letter in name for letter in "*?"):
-            why = f"{name!r} has a wildcard, and names have none; select jobs by their labels with "
-            why += "--label KEY=VALUE, by phase with --phase, or all with --all"
+            why = f"{name!r} has a wildcard, and names cannot have one; select jobs by labels with "
+            why += "--selector KEY=VALUE, by phase with --phase, or all with --all"
             raise typer.BadParameter(why, param_hint="JOB")
     by_options = bool(selector or phase or all_jobs)
     if bool(names) == by_options:

@@ -237,7 +237,7 @@ def run(
         typer.Option(
             "--reservation",
             metavar="RESERVATION",
-            help="Run on the nodes of this reservation, in its period, and nowhere else.",
+            help="Run only on the nodes of this reservation, during its period.",
         ),
     ] = "",
     data: Annotated[

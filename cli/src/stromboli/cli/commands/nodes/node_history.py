@@ -49,8 +49,8 @@ def node_history(
 ) -> None:
     """Show what ran on a node, with its devices.
 
-    Lists the attempts of all namespaces that were bound to the node, the last submitted first; the
-    node need not exist any more. Attempts that have not ended hold its resources.
+    Lists the attempts of all namespaces that were bound to the node, the latest submission first;
+    the node need not exist any more. Attempts that have not ended hold its resources.
     """
     now = datetime.now(UTC)
     query = accounting.AttemptQuery(

@@ -28,7 +28,7 @@ from stromboli.shared.api import core, kinds
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: its kubelet runs it from a file."""
 SHOWN = 5
@@ -213,7 +213,7 @@ class _Drain:
                     evicting[uid] = pod
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise self._timed_out(left)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
     def _evict(self, pod: core.Pod) -> bool:
         """Request the eviction; returns whether it was accepted, and prints once why not."""

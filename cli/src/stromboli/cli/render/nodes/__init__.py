@@ -1,1 +1,1 @@
-"""Nodes as text, as rows and as pictures. Pure."""
+"""Nodes as text, as rows and as images. Pure."""

@@ -75,7 +75,7 @@ def nodes_of(pods: Sequence[pod_status.Pod]) -> list[str]:
 
 
 def is_untaken(pod: pod_status.Pod) -> bool:
-    """Whether a pod is bound and its kubelet has written nothing about it."""
+    """Whether a pod is bound and its kubelet has not reported a status."""
     return (
         bool(pod.spec.node_name)
         and pod.status.phase in ("", "Pending")

@@ -190,7 +190,7 @@ class PodLifecycle:
                     run.waiting = Waiting(reason=reason, message=message)
                     run.retry_at = now + timedelta(seconds=ASK_AGAIN_S)
                 elif run.stage == "stopping":
-                    unbegun = Ended(container, KILLED, "Error", "stopped before it began")
+                    unbegun = Ended(container, KILLED, "Error", "stopped before it started")
                     self._ended(self._container(container), unbegun, now)
             case Ended(container):
                 if self.runs[container].is_alive:

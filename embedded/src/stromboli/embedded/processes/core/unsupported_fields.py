@@ -142,8 +142,8 @@ def blocking_field(pod: pods.Pod, *, runs_images: bool) -> str:
         had = ("config_map", "secret", "empty_dir", "host_path", "downward_api", "projected")
         if all(getattr(volume, name) is None for name in had):
             return (
-                f"volume {volume.name} is of a kind that process nodes do not have; they have "
-                "configMap, secret, emptyDir, hostPath, downwardAPI and projected"
+                f"volume {volume.name} has a type that process nodes do not support; use "
+                "configMap, secret, emptyDir, hostPath, downwardAPI or projected"
             )
     return ""
 

@@ -288,7 +288,7 @@ class Simulation:
             self.scheduler.put(objects.queue(job.queue), at)
         run = job_runs.JobRun(job, self.measured.jobs)
         if run.key in self.runs:
-            raise ValueError(f"two jobs of the name {job.name} at the same time")
+            raise ValueError(f"two jobs with the name {job.name} at the same time")
         self.runs[run.key] = run
         self.measured.submitted(run, self.now_us)
         self._fruitless = 0

@@ -13,7 +13,7 @@ _FIRST_WIDTH_US = 1_000_000
 
 
 class Clockwork:
-    """The common width of all series of a simulation."""
+    """The width of the buckets of all series of a simulation, in virtual microseconds."""
 
     def __init__(self) -> None:
         self.width_us = _FIRST_WIDTH_US

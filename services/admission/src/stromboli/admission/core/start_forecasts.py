@@ -46,7 +46,7 @@ class StartForecasts:
         return None if newest is None or now - newest.at > SHOWN_FOR else newest
 
     def pod_groups(self) -> list[str]:
-        """The PodGroups of all chunks, sorted."""
+        """The PodGroups with an expected start, sorted."""
         return sorted({key for chunk in self._chunks() for key in chunk})
 
     def _chunks(self) -> Iterator[dict[str, ExpectedStart]]:

@@ -54,7 +54,7 @@ class _Source(abc.ABC):
             raise ValueError(f"{authority_file}: {error.strerror or error}") from None
 
     @abc.abstractmethod
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Read the source and load changes. Raises ExternalError."""
 
     @contextlib.asynccontextmanager
@@ -68,7 +68,7 @@ class _Source(abc.ABC):
             backoff = runtime.Backoff()
             while True:
                 try:
-                    await self.look()
+                    await self.check()
                 except errors.ExternalError as error:
                     # Continue with the loaded certificate, which is valid for weeks.
                     (health.warn if first.is_set() else health.set)(_FACT, str(error))
@@ -107,7 +107,7 @@ class CertificateFiles(_Source):
         super().__init__()
         self._paths = (pathlib.Path(certificate), pathlib.Path(key))
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Read the certificate files. Raises PermanentError when they are not a certificate and its
         key."""
         try:
@@ -137,7 +137,7 @@ class SelfSignedCertificate(_Source):
         self._names = names
         self._configuration = configuration
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Create a certificate when due, update the CA bundles, then serve one: in this order."""
         now = self._clock()
         pairs, version = await self._read()

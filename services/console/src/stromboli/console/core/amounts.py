@@ -48,12 +48,12 @@ def gpus(amounts: Mapping[str, int]) -> int:
 
 
 def text(resource: str, amount: int) -> str:
-    """An amount for a person: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
+    """An amount with its unit, for display: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
     return explanation_view.format_amount(resource, amount)
 
 
 def label(resource: str) -> str:
-    """A resource for a person: ``CPU``, ``memory``, ``GPU``, else its own name."""
+    """The name of a resource for display: ``CPU``, ``memory``, ``GPU``, else its own name."""
     if resource in GPU_NAMES:
         return "GPU" if resource == GPU_NAMES[0] else f"GPU ({resource.partition('.')[0]})"
     return {"cpu": "CPU"}.get(resource, resource)

@@ -265,7 +265,7 @@ def _refusal(code: str, description: str) -> LoginRefusedError:
     match code:
         case "access_denied":
             return LoginRefusedError(
-                f"The identity provider did not let you in{said}.",
+                f"The identity provider denied access{said}.",
                 "If you did not decline, ask an administrator of the provider for access.",
             )
         case "invalid_client" | "unauthorized_client":
@@ -285,5 +285,5 @@ def _refusal(code: str, description: str) -> LoginRefusedError:
             )
         case _:
             return LoginRefusedError(
-                f"The identity provider refused the login ({code[:100]}){said}.", ASK_ADMINISTRATOR
+                f"The identity provider rejected the login ({code[:100]}){said}.", ASK_ADMINISTRATOR
             )

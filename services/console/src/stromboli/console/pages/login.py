@@ -112,7 +112,7 @@ def address_of(console: Console, request: Web) -> str:
 
 
 def too_many(console: Console, error: TooManyLoginsError, to: str) -> Page:
-    """The answer to a login beyond a bound."""
+    """The response to a login above the rate limit."""
     wait_s = math.ceil(error.wait_s)
     why = f"Too many logins, or too many failed ones from your network: try again in {wait_s} s."
     answer = login_page(console, 429, to=to, error=why)

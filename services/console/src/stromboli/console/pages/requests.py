@@ -154,7 +154,7 @@ def explain(error: errors.ClientError) -> tuple[int, str, str]:
         case errors.RejectedError() | errors.ConflictError():
             return 409, "This was refused", "Nothing was changed."
         case errors.UnavailableError() | errors.UnreachableError():
-            return 503, "The server does not answer", "This page tries again by itself."
+            return 503, "The server does not answer", "This page retries automatically."
         case _:
             return 502, "The server answered with an error", "Try again later."
 

@@ -26,7 +26,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     if at is not None and now < at:
         return ()
     target = user_command.target
-    name = "nothing" if target is None else f"{target.kind} {target.name}"
+    name = "no target" if target is None else f"{target.kind} {target.name}"
     if controller_cache.target_of(user_command) is None:
         text = f"{user_command.action} for {name}: the target of a command must be a Job or a Queue"
     else:

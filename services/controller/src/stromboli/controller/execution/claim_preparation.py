@@ -177,7 +177,7 @@ class ClaimPreparation:
     ) -> decisions.ExecutionResult:
         is_asked = False
 
-        async def look() -> preparations.Next:
+        async def next_step() -> preparations.Next:
             nonlocal is_asked
             namespace = bind.namespace
             claim = await self._read(kinds.PERSISTENT_VOLUME_CLAIMS, namespace, step.claim)
@@ -195,21 +195,21 @@ class ClaimPreparation:
             nonlocal is_asked
             is_asked = True
 
-        return await self._follow(look, group, permit, written)
+        return await self._follow(next_step, group, permit, written)
 
     async def _give_devices(
         self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
-        async def look() -> preparations.Next:
+        async def next_step() -> preparations.Next:
             is_coming = step.uid in self._allocating  # before the read, which may then show it
             claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
             return preparations.for_devices(step, bind, claim, is_coming=is_coming)
 
-        return await self._follow(look, group, permit)
+        return await self._follow(next_step, group, permit)
 
     async def _follow(
         self,
-        look: Callable[[], Awaitable[preparations.Next]],
+        next_step: Callable[[], Awaitable[preparations.Next]],
         group: str,
         permit: InFlightPermit,
         written: Callable[[], None] = lambda: None,
@@ -218,7 +218,7 @@ class ClaimPreparation:
         backoff = runtime.Backoff()
         while True:
             try:
-                match await look():
+                match await next_step():
                     case decisions.ExecutionResult() as answer:
                         return answer
                     case commands.Patch() as patch:

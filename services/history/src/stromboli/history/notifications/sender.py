@@ -26,7 +26,7 @@ from stromboli.shared import errors
 from stromboli.shared.jobspec import notifications as requests
 from stromboli.shared.runtime import runtime, telemetry
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 AT_ONCE = 20
 """Notices that are sent at the same time."""
 CLAIM_S = 60.0
@@ -76,7 +76,7 @@ class Sender:
                 )
                 is_full = False
             if not is_full:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
 
     async def send_due(self) -> int:
         """Handle the next due notices; returns how many. Raises UnavailableError."""

@@ -19,7 +19,7 @@ _SPEC = decoding.decoder_of(dict[str, Any])
 
 
 async def jobs(opened: database.Database, query: accounting.JobQuery) -> accounting.JobPage:
-    """A page of jobs with their phases, the last submitted first. Raises InvalidError,
+    """A page of jobs with their phases, the latest submission first. Raises InvalidError,
     UnavailableError."""
     at = sa.func.coalesce(_JOBS.submitted_at, 0)
     wanted = filters.equal(

@@ -20,7 +20,7 @@ from stromboli.shared.data_cache import policy
 from stromboli.shared.messages import data
 
 GRANT_BYTES = 64 * 2**20
-"""Room that a fetch asks for at a time while the size of its content is unknown."""
+"""Room that a fetch requests at a time while the size of its content is unknown."""
 OpenOrigin = Callable[[str, AllowedOrigins], Origin]
 
 
@@ -188,7 +188,7 @@ class Fetch:
 
 
 def _text(error: BaseException) -> str:
-    """The reason of an error for people, with the type if the text alone says little."""
+    """The reason of an error for display, with its type if the text alone is unclear."""
     text = str(error).strip()
     if isinstance(error, OSError) and error.strerror:
         name = f": {Path(str(error.filename)).name}" if error.filename else ""

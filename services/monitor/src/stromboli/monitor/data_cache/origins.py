@@ -128,7 +128,7 @@ class _WebOrigin:
     def files(self) -> list[OriginFile]:
         if not self._name:
             raise RefusedOriginError(
-                "a web server has no folders: name a file, or use an object store for many files"
+                "a web server has no folders: specify a file, or use an object store for many files"
             )
         try:
             found = self._fs.info(self._uri)

@@ -128,9 +128,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Attempts, the last submitted first. ``continue`` is the token of the next page, empty on the
-    last page; a page with it may have fewer attempts than were requested, or none. ``complete``:
-    the page includes everything that was published before the request."""
+    """Attempts, the latest submission first. ``continue`` is the token of the next page, empty on
+    the last page; a page with it may have fewer attempts than were requested, or none.
+    ``complete``: the page includes everything that was published before the request."""
 
     attempts: tuple[Attempt, ...]
     continue_: str = msgspec.field(name="continue", default="")
@@ -200,7 +200,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Jobs, the last submitted first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+    """Jobs, the latest submission first. ``continue`` and ``complete`` as in ``AttemptPage``."""
 
     jobs: tuple[JobRecord, ...]
     continue_: str = msgspec.field(name="continue", default="")
@@ -290,7 +290,7 @@ class ClusterChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Changes, the last one first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+    """Changes, the newest first. ``continue`` and ``complete`` as in ``AttemptPage``."""
 
     changes: tuple[ClusterChange, ...]
     continue_: str = msgspec.field(name="continue", default="")

@@ -27,7 +27,7 @@ class Mpi(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Open the port, and set the workers' addresses in the master."""
+        """Declare the ssh port in all containers, and set ``MPI_HOST`` in those of the master."""
         asked = self.asked(arguments)
         worker = base.task_named(job, asked["worker"])
         found = [] if worker is None else hosts.addresses(job, worker)

@@ -104,7 +104,7 @@ def _of_claim(data_set: batch.DataSet, path: str) -> Iterator[Violation]:
             yield Violation(
                 path=f"{path}.{field}",
                 reason="a claim has no copies",
-                expected="leave it out, or name a uri",
+                expected="leave it out, or set a uri",
             )
 
 
@@ -142,7 +142,7 @@ def _of_uri(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Viol
         yield Violation(
             path=f"{path}.digest",
             reason=f"{data_set.digest[:100]!r} is not a digest",
-            expected="sha256: and 64 hexadecimal digits in lower case",
+            expected="sha256: followed by 64 lower-case hexadecimal digits",
         )
 
 

@@ -149,7 +149,7 @@ def _bad_labels(labels: Mapping[str, str], path: str) -> Iterator[Violation]:
         if not naming.is_label_value(value):
             yield Violation(
                 path=f"{path}[{key}]",
-                reason=f"{value!r} is not a label's value",
+                reason=f"{value!r} is not a valid label value",
                 expected=naming.VALUE_EXPECTED,
             )
 

@@ -392,7 +392,7 @@ def _without_priority_class(
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
-                expected=f"name an existing one, or create {name}: strom apply -f FILE with a "
+                expected=f"use an existing one, or create {name}: strom apply -f FILE with a "
                 "PriorityClass",
             )
 

@@ -66,4 +66,5 @@ def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
         return
     if above.status.state in ("Closed", "Closing"):
         parent = above.metadata.name
-        yield f"queue {name} opens with its parent queue {parent}, which is {above.status.state}"
+        state = above.status.state
+        yield f"queue {name} stays closed until its parent queue {parent}, now {state}, is open"

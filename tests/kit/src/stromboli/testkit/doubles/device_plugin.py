@@ -26,7 +26,7 @@ VARIABLE = "TEST_DEVICES"
 KUBELET, OWN = "kubelet.sock", "test.sock"
 VERSION = "v1beta1"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 TIMEOUT_S = 5.0
 STREAMS = 8
 """Threads of the server: each connection of a kubelet occupies one until gRPC notices its end."""
@@ -126,7 +126,7 @@ class DevicePlugin:
 
     def _keep_registered(self) -> None:
         server: grpc.Server | None = None
-        while not self._stopping.wait(LOOK_EVERY_S):
+        while not self._stopping.wait(POLL_EVERY_S):
             found = _made(self._folder / KUBELET)
             if found is None or found == self._registered:
                 continue
@@ -186,7 +186,7 @@ class DevicePlugin:
         while not self._stopping.is_set() and context.is_active():
             with self._changed:
                 if sent == self._version:
-                    self._changed.wait(LOOK_EVERY_S)
+                    self._changed.wait(POLL_EVERY_S)
                     continue
                 sent = self._version
                 answer = MESSAGES["ListAndWatchResponse"]()

@@ -17,7 +17,7 @@ from stromboli.testkit.parts import ports
 
 UNPRIVILEGED_UID = 65534
 READY_WITHIN_S = 30.0
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 USER = "strom"
 
 
@@ -65,7 +65,7 @@ class Server:
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise TimeoutError(log.read_text()[-2000:])
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
     def kill(self) -> None:
         """Kill the server, so that it cannot close connections."""

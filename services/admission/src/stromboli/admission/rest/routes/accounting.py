@@ -91,7 +91,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     @get(
         "/v1/history/attempts",
         opt=RIGHTS,
-        summary="Attempts of all jobs that ran, also of deleted ones, the last submitted first",
+        summary="Attempts of all jobs that ran, also of deleted ones, the latest submission first",
     )
     async def attempts(
         namespace: FromQuery[str] = "",
@@ -131,7 +131,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     @get(
         "/v1/history/jobs",
         opt=RIGHTS,
-        summary="Jobs that ran, also deleted ones, with their phases, the last submitted first",
+        summary="Jobs that ran, also deleted ones, with their phases, the latest submission first",
     )
     async def jobs(
         namespace: FromQuery[str] = "",
@@ -177,7 +177,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     @get(
         "/v1/history/changes",
         opt=CLUSTER_RIGHTS,
-        summary="Changes of nodes, queues, priority classes and configuration, the last one first",
+        summary="Changes of nodes, queues, priority classes and configuration, the newest first",
     )
     async def changes(
         kind: ChangedKind = "",

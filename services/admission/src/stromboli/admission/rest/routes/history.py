@@ -57,7 +57,7 @@ def routes(
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tasks",
         opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
-        summary="A job's tasks: state, node, reason and times; with ?history of every attempt",
+        summary="A job's tasks: state, node, reason and times; with ?history, of every attempt",
     )
     async def tasks(
         namespace: FromPath[str], name: FromPath[str], history: History = None, uid: Uid = ""

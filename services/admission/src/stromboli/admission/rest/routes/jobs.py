@@ -278,7 +278,7 @@ def reject_ended(job: batch.Job, action: str) -> None:
 
 
 def command_of(name: str, namespace: str, uid: str, action: str) -> Document:
-    """The Command for an action on a job, which owns it."""
+    """The Command for an action on a job; the job owns the Command."""
     reference = {
         "apiVersion": kinds.JOBS.api_version,
         "kind": kinds.JOBS.kind,

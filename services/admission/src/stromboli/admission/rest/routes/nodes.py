@@ -160,7 +160,7 @@ def routes(
     @get(
         "/v1/namespaces/{namespace:str}/data-sets",
         opt=needs(many("list", kinds.JOBS)),
-        summary="The data sets that jobs of a namespace name by URI, and their copies on all nodes",
+        summary="The data sets of a namespace's jobs by URI, and their copies on all nodes",
     )
     async def data_sets(
         namespace: FromPath[str],

@@ -130,7 +130,7 @@ def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> com
     if above in queue_states.SHUT:
         if queue.status.state in queue_states.SHUT:
             return None
-        # The mark is written first: a queue closed without it would not open with its parent.
+        # The mark is written first: without it the queue would stay closed when its parent opens.
         return _mark(queue, closed_by_parent=True) or _settle(cache, queue, "CloseQueue")
     if above != "Open" or not _is_marked(queue):
         return None

@@ -127,6 +127,6 @@ def message_of(members: tuple[Member, ...], namespace: str) -> str:
     minutes = int(WINDOW.total_seconds() // 60)
     path = " evicted ".join([*names, names[0]])
     return (
-        f"These jobs evict each other: {path}, within {minutes} minutes. Compare their priorities "
-        "with the deserved shares and the field reclaimable of their queues."
+        f"These jobs evict each other: {path}, within {minutes} minutes. Check their priorities, "
+        "and the fields deserved and reclaimable of their queues."
     )

@@ -47,7 +47,7 @@ def _reclaim_for(
     def may_place(task: entities.Task) -> bool:
         return ssn.preemptive(queue, [task]) and ssn.finder.pre_predicate(task) is None
 
-    # Evictions for this gang only remove jobs from it.
+    # Computed once: evictions for this gang only remove jobs from the list.
     others = functools.cache(
         lambda: victims.jobs_for(job, lambda other: _is_reclaimable(ssn, queue, other.key))
     )

@@ -68,7 +68,7 @@ NODE_ONLY_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
 RETRY_INTERVAL = timedelta(seconds=10)
 """Age of the numbers in the explanation of a skipped gang at which they are renewed."""
 RETRIED_TOGETHER = 16
-"""Skipped gangs that one session tries again: about 20 ms of CPU time with 10,000 nodes."""
+"""Skipped gangs that one session retries: about 20 ms of CPU time with 10,000 nodes."""
 SHORTEST_PAUSE = timedelta(seconds=0.1)
 """Minimum time between two sessions that retry skipped gangs. With more than 1,600 skipped gangs, a
 full pass takes longer than ``RETRY_INTERVAL``.

@@ -224,9 +224,9 @@ class Registry:
         """(left, right, preemptor's queue) -> negative if left's tasks are evicted first."""
         self._add(VICTIM_QUEUE_ORDER, compare)
 
-    def add_job_order_changed(self, look: extension_points.JobMoved) -> None:
+    def add_job_order_changed(self, react: extension_points.JobMoved) -> None:
         """Whether the job comes later than at the last call, since other jobs were scheduled."""
-        self._add(JOB_ORDER_CHANGED, look)
+        self._add(JOB_ORDER_CHANGED, react)
 
     # Filter and score ---------------------------------------------------------------------------
 

@@ -347,7 +347,7 @@ class Session(extensions.Extensions):
     def job_order_changed(self, job: entities.Job) -> bool:
         """Whether the job comes later than at the last call, because other jobs were scheduled."""
         # Every plugin is called: each keeps its own state for the job.
-        moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
+        moved = [react(job) for react in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
 
     # Reservations of queues -----------------------------------------------------------------

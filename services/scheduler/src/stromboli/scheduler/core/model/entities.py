@@ -255,12 +255,12 @@ class Job(msgspec.Struct, eq=False):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the minimum of tasks is placed."""
+        """Whether the minimum number of tasks is placed."""
         return self.ready + self.pending_best_effort >= self.min_available
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether the minimum of tasks is placed or nominated."""
+        """Whether the minimum number of tasks is placed or nominated."""
         return self.waiting + self.ready + self.pending_best_effort >= self.min_available
 
     @property

@@ -6,10 +6,10 @@ its request and its limit. Without guarantees Volcano reaches the same result in
 guarantees its rounds distribute more than the cluster has, so that guaranteed amounts are also part
 of what other queues deserve; here the level takes guarantees into account.
 
-Most sessions ask for few queues, and only an order or a placement depends on deserved amounts.
-Quotas are therefore opened when they are first used, and deserved amounts computed at the first
-question that needs them. The sums of jobs that they come from are those of the opening: they do not
-change within a session.
+Most sessions use few queues, and only orders and placements depend on deserved amounts. Quotas are
+therefore opened when they are first used, and deserved amounts are computed when they are first
+read. They are computed from the requests and allocations at the opening of the session, so they do
+not change within it.
 """
 
 import functools

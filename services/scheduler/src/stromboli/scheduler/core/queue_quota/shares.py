@@ -44,7 +44,7 @@ def quota_relevant(demand: Iterable[tuple[int, int]]) -> Demand:
 
 
 def row_of(ssn: session.Session, named: Mapping[str, int], missing: int = 0) -> Row:
-    """Return amounts by name as a row."""
+    """Return amounts by name as a row; ``missing`` for resources without an amount."""
     return [named.get(name, missing) for name in ssn.resources.names]
 
 

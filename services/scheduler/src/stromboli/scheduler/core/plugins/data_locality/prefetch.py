@@ -11,11 +11,10 @@ cache has room. Nodes are preferred in this order, so that the choice is stable 
 Gangs choose in two turns, each in the order in which they are served:
 
 1. Gangs that wait for ``Required`` data and for nothing else: all of their pods have idle nodes
-   with room in their caches, and not all of these have the data. Such a gang takes its room as a
-   whole, and starts once the data arrives, so that each one gets its turn.
-2. All other gangs, in the room that is left. So a gang that may never start does not keep other
-gangs
-   from their data.
+   with room in their caches, and not all of these have the data. Such a gang takes room
+   for all of its pods or none, and starts once the data arrives.
+2. All other gangs, in the room that is left. So a gang that may never start does not delay the
+   data of other gangs.
 """
 
 from collections.abc import Sequence
