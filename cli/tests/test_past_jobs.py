@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,8 +185,9 @@ def explanation(second: float, tier: Any) -> accounting.PastExplanation:
         pod_group="default/a-u1", pod_group_uid="g", queue="gpu", phase="Inqueue", tier=tier,
         message="", min_member=2, members=2, running=0, pending=2, placeable=0,
     )  # fmt: skip
+    document = msgspec.json.decode(msgspec.json.encode(explained)) if tier else None
     return accounting.PastExplanation(
-        at=at(second), namespace="default", pod_group="a-u1", explained=explained if tier else None
+        at=at(second), namespace="default", pod_group="a-u1", explained=document
     )
 
 

@@ -69,7 +69,7 @@ async def page(store: Database, **query: Any) -> accounting.ExplanationPage:
 
 
 def kinds_of(found: accounting.ExplanationPage) -> list[tuple[Any, str]]:
-    return [(it.at, it.explained.tier if it.explained else "") for it in found.explanations]
+    return [(it.at, it.explained["tier"] if it.explained else "") for it in found.explanations]
 
 
 async def test_each_change_of_the_reason_is_kept_and_its_end(store: Database) -> None:
@@ -92,7 +92,7 @@ async def test_each_change_of_the_reason_is_kept_and_its_end(store: Database) ->
     assert kinds_of(found) == expected
     explained = found.explanations[3].explained
     assert explained is not None
-    assert (explained.shortages[0].free, explained.queue) == (6, "gpu")
+    assert (explained["shortages"][0]["free"], explained["queue"]) == (6, "gpu")
     then = await page(store, uid="u1", until=events.at(3.5), limit=1)
     assert kinds_of(then) == [(events.at(3), "resources")]
 

@@ -1,6 +1,6 @@
 """Why a job was pending, as the history keeps it: at a time, and over time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,15 @@ from stromboli.cli import time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import explanation_view, output
 from stromboli.client.responses import Explanation
+from stromboli.shared import decoding
 from stromboli.shared.api.views import accounting
+from stromboli.shared.messages.scheduling import PodGroupExplained
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 HEADERS = ("TIME", "FOR", "PENDING BECAUSE", "IN FRONT")
+_TEXTS: Mapping[str, str] = {str(tier): text for tier, text in explanation_view.TIERS.items()}
 _NEXT_INSTANT = timedelta(microseconds=1)
 
 
@@ -88,7 +91,8 @@ def render(answer: RecordedAnswer, at: datetime) -> list[str]:
         return [f"{answer.job} was Pending {when}; the scheduler had not explained it."]
     if known is None or known.explained is None:
         return [f"{answer.job} was not blocked {when}: it was {answer.phase}."]
-    explanation = Explanation(answer.job, answer.phase, known.pod_group, known.explained, None)
+    explained = decoding.convert(known.explained, PodGroupExplained)
+    explanation = Explanation(answer.job, answer.phase, known.pod_group, explained, None)
     position = "position unknown"
     if answer.position is not None:
         as_of = time_options.short(answer.position.at)
@@ -114,6 +118,6 @@ def rows(
         yield (
             time_options.short(each.at),
             output.age(each.at, end),
-            explanation_view.TIERS[each.explained.tier],
+            _TEXTS.get(each.explained.get("tier", ""), "its reason is not known here"),
             " to ".join(dict.fromkeys((*numbers[:1], *numbers[-1:]))),
         )

@@ -8,11 +8,10 @@ from stromboli.history.core.rows import instant, micros
 from stromboli.history.store import database, filters, pages, tables
 from stromboli.shared import decoding
 from stromboli.shared.api.views import accounting
-from stromboli.shared.messages.scheduling import PodGroupExplained
 
 _JOBS = tables.JOBS.c
 _EXPLANATIONS, _POSITIONS = tables.EXPLANATIONS.c, tables.QUEUE_POSITIONS.c
-_EXPLAINED = decoding.decoder_of(PodGroupExplained)
+_EXPLAINED = decoding.decoder_of(dict[str, Any])
 
 
 async def explanations(

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from stromboli.shared.decoding import Instant
-from stromboli.shared.messages.scheduling import PodGroupExplained
 
 When = TypeVar("When", int, datetime)
 """A time; an int is microseconds since 1970."""
@@ -280,15 +279,16 @@ class ExplanationQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why a PodGroup was pending from ``at`` on, until its next explanation. ``explained``: None if
-    nothing blocked it. An explanation of the same kind of reason is kept once in an hour, so its
-    numbers may be that old."""
+    """Why a PodGroup was pending from ``at`` on, until its next explanation. ``explained``: the
+    scheduler's explanation as JSON (``PodGroupExplained``), None if nothing blocked it. An
+    explanation of the same kind of reason is kept once in an hour, so its numbers may be that
+    old."""
 
     at: Instant
     namespace: str
     pod_group: str
     queue: str = ""
-    explained: PodGroupExplained | None = None
+    explained: dict[str, Any] | None = None
 
 
 class QueuePosition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
