@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz fidelity test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-integrations test-operators sif-tools test-sif real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -40,7 +40,8 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
 	topology_constraint_properties.py liveness.py advance_reservations_properties.py) \
 	embedded/tests/test_simulation_orders.py shared/tests/test_leases.py \
-	$(addprefix services/controller/tests/test_,any_order.py workloads_any_order.py batch_state.py) \
+	$(addprefix services/controller/tests/test_,any_order.py workloads_any_order.py batch_state.py \
+	eviction_cycles.py) \
 	services/monitor/tests/test_reflector_state_machine.py
 
 help: ## list these targets
@@ -80,6 +81,10 @@ test-kubelets: setup real-tools kubelet-tools operator-tools ## the tests on rea
 
 test-engine: setup real-tools kubelet-tools engine-tools ## our images: Compose under Docker, the charts on kubelets (root)
 	STROM_REAL=1 STROM_KUBELETS=1 STROM_ENGINE=1 $(BIN)/pytest -m engine
+
+test-console: setup ## the console in Chromium: updates, keyboard, accessibility; screenshots/
+	@$(BIN)/python -c 'from tools.real import browser; browser.ensure()'
+	STROM_SCREENSHOTS=$(CURDIR)/screenshots $(BIN)/pytest tests/e2e/test_console_browser.py
 
 test-integrations: setup ## workflow engines, installed apart, run their examples on process nodes
 	@$(BIN)/python -m tools.integrations
@@ -177,5 +182,5 @@ real-down: setup ## stop exactly what real-up started
 	@$(BIN)/python -m stromboli.testkit.real_up down
 
 clean: ## remove the environment and every tool's cache (not .strom: state and jobs of yours)
-	rm -rf .venv .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom dist
+	rm -rf .venv .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom dist screenshots
 	find . -name __pycache__ -not -path './.strom/*' -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from stromboli.cli.commands.accounting import past_jobs
 from stromboli.cli.render import gantt
 from stromboli.shared.api.views import accounting
+from stromboli.shared.messages.scheduling import PodGroupExplained
 from stromboli.testkit.builders import NOON
 from stromboli.testkit.doubles import empty_history
 
@@ -53,6 +55,9 @@ class Past(empty_history.EmptyHistory):
         super().__init__()
         self.found: tuple[accounting.JobRecord, ...] = (job("u1"), job("u0"))
         self.evicted: tuple[accounting.Eviction, ...] = ()
+        self.changed: tuple[accounting.ClusterChange, ...] = ()
+        self.explained: tuple[accounting.PastExplanation, ...] = ()
+        self.positions: tuple[accounting.QueuePosition, ...] = ()
         self.on_nodes: dict[str, tuple[accounting.Attempt, ...]] = {}
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
@@ -71,6 +76,14 @@ class Past(empty_history.EmptyHistory):
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
         self.asked.append(query)
         return accounting.EvictionPage(evictions=self.evicted)
+
+    async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
+        self.asked.append(query)
+        return accounting.ChangePage(changes=self.changed)
+
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        self.asked.append(query)
+        return accounting.ExplanationPage(explanations=self.explained, positions=self.positions)
 
 
 @pytest.fixture
@@ -184,3 +197,101 @@ def test_a_bar_has_its_width_and_an_end(begins: list[int], length: int) -> None:
     shown = gantt.bar(steps, at(begins[-1] + length), at(0), at(2000), 40)
     assert len(shown) == 40
     assert steps[-1][0] in shown
+
+
+def explanation(second: float, tier: Any) -> accounting.PastExplanation:
+    """The scheduler explains the job with the uid u1; an empty tier: nothing blocks it."""
+    explained = PodGroupExplained(
+        pod_group="default/a-u1", pod_group_uid="g", queue="gpu", phase="Inqueue", tier=tier,
+        message="", min_member=2, members=2, running=0, pending=2, placeable=0,
+    )  # fmt: skip
+    document = msgspec.json.decode(msgspec.json.encode(explained)) if tier else None
+    return accounting.PastExplanation(
+        at=at(second), namespace="default", pod_group="a-u1", explained=document
+    )
+
+
+def position(second: float, in_front: int) -> accounting.QueuePosition:
+    return accounting.QueuePosition(at=at(second), pod_group="a-u1", queue="gpu", in_front=in_front)
+
+
+def test_a_timeline_says_why_the_job_was_pending_and_for_how_long(past: Past, strom: Any) -> None:
+    past.explained = (explanation(30, ""), explanation(20, "resources"), explanation(1, "enqueue"))
+    past.positions = (position(21, 0), position(15, 1), position(2, 7))
+    lines = [line.split("  ") for line in strom("timeline", "a").stdout.splitlines()]
+    waits = [[part.strip() for part in line if part] for line in lines if "admit" in str(line)]
+    assert waits == [
+        [
+            "2026-01-01 12:00:01",
+            "19s",
+            "insufficient resources to admit it to its queue",
+            "7 to 1",
+        ]
+    ]
+    document = json.loads(strom("timeline", "a", "-o", "json").stdout)
+    assert [it["explained"] and it["explained"]["tier"] for it in document["explanations"]] == [
+        None,
+        "resources",
+        "enqueue",
+    ]
+    assert [it["inFront"] for it in document["positions"]] == [0, 1, 7]
+
+
+def test_a_job_is_explained_at_a_past_time_from_the_history(past: Past, strom: Any) -> None:
+    past.explained, past.positions = (explanation(20, "share"),), (position(15, 2),)
+    shown = strom("explain", "a", "--at", at(40).isoformat()).stdout.splitlines()
+    assert shown[0] == (
+        f"default/a was pending at {at(40).isoformat()}: its queue has reached its share."
+    )
+    assert "  queue      gpu, position 3 as of 2026-01-01 12:00:15" in shown
+    assert shown[-1] == "  as of      2026-01-01 12:00:20 UTC"
+    asked = past.asked[-1]
+    assert (asked.uid, asked.namespace, asked.limit) == ("u1", "default", 1)
+    assert asked.until == at(40) + timedelta(microseconds=1)
+
+
+def test_a_job_that_was_not_blocked_or_not_there_is_said_so(past: Past, strom: Any) -> None:
+    shown = strom("explain", "a", "--at", at(40).isoformat())
+    assert "was Pending" in shown.stdout
+    assert "the scheduler had not explained it" in shown.stdout
+    past.explained = (explanation(20, ""),)
+    shown = strom("explain", "a", "--at", at(120).isoformat())
+    assert "was not blocked" in shown.stdout
+    assert shown.stdout.endswith("it was Completed.\n")
+    refused = strom("explain", "a", "--at", at(-1).isoformat())
+    assert refused.exit_code == 1
+    assert "the history has no such job at" in refused.stderr
+    refused = strom("explain", "a", "--at", at(300).isoformat())
+    assert "it was deleted at" in refused.stderr
+
+
+def test_a_nodes_history_has_its_changes_and_the_errors_of_its_gpus(past: Past, strom: Any) -> None:
+    def field(name: str, before: str, after: str) -> accounting.FieldChange:
+        return accounting.FieldChange(field=name, before=before, after=after)
+
+    def change(kind: str, second: float, *fields: accounting.FieldChange) -> Any:
+        return accounting.ClusterChange(
+            at=at(second), kind=kind, name="n1", action="changed", fields=fields
+        )
+
+    past.changed = (
+        change("Queue", 9, field("spec.weight", "1", "2")),
+        change("Hardware", 5, field("gpus.GPU-0", "healthy", "Xid 79")),
+        change("Node", 1, field("conditions.Ready", "True", "False")),
+    )
+    called = ("node", "history", "n1", "--changes")
+    lines = strom(*called, "--since", "2026-01-01").stdout.splitlines()
+    assert lines[0].split() == ["AT", "KIND", "ACTION", "FIELD", "BEFORE", "AFTER"]
+    assert [line.split()[2:] for line in lines[1:]] == [
+        ["Hardware", "changed", "gpus.GPU-0", "healthy", "Xid", "79"],
+        ["Node", "changed", "conditions.Ready", "True", "False"],
+    ]
+    (asked,) = past.asked
+    assert (asked.name, asked.kind) == ("n1", "")
+    of_gpu = json.loads(strom(*called, "--device", "GPU-0", "-o", "json").stdout)
+    assert [it["after"] for it in of_gpu] == ["Xid 79"]
+    written = strom(*called, "-o", "csv").stdout.splitlines()
+    assert written[0] == "at,kind,action,field,before,after"
+    assert written[1].endswith("Hardware,changed,gpus.GPU-0,healthy,Xid 79")
+    past.changed = ()
+    assert strom(*called).stderr == "No changes of this node found.\n"

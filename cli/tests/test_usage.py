@@ -1,5 +1,6 @@
 """Rules of ``strom top``: who uses how much."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -186,3 +187,27 @@ def test_a_screen_shows_what_fits_and_counts_the_rest(width: int, height: int) -
     shown = sum(name in words for name in names)
     more = len(names) - shown
     assert (f"and {more} more: strom top --once" in lines) is bool(more)
+
+
+class FirstRows(Sequence[tuple[str, ...]]):
+    """Many rows, of which only the first few may be read."""
+
+    def __init__(self, length: int, readable: int) -> None:
+        self._length = length
+        self._readable = readable
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(self._length))]
+        assert at < self._readable, "a row that no screen of this height can show"
+        return (f"job-{at}", "default")
+
+
+def test_a_screen_of_ten_thousand_jobs_lays_out_only_rows_that_can_fit() -> None:
+    rows = FirstRows(10_000, 24)
+    lines = top.screen(["1 node"], ("NAME", "QUEUE"), rows, width=80, height=24)
+    assert len(lines) == 24
+    assert lines[-1] == "and 9980 more: strom top --once"

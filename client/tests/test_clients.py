@@ -206,12 +206,20 @@ async def test_what_ran_is_found_also_after_the_job_is_gone(url: str) -> None:
         (past,) = [each async for each in client.past_jobs(past_query)]
         lineage_query = accounting.EvictionQuery(namespace="default", job=name)
         assert [each async for each in client.evictions(lineage_query)] == []
+        change_query = accounting.ChangeQuery(kind="Node", limit=1)
+        changed = [each async for each in client.changes(change_query)]
+        why_query = accounting.ExplanationQuery(namespace="default", job=name)
+        why = await client.past_explanations(why_query)
     assert [(it.state, it.attempt) for it in found] == [("Succeeded", 1)] * 3
     with Client(url) as blocking:
         assert len(list(blocking.attempts(query))) == 3
         assert blocking.usage(usage).usage
         assert list(blocking.past_jobs(past_query)) == [past]
         assert list(blocking.evictions(lineage_query)) == []
+        assert list(blocking.changes(change_query)) == changed
+        assert blocking.past_explanations(why_query) == why
+    assert {it.action for it in changed} >= {"created"}
+    assert all(it.namespace == "default" for it in why.explanations)
     assert past.deleted_at is not None
     assert [it.phase for it in past.phases] == ["Pending", "Running", "Completed"]
     assert past.spec["tasks"][0]["replicas"] == 3

@@ -11,7 +11,8 @@ from stromboli.testkit.doubles.authorized_admission import AuthorizedAdmission, 
 from stromboli.testkit.doubles.empty_history import EmptyHistory
 
 INTERVAL = {"since": "2026-01-01T12:00:00Z", "until": "2026-01-02T12:00:00Z"}
-PATHS = tuple(f"/v1/history/{name}" for name in ("attempts", "jobs", "evictions", "usage"))
+NAMES = ("attempts", "jobs", "evictions", "explanations", "usage")
+PATHS = tuple(f"/v1/history/{name}" for name in NAMES)
 
 
 @pytest.fixture
@@ -94,6 +95,22 @@ async def test_parameters_select_jobs_and_evictions(
     assert (of_jobs.name, of_jobs.uid, of_jobs.limit) == ("a", "u", 7)
     assert (of_evictions.job, of_evictions.uid, of_evictions.after) == ("a", "u", "here")
     assert (of_evictions.since, of_evictions.namespace) == (NOON, server.scene.blue)
+
+
+async def test_parameters_select_explanations(
+    server: AuthorizedAdmission, past: EmptyHistory
+) -> None:
+    asked = {"namespace": server.scene.blue, "job": "a", "uid": "u", "limit": "7", **INTERVAL}
+    async with server.as_("ann") as client:
+        found = await client.get("/v1/history/explanations", params=asked)
+    assert found.json() == {
+        "explanations": [],
+        "positions": [],
+        "continue": "",
+        "complete": True,
+    }
+    (query,) = past.asked
+    assert (query.job, query.uid, query.limit, query.since) == ("a", "u", 7, NOON)
 
 
 async def test_without_a_history_service_it_is_unavailable(server: AuthorizedAdmission) -> None:

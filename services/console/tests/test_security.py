@@ -136,6 +136,13 @@ def test_settings_of_logins_that_cannot_work_are_reported(settings: Settings, mi
         process.check(settings)
 
 
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "grafana.example"])
+def test_a_link_to_grafana_is_an_address_of_a_web_server(address: str) -> None:
+    with pytest.raises(SystemExit, match="STROM_CONSOLE_GRAFANA_URL"):
+        process.check(Settings(grafana_url=address))
+    process.check(Settings(grafana_url="https://grafana.example"))
+
+
 def test_on_loopback_and_behind_https_the_settings_suffice() -> None:
     process.check(Settings())
     process.check(Settings(host="0.0.0.0", behind_https=True, hosts=("console.example",)))

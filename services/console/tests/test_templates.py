@@ -96,10 +96,17 @@ def test_the_system_page_names_the_leader_and_the_last_dead_letter() -> None:
             at=NOON,
         ),
     )
-    text = shown("system.html", health=health)
+    text = shown("system.html", health=health, grafana="")
     for part in ("queues last seen 60 s ago", "scheduler-1", "expired", "2 records", "not JSON"):
         assert part in text, part
     assert HOSTILE not in text
+
+
+def test_the_system_page_links_to_grafana_where_there_is_one() -> None:
+    health = system_health.SystemHealth(at=NOON, topics=(), leaders=(), dead_letters=0)
+    text = shown("system.html", health=health, grafana="https://grafana.example/d/x?a=1&b=2")
+    assert '<a href="https://grafana.example/d/x?a=1&amp;b=2" rel="noreferrer">' in text
+    assert "Grafana" not in shown("system.html", health=health, grafana="")
 
 
 def test_a_queue_says_why_its_history_is_missing() -> None:

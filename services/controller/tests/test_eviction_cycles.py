@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -103,6 +104,32 @@ def test_a_cycle_is_found_exactly_if_a_search_of_the_window_finds_one(
             fresh = [edge for edge, at in last.items() if at > now - WINDOW]
             is_cycle = first in _reached(second, fresh)
             assert is_cycle == (cycles.until(NAMES[first]) == now + WINDOW)
+
+
+def test_three_seeded_cycles_are_found_and_none_in_ten_thousand_other_runs() -> None:
+    """A run is an hour of evictions by priority: nine jobs, each evicts only jobs below it. Three
+    runs have a ring of other jobs among them."""
+    random = Random(20)
+    seeded = {1_234: 2, 5_678: 3, 9_999: 5}
+    others = [Member(f"default/{name}", name) for name in "pqrstuvwx"]
+    found = {}
+    for run in range(10_000):
+        evictions = [
+            (others[above], others[below])
+            for above, below in (sorted(random.sample(range(9), 2)) for _ in range(15))
+        ]
+        ring = members(*NAMES[: seeded.get(run, 0)])
+        begin = 0
+        for edge in zip(ring, [*ring[1:], *ring[:1]], strict=True):
+            begin = random.randint(begin, len(evictions))
+            evictions.insert(begin, edge)
+            begin += 1
+        cycles, now = EvictionCycles(), NOON
+        for beneficiary, victim in evictions:
+            now += WINDOW / 30
+            if reported := cycles.note(beneficiary, victim, now):
+                found[run] = {member.uid for member in reported}
+    assert found == {run: set(NAMES[:length]) for run, length in seeded.items()}
 
 
 def _reached(start: int, edges: list[tuple[int, int]]) -> set[int]:

@@ -18,7 +18,7 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
-from stromboli.shared.messages import cluster, scheduling
+from stromboli.shared.messages import cluster, node_topology, scheduling
 from stromboli.testkit import builders
 from stromboli.testkit.builders import make_node, make_queue, make_record, snapshot_of, tombstone_of
 
@@ -184,3 +184,48 @@ async def test_tables_of_version_6_go_forward_and_back_with_their_rows(store: Da
     assert await store.version() == database.HEAD
     await apply(store, make_record(snapshot_of(node(1))))
     assert [it[1] for it in await changes(store)] == ["created"]
+
+
+def hardware(second: float, *gpus: node_topology.Gpu) -> envelope.Record:
+    """The agent of the node n1 reports its GPUs."""
+    message = node_topology.TopologyObserved(
+        node="n1", at=events.at(second), topology=node_topology.NodeTopology(gpus=gpus)
+    )
+    draft = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=message, time=events.at(second))
+    return make_record(draft)
+
+
+def gpu(number: int, *problems: str) -> node_topology.Gpu:
+    return node_topology.Gpu(index=number, uuid=f"GPU-{number}", problems=problems)
+
+
+async def test_errors_of_gpus_are_changes_of_the_hardware_of_their_node(store: Database) -> None:
+    seen = [
+        hardware(1, gpu(0), gpu(1, "Xid 79")),
+        hardware(2, gpu(0), gpu(1, "Xid 79")),
+        hardware(3, gpu(0, "Xid 48", "row remapping failed"), gpu(1)),
+        hardware(4, gpu(1)),
+    ]
+    await apply(store, *seen)
+    expected = [
+        ("n1", "changed", events.at(4), [("gpus.GPU-0", "Xid 48; row remapping failed", "")]),
+        (
+            "n1",
+            "changed",
+            events.at(3),
+            [
+                ("gpus.GPU-0", "healthy", "Xid 48; row remapping failed"),
+                ("gpus.GPU-1", "Xid 79", "healthy"),
+            ],
+        ),
+        ("n1", "created", events.at(1), [("gpus.GPU-1", "healthy", "Xid 79")]),
+    ]
+    assert await changes(store, kind="Hardware") == expected
+    await apply(store, *seen)
+    assert await changes(store, kind="Hardware", name="n1") == expected
+
+
+async def test_a_node_without_gpus_has_no_hardware_to_change(store: Database) -> None:
+    deleted = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=None, time=events.at(2))
+    await apply(store, hardware(1), make_record(deleted))
+    assert await changes(store) == []

@@ -12,7 +12,14 @@ from stromboli.admission import remote_history
 from stromboli.history import __main__ as process
 from stromboli.history import query_server
 from stromboli.history.settings import Settings
-from stromboli.history.store import change_queries, job_queries, queries, usage, writer
+from stromboli.history.store import (
+    change_queries,
+    explanation_queries,
+    job_queries,
+    queries,
+    usage,
+    writer,
+)
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api.views import accounting
@@ -45,6 +52,9 @@ class Stored:
 
     async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
         return await change_queries.changes(self._store, query)
+
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        return await explanation_queries.explanations(self._store, query)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         return await usage.report(self._store, query, self.now)
@@ -87,6 +97,8 @@ async def test_the_answers_are_those_of_the_history(stored: Stored, tmp_path: Pa
         jobs = await client.jobs(accounting.JobQuery(name="train"))
         assert jobs == await stored.jobs(accounting.JobQuery())
         assert [[it.phase for it in job.phases] for job in jobs.jobs] == [["Pending"]]
+        why = accounting.ExplanationQuery(uid="u1", until=events.at(9))
+        assert await client.explanations(why) == await stored.explanations(why)
         own = accounting.EvictionQuery(job="train")
         assert await client.evictions(own) == await stored.evictions(own)
 

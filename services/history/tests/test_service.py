@@ -13,12 +13,13 @@ import sqlalchemy as sa
 
 from services.history.tests.support import events
 from stromboli.embedded.bus import EmbeddedBus
-from stromboli.history.service import HistoryService
+from stromboli.history.service import HistoryService, lag_s
 from stromboli.history.settings import HistorySettings
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
 from stromboli.testkit import records
+from stromboli.testkit.builders import make_node, make_record, snapshot_of
 from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
 
 
@@ -203,3 +204,12 @@ async def test_before_the_tables_exist_a_query_is_answered_with_the_start(tmp_pa
         service = HistoryService(settings, bus, now, facts.set, facts.warn)
         with pytest.raises(errors.UnavailableError, match="the history service is starting"):
             await service.jobs(accounting.JobQuery())
+
+
+def test_the_lag_is_that_of_the_oldest_event_of_jobs() -> None:
+    """A snapshot of a node may be of any age, and a clock of another machine ahead."""
+    node = make_record(snapshot_of(make_node("n1")))
+    young, old = (events.record(events.task("Pending", second), 0) for second in (8, 5))
+    assert lag_s([node, young, old], events.at(9)) == 4
+    assert lag_s([young], events.at(7)) == 0
+    assert lag_s([node], events.at(9)) is None

@@ -34,6 +34,11 @@ def changes(query: accounting.ChangeQuery) -> Call[accounting.ChangePage]:
     return _call("changes", query, accounting.ChangePage)
 
 
+def explanations(query: accounting.ExplanationQuery) -> Call[accounting.ExplanationPage]:
+    """A page of why PodGroups were pending, with their positions, over time."""
+    return _call("explanations", query, accounting.ExplanationPage)
+
+
 def usage(query: accounting.UsageQuery) -> Call[accounting.UsageReport]:
     """CPU, memory and GPU time used within an interval, by group."""
     return _call("usage", query, accounting.UsageReport)

@@ -352,6 +352,24 @@ class AsyncClient(connection.AsyncConnection):
                 return
             query = msgspec.structs.replace(query, after=page.continue_)
 
+    async def changes(
+        self, query: accounting.ChangeQuery
+    ) -> AsyncIterator[accounting.ClusterChange]:
+        """The changes of nodes, queues, priority classes and configuration, the last one first."""
+        while True:
+            page = await self.send(accounting_calls.changes(query))
+            for change in page.changes:
+                yield change
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    async def past_explanations(
+        self, query: accounting.ExplanationQuery
+    ) -> accounting.ExplanationPage:
+        """Why PodGroups were pending and their positions, over time, the newest first: a page."""
+        return await self.send(accounting_calls.explanations(query))
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """CPU, memory and GPU time used within an interval, by group."""
         return await self.send(accounting_calls.usage(query))

@@ -337,6 +337,19 @@ class Client(connection.Connection):
                 return
             query = msgspec.structs.replace(query, after=page.continue_)
 
+    def changes(self, query: accounting.ChangeQuery) -> Iterator[accounting.ClusterChange]:
+        """The changes of nodes, queues, priority classes and configuration, the last one first."""
+        while True:
+            page = self.send(accounting_calls.changes(query))
+            yield from page.changes
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    def past_explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        """Why PodGroups were pending and their positions, over time, the newest first: a page."""
+        return self.send(accounting_calls.explanations(query))
+
     def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """CPU, memory and GPU time used within an interval, by group."""
         return self.send(accounting_calls.usage(query))

@@ -46,6 +46,10 @@ class EmbeddedHistory:
         """A page of changes of the cluster."""
         return await (await self._service()).changes(query)
 
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        """A page of explanations."""
+        return await (await self._service()).explanations(query)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage."""
         return await (await self._service()).usage(query)

@@ -10,7 +10,7 @@ import typer
 
 from stromboli.cli import options, parsing
 from stromboli.cli.commands import data
-from stromboli.cli.commands.accounting import explain_at
+from stromboli.cli.commands.accounting import explain_at, explanation_records
 from stromboli.cli.errors import CommandError, NotFoundError, UsageError
 from stromboli.cli.render import data_view, explanation_view, output, pod_status, what_if_view
 from stromboli.cli.render.nodes import node_health
@@ -44,15 +44,16 @@ def explain(
         typer.Option(
             parser=parsing.instant,
             metavar="TIME",
-            help="Explain why the job was pending at this time (RFC 3339), from --log.",
+            help="Explain why the job was pending at this time (RFC 3339), as the history keeps "
+            "it, or from --log.",
         ),
     ] = None,
     log: Annotated[
         str,
         typer.Option(
             metavar="LOG",
-            help="With --at: the folder of `strom up`, or HOST:PORT[/CLUSTER] of a broker. "
-            "[default: .strom]",
+            help="With --at: compute the explanation from the log. The folder of `strom up`, or "
+            "HOST:PORT[/CLUSTER] of a broker. [default: .strom with --config, else the history]",
         ),
     ] = "",
     configs: Annotated[
@@ -60,8 +61,8 @@ def explain(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="With --at: a scheduler configuration that may have been in force, beside the "
-            "built-in one. May be repeated.",
+            help="With --at: compute the explanation from the log with a scheduler configuration "
+            "that may have been in force, beside the built-in one. May be repeated.",
         ),
     ] = None,
     verbose: options.Verbose = False,
@@ -74,11 +75,16 @@ def explain(
     in its queue.
     --verbose adds the messages of the scheduler's conditions. With --if, the scheduler simulates
     the cluster forward twice, as it is and with the changes, and both expected starts are shown.
-    Nothing is changed. With --at, the state of the cluster at that time is read from the log, and
-    the job is explained in that state.
+    Nothing is changed. With --at, the explanation is the one that the history keeps of that time;
+    with --log, the state of the cluster at that time is read from the log, and a session explains
+    the job again.
     """
     if changes and at is not None:
         raise UsageError("--if", "it cannot be combined with --at", "leave out --if or --at")
+    if at is not None and not (log or configs):
+        with options.client(server) as client:
+            explanation_records.show(client, namespace, name, at, output_format)
+        return
     if at is not None:
         explain_at.show(namespace, name, at, log, configs or (), output_format)
         return

@@ -67,11 +67,13 @@ def render(
     *,
     now: datetime | None = None,
     verbose: bool = False,
+    position: str = "position unknown",
 ) -> list[str]:
     """The explanation as lines of text: a headline, then one fact per line.
 
     ``now`` adds the expected start of the job. ``verbose`` adds the message of the PodGroup's
-    condition, which is Volcano's text.
+    condition, which is Volcano's text. ``position``: the text if the PodGroups in front are not
+    known.
     """
     waiting = WaitingPods() if waiting is None else waiting
     explained = explanation.explained
@@ -81,7 +83,7 @@ def render(
         return [headline, *said, *_release(explanation)]
     facts = [
         *_expected_start(explanation, now),
-        ("queue", _queue_position(explained.queue, explanation.in_front)),
+        ("queue", _queue_position(explained.queue, explanation.in_front, position)),
         ("gang", _gang(explained)),
         *(("short of", line) for line in _shortages(explained.shortages)),
         *(
@@ -182,9 +184,9 @@ def job_name(pod_group: str) -> str:
     return pod_group if job.endswith("/podgroup") or job == "podgroup" else job
 
 
-def _queue_position(queue: str, in_front: tuple[str, ...] | None) -> str:
+def _queue_position(queue: str, in_front: tuple[str, ...] | None, unknown: str) -> str:
     if in_front is None:
-        return f"{queue}, position unknown"
+        return f"{queue}, {unknown}"
     if not in_front:
         return f"{queue}, position 1"
     names = [job_name(name) for name in in_front[:FRONT_SHOWN]]

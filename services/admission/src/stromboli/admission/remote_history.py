@@ -53,6 +53,11 @@ class RemoteHistory:
         read = decoding.decoder_of(accounting.ChangePage).decode
         return await self._ask("changes", query, read)
 
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        """A page of explanations. Raises InvalidError, UnavailableError."""
+        read = decoding.decoder_of(accounting.ExplanationPage).decode
+        return await self._ask("explanations", query, read)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage. Raises InvalidError, UnavailableError."""
         return await self._ask("usage", query, decoding.decoder_of(accounting.UsageReport).decode)

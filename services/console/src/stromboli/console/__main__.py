@@ -47,6 +47,11 @@ def check(settings: Settings) -> None:
     """Exits with a message that names the missing or wrong setting."""
     if problem := provider_problem(settings):
         sys.exit(problem)
+    if settings.grafana_url and urlsplit(settings.grafana_url).scheme not in ("http", "https"):
+        sys.exit(
+            f"STROM_CONSOLE_GRAFANA_URL={settings.grafana_url}: the address must begin with "
+            "https:// or http://"
+        )
     if settings.host in loopback_token.HOSTS:
         return
     if settings.open_to_all:

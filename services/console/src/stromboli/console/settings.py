@@ -42,6 +42,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the provider on the login page; empty: the host of the issuer."""
     read_only: bool = False
     """Pages have no actions, and requests for actions are refused."""
+    grafana_url: str = ""
+    """Address of the operators' Grafana (http or https), to which the page *System* links; empty:
+    no link."""
     session_hours: float = 12.0
     """Hours after which a viewer has to log in again: a working day."""
     most_sessions: int = 500

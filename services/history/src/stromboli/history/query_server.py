@@ -1,8 +1,8 @@
 """The HTTP server for queries. Admission is its only client, and checks the rights of users.
 
-``POST /queries/attempts``, ``jobs``, ``evictions``, ``changes`` and ``usage`` take a query as JSON
-and answer with what ``accounting.History`` returns. The bearer token is a secret that both services
-share.
+``POST /queries/attempts``, ``jobs``, ``evictions``, ``changes``, ``explanations`` and ``usage``
+take a query as JSON and answer with what ``accounting.History`` returns. The bearer token is a
+secret that both services share.
 """
 
 import hmac
@@ -46,12 +46,18 @@ def app(history: accounting.History, token: str) -> Litestar:
     async def changes(data: JSONBody[accounting.ChangeQuery]) -> accounting.ChangePage:
         return await history.changes(data)
 
+    @post("/queries/explanations", status_code=200)
+    async def explanations(
+        data: JSONBody[accounting.ExplanationQuery],
+    ) -> accounting.ExplanationPage:
+        return await history.explanations(data)
+
     @post("/queries/usage", status_code=200)
     async def usage(data: JSONBody[accounting.UsageQuery]) -> accounting.UsageReport:
         return await history.usage(data)
 
     return Litestar(
-        [attempts, jobs, evictions, changes, usage],
+        [attempts, jobs, evictions, changes, explanations, usage],
         guards=[guard],
         exception_handlers={
             errors.InvalidError: _refused(422),

@@ -14,7 +14,7 @@ PostgreSQL: of two that apply the same batch, the later one fails and continues 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from stromboli.history.store import (
     change_queries,
     daily_usage,
     database,
+    explanation_queries,
     job_queries,
     queries,
     retention,
@@ -52,6 +53,11 @@ T = TypeVar("T")
 
 _applied = telemetry.meter.create_counter(
     "stromboli.history.records", description="records of the log that are in the store, by topic"
+)
+_lag = telemetry.meter.create_histogram(
+    "stromboli.history.lag",
+    unit="s",
+    description="time from the oldest event of a transaction until it is in the store",
 )
 _unreadable = telemetry.meter.create_counter(
     "stromboli.history.unreadable", description="records that were isolated, by topic"
@@ -128,6 +134,12 @@ class HistoryService:
         page = await change_queries.changes(self._database, query)
         return msgspec.structs.replace(page, complete=is_complete)
 
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        """A page of explanations; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        page = await explanation_queries.explanations(self._database, query)
+        return msgspec.structs.replace(page, complete=is_complete)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
@@ -174,6 +186,8 @@ class HistoryService:
         isolated = await self._available(lambda: applying.apply(batch.records, batch.position))
         for record in batch.records:
             _applied.add(1, {"topic": record.topic.name})
+        if (lag := lag_s(batch.records, self._clock())) is not None:
+            _lag.record(lag)
         for each in isolated:
             self._unreadable += 1
             _unreadable.add(1, {"topic": each.record.topic.name})
@@ -239,6 +253,9 @@ class HistoryService:
             "job_requests": settings.phases_days,
             "evictions": settings.evictions_days,
             "cluster_changes": settings.changes_days,
+            "explanations": settings.explanations_days,
+            "queue_positions": settings.explanations_days,
+            "last_explanations": settings.explanations_days,
             "notices": settings.notices_days,
             "daily_usage": settings.usage_days,
         }
@@ -282,6 +299,12 @@ class HistoryService:
             else:
                 self._report("store", None)
                 return result
+
+
+def lag_s(records: Iterable[envelope.Record], now: datetime) -> float | None:
+    """Seconds since the oldest event of jobs; None without one. Snapshots may be of any age."""
+    times = [it.time for it in records if it.topic == topics.BATCH_EVENTS]
+    return max(0.0, (now - min(times)).total_seconds()) if times else None
 
 
 def _is_of_another_topic(last_read: envelope.Record | None, newest: envelope.Record | None) -> bool:

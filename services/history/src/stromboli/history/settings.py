@@ -27,6 +27,9 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     changes_days: float = 365.0
     """Days that changes of nodes, queues, priority classes and the configuration are kept; 0 keeps
     them forever."""
+    explanations_days: float = 90.0
+    """Days that explanations of pending jobs and their positions in queues are kept; 0 keeps them
+    forever. A job that waits with changing reasons has about a kilobyte per hour."""
     usage_days: float = 1825.0
     """Days that the sums of usage by day are kept; 0 keeps them forever. They remain when their
     attempts are deleted."""

@@ -240,6 +240,13 @@ def _json(found: Sequence[accounting.Attempt]) -> str:
     return msgspec.json.format(msgspec.json.encode(documents(found)), indent=2).decode()
 
 
+def csv_line(cells: Sequence[str]) -> str:
+    """Cells as a line of CSV."""
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow(cells)
+    return written.getvalue()
+
+
 def _csv(found: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from stromboli.cli import options, time_options
+from stromboli.cli.commands.accounting import explanation_records
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import gantt, output
 from stromboli.client import phases
@@ -36,10 +37,11 @@ def timeline(
     output_format: Document = None,
     server: options.Server = None,
 ) -> None:
-    """Show a job's phases and attempts over time.
+    """Show a job's phases, waits and attempts over time.
 
-    Deleted jobs are included. Without --uid: the last submitted job of this name. Each attempt
-    has a bar from the submission of the job to its end.
+    Deleted jobs are included. Without --uid: the last submitted job of this name. Why it was
+    pending is kept once in an hour while the reason stays. Each attempt has a bar from the
+    submission of the job to its end.
     """
     from stromboli.client import accounting_calls
 
@@ -48,15 +50,26 @@ def timeline(
         found, earlier = _job(client, namespace, name, uid)
         query = accounting.AttemptQuery(namespace=namespace, uid=found.uid, limit=MOST_ATTEMPTS)
         page = client.send(accounting_calls.attempts(query))
+        of_job = accounting.ExplanationQuery(namespace=namespace, uid=found.uid)
+        explained = client.send(accounting_calls.explanations(of_job))
     if not page.complete:
         output.show_note(LOADING)
     attempts = sorted(page.attempts, key=lambda it: (it.task, it.index, it.attempt))
     if output_format is not None:
-        document = msgspec.to_builtins(found) | {"attempts": msgspec.to_builtins(attempts)}
+        document = msgspec.to_builtins(found) | {
+            "attempts": msgspec.to_builtins(attempts),
+            "explanations": msgspec.to_builtins(explained.explanations),
+            "positions": msgspec.to_builtins(explained.positions),
+        }
         output.show_document(output_format, document)
         return
     output.show_lines([*_facts(found), ""])
     output.show_table(["TIME", "AFTER", "PHASE", "REASON"], list(_phases(found)))
+    until = found.finished_at or found.deleted_at or now
+    waits = list(explanation_records.rows(explained.explanations, explained.positions, until))
+    if waits:
+        output.show_lines([""])
+        output.show_table(explanation_records.HEADERS, waits)
     if attempts:
         output.show_lines([""])
         _show_attempts(found, attempts, now)

@@ -14,7 +14,7 @@ from stromboli.shared.api.views import accounting
 PAGE_ROWS = 100
 SHOWN_FIELDS = 12
 """Fields of a change that the page shows; it gives the number of the others."""
-PATHS = {"Node": "/nodes/", "Queue": "/queues/"}
+PATHS = {"Node": "/nodes/", "Hardware": "/nodes/", "Queue": "/queues/"}
 """Kind -> the prefix of the paths of its objects' pages."""
 
 

@@ -20,6 +20,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             section="system",
             live="/live/clock",
             health=found,
+            grafana=console.settings.grafana_url,
         )
 
     return [system]

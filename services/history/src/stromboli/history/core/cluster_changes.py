@@ -1,8 +1,9 @@
 """Changes of the cluster: a record of a snapshot topic against the last known facts of its object.
 
 Pure. The facts are the fields whose changes explain decisions: of a node its labels, taints,
-resources and conditions; of a queue its spec and state; of a priority class its value; of the
-configuration of the scheduler its digest. All else, such as heartbeats of nodes, is no change.
+resources and conditions; of the hardware of a node its GPUs with their errors; of a queue its spec
+and state; of a priority class its value; of the configuration of the scheduler its digest. All
+else, such as heartbeats of nodes, is no change.
 
 A snapshot topic keeps the last record of each object. If the history does not run for longer than
 the log keeps earlier records, all changes of an object in that time become one change.
@@ -28,6 +29,10 @@ KINDS: Mapping[topics.Topic, kinds.Kind[Any]] = {
 """The snapshot topics whose changes are recorded."""
 CONFIGURATION = "Configuration"
 """The kind in changes of a service's configuration."""
+HARDWARE = "Hardware"
+"""The kind in changes of a node's GPUs, as its agent reports them."""
+HEALTHY = "healthy"
+"""The value of a GPU without errors."""
 SCHEDULER = "scheduler"
 SESSIONS = base.type_name(scheduling.SessionRecorded)
 CREATED, CHANGED, DELETED = accounting.ACTIONS
@@ -39,7 +44,8 @@ MOST_CHARACTERS = 300
 
 class ObjectSeen(msgspec.Struct, frozen=True):
     """The state of an object in a record; ``facts`` is None if it was deleted. ``created_at``: None
-    if it is not known."""
+    if it is not known. ``expected``: the facts that are no news when the object is first seen;
+    None: all of them."""
 
     kind: str
     name: str
@@ -48,6 +54,7 @@ class ObjectSeen(msgspec.Struct, frozen=True):
     version: int = 0
     created_at: datetime | None = None
     facts: dict[str, str] | None = None
+    expected: dict[str, str] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -65,6 +72,23 @@ class _Configured(msgspec.Struct, frozen=True):
     configuration: str = ""
 
 
+class _Gpu(msgspec.Struct, frozen=True):
+    uuid: str
+    problems: tuple[str, ...] = ()
+
+
+class _Hardware(msgspec.Struct, frozen=True):
+    gpus: tuple[_Gpu, ...] = ()
+
+
+class _HardwareObserved(msgspec.Struct, frozen=True):
+    """The part of the report of a node's agent that the history reads."""
+
+    at: decoding.Instant
+    topology: _Hardware
+
+
+_HARDWARE = decoding.decoder_of(_HardwareObserved)
 _OBSERVED = decoding.decoder_of(_Observed)
 _DOCUMENT = decoding.decoder_of(dict[str, Any])
 _CONFIGURED = decoding.decoder_of(_Configured)
@@ -76,6 +100,8 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
     could not read. Raises UndecodableError."""
     kind = KINDS.get(record.topic)
     try:
+        if record.topic == topics.TOPOLOGY:
+            return None if record.value is None else _hardware(record.key, record.value)
         if kind is None:
             found = decoding.decode(_CONFIGURED, record.value or b"{}")
             facts = {"digest": found.configuration}
@@ -98,6 +124,20 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
         metadata.creation_timestamp,
         facts_of(kind.kind, document),
     )
+
+
+def _hardware(node: str, value: bytes) -> ObjectSeen:
+    """The GPUs of a node. The deletion of the node is a change of the node."""
+    found = decoding.decode(_HARDWARE, value)
+    gpus = {text(f"gpus.{it.uuid}"): it.problems for it in found.topology.gpus}
+    healthy = dict.fromkeys(gpus, HEALTHY)
+    errors = {
+        name: text("; ".join(problems))[:MOST_CHARACTERS]
+        for name, problems in gpus.items()
+        if problems
+    }
+    version = micros(found.at)
+    return ObjectSeen(HARDWARE, text(node), found.at, "", version, None, healthy | errors, healthy)
 
 
 def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:
@@ -138,10 +178,12 @@ def apply(rows: Rows, seen: ObjectSeen) -> None:
     created_at = micros(seen.created_at or seen.at)
     if before is not None and not _is_newer(seen, created_at, before):
         return
-    is_new = before is None or before.uid != seen.uid
-    known = {} if before is None or is_new else _FACTS.decode(before.facts)
-    fields = [] if is_new else changed_fields(known, seen.facts)
-    if not is_new and not fields:
+    if before is None or before.uid != seen.uid:
+        is_new, known = True, seen.facts if seen.expected is None else seen.expected
+    else:
+        is_new, known = False, _FACTS.decode(before.facts)
+    fields = changed_fields(known, seen.facts)
+    if not fields and not (is_new and seen.facts):
         return
     facts = text(msgspec.json.encode(seen.facts, order="deterministic").decode())
     rows.objects[seen.key] = ObjectRow(*seen.key, seen.uid, seen.version, created_at, 0, facts)

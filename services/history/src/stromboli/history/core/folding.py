@@ -18,7 +18,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.history.core import cluster_changes
+from stromboli.history.core import cluster_changes, explanations
 from stromboli.history.core.rows import (
     AttemptRow,
     EvictionRow,
@@ -47,8 +47,10 @@ READ = (
     topics.BATCH_EVENTS,
     topics.DECISIONS,
     topics.OUTCOMES,
+    topics.EXPLANATIONS,
     topics.JOBS,
     topics.REVIEWS,
+    topics.TOPOLOGY,
     *cluster_changes.KINDS,
 )
 """The topics that the history reads."""
@@ -92,9 +94,13 @@ _JOB_OBSERVED = base.type_name(kinds.JOBS.struct)
 def decode(record: envelope.Record) -> Event | None:
     """The event of a record; None if it contains nothing for the history. Raises
     UndecodableError."""
-    if record.topic in cluster_changes.KINDS or record.type == cluster_changes.SESSIONS:
+    is_of_cluster = record.topic in (topics.TOPOLOGY, *cluster_changes.KINDS)
+    if is_of_cluster or record.type == cluster_changes.SESSIONS:
         seen = cluster_changes.decode(record)
         return None if seen is None else Event(record.id, record.time, seen)
+    if record.topic == topics.EXPLANATIONS:
+        explained = explanations.decode(record)
+        return None if explained is None else Event(record.id, record.time, explained)
     if record.value is None or (record.topic == topics.REVIEWS and record.type != _REQUESTED):
         return None
     if record.topic == topics.JOBS:
@@ -112,13 +118,16 @@ def decode(record: envelope.Record) -> Event | None:
 
 
 class Needed(msgspec.Struct):
-    """The keys of the rows that events read. ``deleted``: jobs with all their open attempts."""
+    """The keys of the rows that events read. ``deleted``: jobs with all their open attempts;
+    ``queues``: all chunks of their orders."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     attempts: set[str] = msgspec.field(default_factory=set)
     evictions: set[tuple[str, str]] = msgspec.field(default_factory=set)
     deleted: set[str] = msgspec.field(default_factory=set)
     objects: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    pod_groups: set[str] = msgspec.field(default_factory=set)
+    queues: set[str] = msgspec.field(default_factory=set)
 
 
 def needed(events: Iterable[Event]) -> Needed:
@@ -145,6 +154,14 @@ def needed(events: Iterable[Event]) -> Needed:
                 found.evictions |= {
                     (text(answer.decision), text(it.uid)) for it in _unexecuted(answer)
                 }
+            case (
+                scheduling.PodGroupExplained(pod_group=name)
+                | explanations.NotBlocked(pod_group=name)
+            ):
+                found.pod_groups.add(text(name))
+            case scheduling.QueueOrdered(queue=queue, pod_groups=names):
+                found.queues.add(text(queue))
+                found.pod_groups.update(map(text, names))
             case _:
                 pass
     return found
@@ -170,6 +187,12 @@ def fold(rows: Rows, event: Event) -> None:
             _evict(rows, event, message)
         case scheduling.DecisionAnswered() as message:
             _refuse(rows, message)
+        case scheduling.PodGroupExplained() as message:
+            explanations.explain(rows, micros(event.at), message)
+        case explanations.NotBlocked() as message:
+            explanations.unblock(rows, micros(event.at), message)
+        case scheduling.QueueOrdered() as message:
+            explanations.order(rows, micros(event.at), message)
         case _:
             pass
 

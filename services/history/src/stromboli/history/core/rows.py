@@ -189,6 +189,45 @@ class ChangeRow(msgspec.Struct, frozen=True, gc=False):
     fields: str = "[]"
 
 
+class ExplanationRow(msgspec.Struct, frozen=True, gc=False):
+    """Why a PodGroup was pending from a time on. ``tier``: the kind of reason, empty from when
+    nothing blocked it; ``explained``: JSON of the scheduler's message, empty then."""
+
+    pod_group: str
+    at: int
+    queue: str = ""
+    tier: str = ""
+    explained: str = ""
+
+
+class PositionRow(msgspec.Struct, frozen=True, gc=False):
+    """How many PodGroups were in front of a PodGroup in its queue."""
+
+    pod_group: str
+    at: int
+    queue: str = ""
+    in_front: int = 0
+
+
+class LastExplanationRow(msgspec.Struct, gc=False):
+    """What was kept last of a PodGroup: the kind and time of the explanation, and the position with
+    its time. ``tier`` is empty if nothing blocks the PodGroup."""
+
+    pod_group: str
+    tier: str = ""
+    at: int = 0
+    in_front: int = 0
+    position_at: int | None = None
+
+
+class ChunkRow(msgspec.Struct, frozen=True, gc=False):
+    """The number of PodGroups in a chunk of a queue's order."""
+
+    queue: str
+    chunk: int
+    pod_groups: int = 0
+
+
 class Rows(msgspec.Struct):
     """The rows that a batch of records reads and changes."""
 
@@ -199,3 +238,7 @@ class Rows(msgspec.Struct):
     objects: dict[tuple[str, str], ObjectRow] = msgspec.field(default_factory=dict)
     changes: list[ChangeRow] = msgspec.field(default_factory=list)
     requests: dict[tuple[str, str, str, str], RequestRow] = msgspec.field(default_factory=dict)
+    explanations: dict[tuple[str, int], ExplanationRow] = msgspec.field(default_factory=dict)
+    queue_positions: dict[tuple[str, int], PositionRow] = msgspec.field(default_factory=dict)
+    last_explanations: dict[str, LastExplanationRow] = msgspec.field(default_factory=dict)
+    queue_chunks: dict[tuple[str, int], ChunkRow] = msgspec.field(default_factory=dict)

@@ -15,6 +15,9 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "job_requests": tables.JOB_REQUESTS.c.at,
     "evictions": tables.EVICTIONS.c.at,
     "cluster_changes": tables.CLUSTER_CHANGES.c.at,
+    "explanations": tables.EXPLANATIONS.c.at,
+    "queue_positions": tables.QUEUE_POSITIONS.c.at,
+    "last_explanations": tables.LAST_EXPLANATIONS.c.at,
     "notices": tables.NOTICES.c.at,
     "daily_usage": tables.DAILY_USAGE.c.day,
 }

@@ -220,6 +220,44 @@ CLUSTER_CHANGES = sa.Table(
     sa.Index("cluster_changes_by_object", "kind", "name", "at"),
 )
 """Changes of nodes, queues, priority classes and the scheduler's configuration."""
+EXPLANATIONS = sa.Table(
+    "explanations",
+    METADATA,
+    sa.Column("pod_group", sa.Text, primary_key=True),
+    sa.Column("at", NUMBER, primary_key=True, autoincrement=False),
+    _text("queue"),
+    _text("tier"),
+    _text("explained"),
+    sa.Index("explanations_by_time", "at"),
+)
+QUEUE_POSITIONS = sa.Table(
+    "queue_positions",
+    METADATA,
+    sa.Column("pod_group", sa.Text, primary_key=True),
+    sa.Column("at", NUMBER, primary_key=True, autoincrement=False),
+    _text("queue"),
+    _number("in_front"),
+    sa.Index("queue_positions_by_time", "at"),
+)
+LAST_EXPLANATIONS = sa.Table(
+    "last_explanations",
+    METADATA,
+    sa.Column("pod_group", sa.Text, primary_key=True),
+    _text("tier"),
+    _number("at"),
+    _number("in_front"),
+    _time("position_at"),
+    sa.Index("last_explanations_by_time", "at"),
+)
+"""What was kept last of each PodGroup, by which the next record is thinned."""
+QUEUE_CHUNKS = sa.Table(
+    "queue_chunks",
+    METADATA,
+    sa.Column("queue", sa.Text, primary_key=True),
+    sa.Column("chunk", NUMBER, primary_key=True, autoincrement=False),
+    _number("pod_groups"),
+)
+"""The number of PodGroups in each chunk of the order of a queue."""
 NOTICES = sa.Table(
     "notices",
     METADATA,

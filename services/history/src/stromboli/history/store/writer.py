@@ -11,8 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from stromboli.history.core import folding
 from stromboli.history.core.rows import (
     AttemptRow,
+    ChunkRow,
     EvictionRow,
     JobRow,
+    LastExplanationRow,
     ObjectRow,
     PhaseRow,
     Rows,
@@ -22,7 +24,7 @@ from stromboli.history.store import associations, daily_usage, database, tables
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
 
-R = TypeVar("R", JobRow, AttemptRow, EvictionRow, ObjectRow)
+R = TypeVar("R", JobRow, AttemptRow, EvictionRow, ObjectRow, LastExplanationRow, ChunkRow)
 KEYS_PER_QUERY = 1000
 """Keys of one SELECT: both databases limit the parameters of a statement."""
 LONGEST_REASON = 1000
@@ -142,14 +144,20 @@ class Writer:
             statement = self._database.insert(tables.NOTICES).on_conflict_do_nothing()
             await connection.execute(statement, [msgspec.structs.asdict(it) for it in notices])
         await self._put(connection, tables.CLUSTER_OBJECTS, _changed(before.objects, rows.objects))
-        if rows.changes:
-            statement = self._database.insert(tables.CLUSTER_CHANGES).on_conflict_do_nothing()
-            await connection.execute(statement, [msgspec.structs.asdict(it) for it in rows.changes])
-        for table, made in ((tables.PHASES, rows.phases), (tables.JOB_REQUESTS, rows.requests)):
-            if made:
+        kept = _changed(before.last_explanations, rows.last_explanations)
+        await self._put(connection, tables.LAST_EXPLANATIONS, kept)
+        chunks = _changed(before.queue_chunks, rows.queue_chunks)
+        await self._put(connection, tables.QUEUE_CHUNKS, chunks)
+        for table, added in (
+            (tables.CLUSTER_CHANGES, rows.changes),
+            (tables.PHASES, rows.phases.values()),
+            (tables.JOB_REQUESTS, rows.requests.values()),
+            (tables.EXPLANATIONS, rows.explanations.values()),
+            (tables.QUEUE_POSITIONS, rows.queue_positions.values()),
+        ):
+            if added:
                 statement = self._database.insert(table).on_conflict_do_nothing()
-                values = [msgspec.structs.asdict(each) for each in made.values()]
-                await connection.execute(statement, values)
+                await connection.execute(statement, [msgspec.structs.asdict(it) for it in added])
 
     async def _subtract(
         self, connection: AsyncConnection, changed: Sequence[AttemptRow], regrouped: Sequence[str]
@@ -233,6 +241,11 @@ async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
     objects, names = tables.CLUSTER_OBJECTS, {name for _, name in needed.objects}
     for row in await _select(connection, objects, objects.c.name, names):
         rows.objects[row["kind"], row["name"]] = ObjectRow(**row)
+    last, chunks = tables.LAST_EXPLANATIONS, tables.QUEUE_CHUNKS
+    for row in await _select(connection, last, last.c.pod_group, needed.pod_groups):
+        rows.last_explanations[row["pod_group"]] = LastExplanationRow(**row)
+    for row in await _select(connection, chunks, chunks.c.queue, needed.queues):
+        rows.queue_chunks[row["queue"], row["chunk"]] = ChunkRow(**row)
     return rows
 
 
@@ -263,6 +276,10 @@ def _copies(rows: Rows) -> Rows:
         dict[tuple[str, int, str, int], PhaseRow](),
         {key: msgspec.structs.replace(row) for key, row in rows.evictions.items()},
         dict(rows.objects),
+        last_explanations={
+            key: msgspec.structs.replace(row) for key, row in rows.last_explanations.items()
+        },
+        queue_chunks=dict(rows.queue_chunks),
     )
 
 

@@ -36,8 +36,11 @@ _REQUESTED = {
 MOST_EVICTIONS = 10_000
 MOST_CHANGES = 1000
 """Maximum number of changes of the cluster in a page."""
-CHANGED_KINDS = ("Node", "Queue", "PriorityClass", "Configuration")
-"""Kinds of objects whose changes are recorded; the last one is the configuration of a service."""
+MOST_EXPLANATIONS = 1000
+"""Maximum number of explanations in a page, and of positions."""
+CHANGED_KINDS = ("Node", "Hardware", "Queue", "PriorityClass", "Configuration")
+"""Kinds of objects whose changes are recorded. ``Hardware``: the GPUs of a node;
+``Configuration``: that of a service."""
 ACTIONS = ("created", "changed", "deleted")
 STATES = (
     "Pending",
@@ -297,6 +300,52 @@ class ChangePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     complete: bool = True
 
 
+class ExplanationQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects explanations of pending PodGroups by their namespace, by the name or uid of their
+    job, and by time. An empty field selects all."""
+
+    namespace: str = ""
+    job: str = ""
+    uid: str = ""
+    since: Instant | None = None
+    until: Instant | None = None
+    limit: int = MOST_EXPLANATIONS
+    after: str = ""
+
+
+class PastExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a PodGroup was pending from ``at`` on, until its next explanation. ``explained``: the
+    scheduler's explanation as JSON (``PodGroupExplained``), None if nothing blocked it. An
+    explanation of the same kind of reason is kept once in an hour, so its numbers may be that
+    old."""
+
+    at: Instant
+    namespace: str
+    pod_group: str
+    queue: str = ""
+    explained: dict[str, Any] | None = None
+
+
+class QueuePosition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many PodGroups were in front of a PodGroup in its queue; kept once in an hour."""
+
+    at: Instant
+    pod_group: str
+    queue: str
+    in_front: int
+
+
+class ExplanationPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Explanations, the newest one first. ``positions``: of the PodGroups of the query's job in the
+    same interval, the newest one first; on the first page only, and empty without a job.
+    ``continue`` and ``complete`` as in ``AttemptPage``."""
+
+    explanations: tuple[PastExplanation, ...]
+    positions: tuple[QueuePosition, ...] = ()
+    continue_: str = msgspec.field(name="continue", default="")
+    complete: bool = True
+
+
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects usage within [``since``, ``until``), grouped by the keys ``by``: of ``GROUPS``, or
     ``label:KEY``. An empty field selects all."""
@@ -382,6 +431,10 @@ class History(Protocol):
 
     async def changes(self, query: ChangeQuery) -> ChangePage:
         """A page of changes. Raises InvalidError for a malformed ``after``, UnavailableError."""
+
+    async def explanations(self, query: ExplanationQuery) -> ExplanationPage:
+        """A page of explanations. Raises InvalidError for a malformed ``after``,
+        UnavailableError."""
 
     async def usage(self, query: UsageQuery) -> UsageReport:
         """A report. Raises InvalidError for an unknown group, UnavailableError."""

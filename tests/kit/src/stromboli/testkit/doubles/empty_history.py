@@ -31,6 +31,11 @@ class EmptyHistory:
         self.asked.append(query)
         return accounting.ChangePage(changes=())
 
+    async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
+        """Return an empty page."""
+        self.asked.append(query)
+        return accounting.ExplanationPage(explanations=())
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """Return an empty report."""
         self.asked.append(query)

@@ -1,4 +1,4 @@
-"""REST routes of the history: jobs, attempts, evictions, usage and changes of the cluster.
+"""REST routes of the history: jobs, attempts, evictions, explanations, usage, cluster changes.
 
 The rights are the rights on the objects: a client that may list a kind in a namespace (or in all
 namespaces) may also read its history there. The objects of cluster changes have no namespace.
@@ -60,6 +60,12 @@ EvictionLimit = Annotated[
 ChangeLimit = Annotated[
     int,
     QueryParameter(name="limit", ge=1, le=accounting.MOST_CHANGES, description="Maximum per page."),
+]
+ExplanationLimit = Annotated[
+    int,
+    QueryParameter(
+        name="limit", ge=1, le=accounting.MOST_EXPLANATIONS, description="Maximum per page."
+    ),
 ]
 ChangedKind = Annotated[
     str, QueryParameter(name="kind", description=f"One of {', '.join(accounting.CHANGED_KINDS)}.")
@@ -199,6 +205,32 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
         )
 
     @get(
+        "/v1/history/explanations",
+        opt=RIGHTS,
+        summary="Why PodGroups were pending and their positions, over time, the newest first",
+    )
+    async def explanations(
+        namespace: FromQuery[str] = "",
+        job: FromQuery[str] = "",
+        uid: FromQuery[str] = "",
+        since: Since = "",
+        until: Until = "",
+        limit: ExplanationLimit = accounting.MOST_EXPLANATIONS,
+        after: After = "",
+    ) -> accounting.ExplanationPage:
+        return await opened().explanations(
+            accounting.ExplanationQuery(
+                namespace=namespace,
+                job=job,
+                uid=uid,
+                since=_time("since", since) if since else None,
+                until=_time("until", until) if until else None,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    @get(
         "/v1/history/usage",
         opt=RIGHTS,
         summary="CPU, memory and GPU time used within an interval, by group",
@@ -224,7 +256,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
             )
         )
 
-    return [attempts, jobs, evictions, changes, usage]
+    return [attempts, jobs, evictions, changes, explanations, usage]
 
 
 def _words(text: str) -> tuple[str, ...]:
