@@ -34,7 +34,7 @@ from stromboli.testkit import objects
 from stromboli.testkit.doubles import virtual_time
 from tests.e2e import test_replay
 
-SESSIONS = int(os.environ.get("STROM_REPLAY_SESSIONS", "60"))
+SESSIONS = int(os.environ.get("STROM_REPLAY_SESSIONS", "150"))
 NODES, CORES = 6, 8
 LOAD = 1.0
 """Work that arrives, as a part of what the nodes can do: jobs wait, and are preempted."""
