@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz fidelity test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -28,6 +28,7 @@ REPEAT ?= 1
 DEPTH ?= 50
 JOBS ?= 2000
 SECONDS ?= 600
+SESSIONS ?= 10000
 # Tests in three processes for two cores, because they wait half of the time, each in runs of
 # neighbours: these share what their fixtures started. The real ones share one Kafka and one API
 # server, so they run one after another.
@@ -73,6 +74,9 @@ fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECO
 fidelity: setup ## the same jobs through the pipeline and the simulation: make fidelity JOBS=2000
 	STROM_FIDELITY_JOBS=$(JOBS) $(BIN)/pytest -s $(NO_TIMEOUT) tests/e2e/test_simulation_fidelity.py
 
+replays: setup ## record sessions in virtual time and run them again: make replays SESSIONS=10000
+	STROM_REPLAY_SESSIONS=$(SESSIONS) $(BIN)/pytest -s $(NO_TIMEOUT) tests/e2e/test_many_replays.py
+
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
 
@@ -106,6 +110,7 @@ nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, ku
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
 	$(MAKE) fidelity JOBS=2000
+	$(MAKE) replays SESSIONS=10000
 	$(MAKE) test-integrations
 	$(MAKE) test-kubelets
 	$(MAKE) test-engine

@@ -110,9 +110,9 @@ def compressed(name: str, nodes: int, jobs: Sequence[workload.Job], load: float)
     return Case(name, (group,), tuple(moved))
 
 
-def philly(folder: Path, load: float, most: int) -> Iterator[Case]:
+def philly(folder: Path, load: float, most: int, later: int) -> Iterator[Case]:
     """The virtual clusters with at least ``LEAST_JOBS`` jobs, at most ``most`` jobs of each from
-    the middle of the trace, on a 32nd of their nodes, at least one."""
+    the middle of the trace or ``later`` jobs after it, on a 32nd of their nodes, at least one."""
     path = folder / "philly-vc"
     found = inputs.read(path / "philly_vc_nodes.csv", path / "philly.csv")
     sizes = {each.metadata.name: int(each.spec.weight) for each in found.queues}
@@ -122,7 +122,7 @@ def philly(folder: Path, load: float, most: int) -> Iterator[Case]:
     for queue, jobs in sorted(by_queue.items()):
         if len(jobs) < LEAST_JOBS:
             continue
-        first = max(0, (len(jobs) - most) // 2)
+        first = min(max(0, (len(jobs) - most) // 2 + later), max(0, len(jobs) - most))
         nodes = max(1, sizes[queue] // 32)
         fitting = [each for each in jobs[first : first + most] if each.tasks <= nodes]
         named = [
@@ -422,6 +422,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=500, help="maximum per cluster")
     parser.add_argument("--samples", type=int, default=150, help="maximum per cluster")
     parser.add_argument("--seeds", type=int, default=2, help="number of seeds of the generator")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the generator")
+    parser.add_argument("--later", type=int, default=0, help="jobs of Philly so many jobs later")
     parser.add_argument(
         "--cpu-s", type=float, default=60.0, help="CPU time for forecasts, per cluster"
     )
@@ -434,11 +436,10 @@ def main() -> None:
         print(json.dumps({"case": given.case, "load": given.load, **summary(read)}))
         return
     if given.case == "philly":
-        cases: Iterator[Case] = philly(given.data, given.load, given.jobs)
+        cases: Iterator[Case] = philly(given.data, given.load, given.jobs, given.later)
     else:
-        cases = (
-            each for seed in range(given.seeds) for each in generated(given.load, given.jobs, seed)
-        )
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        cases = (each for seed in seeds for each in generated(given.load, given.jobs, seed))
     every: list[Forecast] = []
     facts = []
     for case in cases:

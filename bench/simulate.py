@@ -4,15 +4,16 @@ Cases from published traces: ``philly`` (82,247 GPU jobs of Microsoft's Philly t
 352 nodes, 11 queues), ``baseline`` and ``large-scale`` (15,000 and 50,000 workloads of Kueue's
 performance scenarios in 30 and 1,000 queues with cohorts, priorities, preemption and reclaim), and
 ``synthetic``, which needs no files: ``--jobs`` jobs on ``--nodes`` nodes in the built-in
-configuration.
+configuration, with sessions 1 s apart unless ``--session-interval`` says otherwise.
 
 CPU seconds are those of the simulation without reading files. The last line of stdout is one JSON
-object.
+object; stderr shows the progress.
 """
 
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,10 @@ from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import meta, scheduling
 
 MS_US = 1000
+SURGE, SURGE_LOAD = (0.4, 0.48), 1.3
+"""The part of the jobs of ``synthetic`` that arrive faster, and their load: at the end of it about
+a job for each node is pending if 100 jobs arrive for each node."""
+PROGRESS_S = 60
 KUEUE: dict[str, Any] = {
     "actions": "enqueue, allocate, preempt, reclaim",
     "tiers": [
@@ -102,18 +107,21 @@ def _queue(name: str, parent: str, deserved: int, most: int) -> scheduling.Queue
     )
 
 
-def synthetic(jobs: int, nodes: int, load: float) -> workload.Scenario:
+def synthetic(jobs: int, nodes: int, load: float, interval_us: int) -> workload.Scenario:
     """One-task jobs whose arrivals are generated on the fly: 1 to 8 cores, 10 to 1,000 s, 16
     queues."""
     cores = 32
     mean_work = 4.5 * 505.0
-    interval_us = round(workload.SECOND_US * mean_work / (nodes * cores * load))
+    whole_us = workload.SECOND_US * mean_work / (nodes * cores)
+    surge = range(round(jobs * SURGE[0]), round(jobs * SURGE[1]))
 
     def arrivals() -> Iterator[workload.Job]:
         draw = np.random.default_rng(1)
         at_us = 0
         for number in range(jobs):
-            at_us += round(draw.exponential() * interval_us)
+            at_us += round(
+                draw.exponential() * whole_us / (SURGE_LOAD if number in surge else load)
+            )
             yield workload.Job(
                 f"j{number}",
                 at_us,
@@ -123,8 +131,28 @@ def synthetic(jobs: int, nodes: int, load: float) -> workload.Scenario:
             )
 
     group = workload.NodeGroup("n", nodes, workload.Resources(cores * 1000, 256 * 2**30))
-    options = workload.Options(interval_us=workload.SECOND_US)
+    options = workload.Options(interval_us=interval_us)
     return workload.Scenario((group,), arrivals(), options=options)
+
+
+def simulate(simulated: kernel.Simulation) -> int:
+    """Run to the end; returns how many jobs were pending at most."""
+    peak, shown_s = 0, time.process_time()
+    while simulated.step():
+        peak = max(peak, round(simulated.measured.waiting.value))
+        if time.process_time() - shown_s >= PROGRESS_S:
+            shown_s = time.process_time()
+            print(
+                f"CPU {shown_s:.0f} s: {simulated.measured.jobs} jobs submitted, "
+                f"{len(simulated.measured.jcts_us)} finished, "
+                f"{simulated.measured.waiting.value:.0f} pending, "
+                f"{simulated.scheduler.sessions} sessions, "
+                f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB",
+                file=sys.stderr,
+                flush=True,
+            )
+    simulated.run()
+    return peak
 
 
 def main() -> None:
@@ -135,11 +163,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10**9, help="use at most this number of jobs")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--session-interval", type=float, default=0.0)
+    parser.add_argument("--session-interval", type=float, help="1 for synthetic, else 0")
     given = parser.parse_args()
-    interval_us = round(given.session_interval * workload.SECOND_US)
+    interval_s = given.session_interval
+    if interval_s is None:
+        interval_s = 1.0 if given.case == "synthetic" else 0.0
+    interval_us = round(interval_s * workload.SECOND_US)
     if given.case == "synthetic":
-        scenario = synthetic(given.jobs, given.nodes, given.load)
+        scenario = synthetic(given.jobs, given.nodes, given.load, interval_us)
     else:
         if given.case == "philly":
             found, configured = philly(given.data, given.jobs), workload.Options().configured
@@ -151,7 +182,7 @@ def main() -> None:
     simulated = kernel.Simulation(scenario)
     began = time.process_time()
     with run.rare_collections():
-        simulated.run()
+        peak = simulate(simulated)
     seconds = time.process_time() - began
     summary = results.summarize(simulated, 0)
     shown = {
@@ -166,6 +197,7 @@ def main() -> None:
                 "cpu_seconds": round(seconds, 1),
                 "cpu_ms_per_job": round(seconds / max(1, summary.jobs) * 1000, 3),
                 "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+                "peak_pending": peak,
                 **shown,
             }
         )

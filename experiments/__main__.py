@@ -15,9 +15,12 @@ from experiments import (
     gpu_packing,
     hierarchy,
     large_jobs,
+    numa,
+    rack_locality,
     shortest_first,
     sla,
     support,
+    task_topology,
 )
 from stromboli.embedded.simulation import svg
 
@@ -25,6 +28,7 @@ EXPERIMENTS = {
     each.name: each
     for each in (
         gang.EXPERIMENT,
+        task_topology.EXPERIMENT,
         fair_share.EXPERIMENT,
         hierarchy.EXPERIMENT,
         large_jobs.EXPERIMENT,
@@ -35,6 +39,8 @@ EXPERIMENTS = {
         elastic.EXPERIMENT,
         drf.EXPERIMENT,
         gpu_packing.EXPERIMENT,
+        rack_locality.EXPERIMENT,
+        numa.EXPERIMENT,
         data_locality.EXPERIMENT,
     )
 }
@@ -50,6 +56,16 @@ def chart(experiment: support.Experiment, found: support.Found) -> str:
         for variant, measured in found.items()
     }
     return svg.intervals(bars)
+
+
+def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
+    """File name -> the shares of queues over time with the first seed."""
+    found = {}
+    scenarios = experiment.scenarios(0) if experiment.over_time else {}
+    for number, variant in enumerate(experiment.over_time):
+        text = svg.areas(*support.shares_over_time(scenarios[variant]))
+        found[f"experiment-{experiment.name}-over-time-{number}.svg"] = text.partition("<ul")[0]
+    return found
 
 
 def with_results(page: str, name: str, text: str) -> str:
@@ -80,6 +96,8 @@ def main() -> None:
             (DOCS / "pictures" / f"experiment-{name}.svg").write_text(
                 chart(EXPERIMENTS[name], found) + "\n"
             )
+            for file, drawn in charts_over_time(EXPERIMENTS[name]).items():
+                (DOCS / "pictures" / file).write_text(drawn + "\n")
             PAGE.write_text(with_results(PAGE.read_text(), name, text))
         sys.stdout.flush()
 

@@ -53,4 +53,5 @@ EXPERIMENT = support.Experiment(
         "evictions": lambda ran: ran.summary.evictions,
         "makespan, s": lambda ran: ran.summary.makespan_s,
     },
+    over_time=("no reclaim", "reclaim"),
 )

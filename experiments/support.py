@@ -6,7 +6,14 @@ import msgspec
 import numpy as np
 import yaml
 
-from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
+from stromboli.embedded.simulation.core import (
+    comparison,
+    hardware,
+    job_runs,
+    kernel,
+    results,
+    workload,
+)
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.shared import decoding
@@ -17,11 +24,13 @@ GIB = 2**30
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """A simulation that has ended. ``waits_s``, ``jcts_s``: of finished jobs, by name."""
+    """A simulation that has ended. ``waits_s``, ``jcts_s``, ``slowdowns``: of finished jobs, by
+    name; the last one is the factor by which the hardware made the job slower."""
 
     summary: results.Summary
     waits_s: dict[str, float]
     jcts_s: dict[str, float]
+    slowdowns: dict[str, float]
 
 
 Measure = Callable[[Ran], float]
@@ -29,11 +38,12 @@ Measure = Callable[[Ran], float]
 
 class Experiment(msgspec.Struct, frozen=True):
     """``scenarios``: seed -> variant -> scenario. ``measures``: heading -> number; the chart shows
-    the first one."""
+    the first one. ``over_time``: variants of which further charts show the shares of queues."""
 
     name: str
     scenarios: Callable[[int], Mapping[str, workload.Scenario]]
     measures: Mapping[str, Measure]
+    over_time: tuple[str, ...] = ()
 
 
 Found = dict[str, dict[str, comparison.Interval]]
@@ -58,15 +68,27 @@ def simulate(scenario: workload.Scenario) -> Ran:
     """Run one scenario to its end."""
     waits_s: dict[str, float] = {}
     jcts_s: dict[str, float] = {}
+    slowdowns: dict[str, float] = {}
 
     def add(ended: job_runs.JobRun) -> None:
         submit_us = ended.job.submit_us
         waits_s[ended.job.name] = (ended.first_start_us - submit_us) / SECOND
         jcts_s[ended.job.name] = (ended.end_us - submit_us) / SECOND
+        slowdowns[ended.job.name] = ended.slowdown
 
     simulated = kernel.Simulation(scenario, add)
     simulated.run()
-    return Ran(results.summarize(simulated, scenario.options.seed), waits_s, jcts_s)
+    summary = results.summarize(simulated, scenario.options.seed)
+    return Ran(summary, waits_s, jcts_s, slowdowns)
+
+
+def shares_over_time(scenario: workload.Scenario) -> tuple[dict[str, list[float]], float]:
+    """Queue -> its dominant share over equal steps of time, and the end in seconds."""
+    simulated = kernel.Simulation(scenario)
+    simulated.run()
+    measured, end_us = simulated.measured, simulated.measured.last_end_us
+    shares = {name: meter.share.means(end_us) for name, meter in sorted(measured.queues.items())}
+    return shares, end_us / SECOND
 
 
 def table(found: Found) -> str:
@@ -98,6 +120,11 @@ def mean(values: Mapping[str, float], prefix: str = "") -> float:
     """The mean of the jobs whose names begin so; 0 without any."""
     chosen = [value for name, value in values.items() if name.startswith(prefix)]
     return sum(chosen) / len(chosen) if chosen else 0.0
+
+
+def part_at_full_speed(ran: Ran) -> float:
+    """The part of the finished jobs that the hardware did not make slower."""
+    return sum(factor == 1 for factor in ran.slowdowns.values()) / max(1, len(ran.slowdowns))
 
 
 def configured(text: str) -> configuration.Configuration:
@@ -165,12 +192,13 @@ def scenario(
     *queues: scheduling.Queue,
     until_s: float | None = None,
     keeps_progress: bool = False,
+    model: hardware.Hardware | None = None,
 ) -> workload.Scenario:
-    """A scenario with a scheduler configuration."""
+    """A scenario with a scheduler configuration. ``model``: of hardware that makes jobs slower."""
     options = workload.Options(
         configured=configured(text),
         until_us=workload.NEVER_US if until_s is None else round(until_s * SECOND),
         keeps_progress=keeps_progress,
     )
     ordered = tuple(sorted(jobs, key=lambda each: each.submit_us))
-    return workload.Scenario(cluster, ordered, tuple(queues), (), options)
+    return workload.Scenario(cluster, ordered, tuple(queues), (), options, hardware=model)

@@ -151,8 +151,9 @@ def test_announcements_are_the_logs_own() -> None:
         builders.make_record(records.phase_change("default/b"), 2, epoch=2),
         builders.make_record(draft, 3, epoch=2),
     ]
-    accepted, fenced = fencing.Fence("default").split(made)
+    accepted, fenced, announced = fencing.Fence("default").split(made)
     assert (records.keys(accepted), records.keys(fenced)) == (["default/a"], ["default/b"])
+    assert [record.offset for record in announced] == [0, 3]
 
 
 def test_the_floor_is_above_every_known_epoch() -> None:

@@ -1,5 +1,6 @@
 """The embedded log keeps the log's promises."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from stromboli.embedded.bus import EmbeddedBus, log
 from stromboli.shared import topics
 from stromboli.shared.bus import port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts import bus, external_writers
 
 
@@ -14,10 +16,16 @@ class TestEmbeddedBus(bus.BusContract, external_writers.ExternalWritersContract)
     @pytest.fixture
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
         made: dict[str, EmbeddedBus] = {}
+        self.ahead = timedelta()
+
+        def clock() -> datetime:
+            return runtime.utc_now() + self.ahead
 
         def make(cluster_name: str = "a") -> port.Bus:
             if cluster_name not in made:
-                made[cluster_name] = EmbeddedBus(tmp_path / f"{cluster_name}.log", cluster_name)
+                made[cluster_name] = EmbeddedBus(
+                    tmp_path / f"{cluster_name}.log", cluster_name, clock=clock
+                )
             return made[cluster_name]
 
         return make
@@ -40,4 +48,5 @@ class TestEmbeddedBus(bus.BusContract, external_writers.ExternalWritersContract)
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         assert isinstance(open_bus, EmbeddedBus)
+        self.ahead += timedelta(milliseconds=2 * topics.COMPACTION_LAG_MS)
         await open_bus.compact()

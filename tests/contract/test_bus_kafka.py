@@ -26,6 +26,7 @@ COMPACT_SOON = {
     "cleanup.policy": "compact",
     "segment.ms": "50",  # the filler arrives later than this and so starts a new segment
     "min.cleanable.dirty.ratio": "0.001",
+    "min.compaction.lag.ms": "0",
     "max.compaction.lag.ms": "1",
     "max.message.bytes": str(topics.RECORD_BYTES),
 }

@@ -11,7 +11,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
-from stromboli.shared.messages import base
+from stromboli.shared.messages import base, plans
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
@@ -61,6 +61,43 @@ async def test_the_history_has_every_record_unchanged(
         if isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
     ]
     assert set(images) == {1}, "behind what announces the writer"
+
+
+async def test_the_history_says_which_records_no_service_reads(
+    bus: bus_port.Bus, cluster: cluster_port.Cluster
+) -> None:
+    """Each monitor announces its epoch on every topic: these offsets are in no copy."""
+    async with shell.monitoring(bus, cluster):
+        await cluster.create(kinds.JOBS, "default", objects.job("j1"))
+        await past(bus, 2)
+    async with shell.monitoring(bus, cluster):
+        await cluster.create(kinds.JOBS, "default", objects.job("j2"))
+        found = await past(bus, 4)
+    assert [each.offset for each in found.records if each.topic == topics.JOBS] == [1, 3]
+    assert found.unread[JOBS] == [0, 2]
+
+
+async def test_the_history_has_plans_that_were_withdrawn(bus: bus_port.Bus) -> None:
+    """The session that bound planned pods needs the plan, which the controller then withdraws."""
+    controller = await bus.open_writer("controller", "test")
+    monitor = await bus.open_writer("monitor", "test")
+    plan = plans.PodsPlanned(
+        pod_group="default/g", job="default/j", job_uid="u", version=1, digest="d", tasks=()
+    )
+    for message in (plan, None):
+        await controller.append(
+            envelope.Draft(
+                topic=topics.BATCH_PLANS, key="default/g", message=message, time=builders.NOON
+            )
+        )
+    await monitor.append(builders.snapshot_of(builders.make_job("j1")))
+    ends = {topic.name: 9999 for topic in topics.MATERIALIZED}
+    health = runtime.Health("monitor")
+    keeping = kept.History(bus, monitor, health, lambda: builders.NOON, ends)
+    async with shell.going_on(keeping.keep()):
+        found = await past(bus, 2)
+    copied = [each for each in found.records if each.topic == topics.BATCH_PLANS]
+    assert [envelope.decode(each) for each in copied] == [plan, None]
 
 
 class Clock:

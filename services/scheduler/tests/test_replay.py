@@ -28,7 +28,7 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import external_calls, plugin_isolation, session_inputs
 from stromboli.scheduler.core.framework import session as framework
-from stromboli.scheduler.core.replay import session_replay
+from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import log
@@ -81,11 +81,15 @@ class Life:
         return decided
 
     def again(
-        self, records: Sequence[envelope.Record] | None = None
+        self,
+        records: Sequence[envelope.Record] | None = None,
+        past: snapshot_history.SnapshotHistory = snapshot_history.EMPTY,
     ) -> list[session_replay.ReplayedSession]:
         found = self.log.records if records is None else records
         return list(
-            session_replay.replay_sessions(found, [self.how], policy.Policy(), self.registry.find)
+            session_replay.replay_sessions(
+                found, [self.how], policy.Policy(), self.registry.find, past
+            )
         )
 
 
@@ -210,6 +214,36 @@ def test_compaction_of_what_newer_messages_replaced_misses_nothing() -> None:
     (again,) = life.again([each for each in life.log.records if each is not opened])
     assert again.is_same
     assert again.missing == {}
+
+
+def test_records_that_no_service_reads_are_not_missing() -> None:
+    """Each start of a monitor announces an epoch on every topic of snapshots."""
+    life = Life(sessions.configured(default_sessions.TIER), *gang(1))
+    message = log.EpochAnnounced(writer="monitor", instance="m")
+    announced = life.log.append(draft(topics.NODES, "$epoch", message))
+    life.cache.advance({topics.NODES.name: announced.offset + 1})
+    life.decide()
+    read = [each for each in life.log.records if each is not announced]
+    assert [each.missing for each in life.again(read)] == [{topics.NODES.name: 1}]
+    unread = {topics.NODES.name: [announced.offset]}
+    (again,) = life.again(read, snapshot_history.SnapshotHistory((), {}, unread=unread))
+    assert (again.is_same, again.missing) == (True, {})
+
+
+def test_before_the_first_whole_state_only_records_that_were_replaced_later_may_be_missing() -> (
+    None
+):
+    """The first checkpoint of a new log is behind its first sessions, and nothing is compacted."""
+    life = Life(sessions.configured(default_sessions.TIER), *gang(1))
+    life.decide()
+    whole_from = {topics.NODES.name: 100}
+    (again,) = life.again(past=snapshot_history.SnapshotHistory((), whole_from))
+    assert (again.is_same, again.missing) == (True, {})
+    left = [each for each in life.log.records if each.key not in ("n1", "n2")]
+    for end, missing in ((100, 2), (len(NODES) + 1, 1)):
+        whole_from = {topics.NODES.name: end}
+        (again,) = life.again(left, snapshot_history.SnapshotHistory((), whole_from))
+        assert again.missing == {topics.NODES.name: missing}
 
 
 def test_a_missing_configuration_is_named_by_its_digest() -> None:

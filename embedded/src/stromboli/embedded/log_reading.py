@@ -17,9 +17,8 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
-_SNAPSHOTS = frozenset(topics.SNAPSHOTS.values())
-WANTED = (topics.CHANGES, *(each for each in subscriptions.TOPICS if each not in _SNAPSHOTS))
-"""All topics that sessions read; the topic of changes replaces those of snapshots."""
+WANTED = (topics.CHANGES, *(each for each in subscriptions.TOPICS if each not in topics.COPIED))
+"""All topics that sessions read; the topic of changes replaces those that it has copies of."""
 
 
 class Place(msgspec.Struct, frozen=True):

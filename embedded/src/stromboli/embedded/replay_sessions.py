@@ -67,11 +67,11 @@ def replay(
     other = None if instead is None else scheduler_file.read(str(instead)).configuration
     past = snapshot_history.read_history(each for each in found if each.topic == topics.CHANGES)
     runs = session_replay.replay_sessions(
-        [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
+        (each for each in found if each.topic != topics.CHANGES),
         [*given.values(), configuration_file.load_default(registry).configuration],
         policy.Policy(),
         registry.find,
-        past.complete_from,
+        past,
         other,
     )
     counts: Counter[str] = Counter()

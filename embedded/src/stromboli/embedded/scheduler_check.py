@@ -204,11 +204,11 @@ def _replayed(
 ) -> Iterator[session_replay.ReplayedSession]:
     past = snapshot_history.read_history(it for it in records if it.topic == topics.CHANGES)
     return session_replay.replay_sessions(
-        [*past.records, *(each for each in records if each.topic != topics.CHANGES)],
+        (each for each in records if each.topic != topics.CHANGES),
         [],
         policy.Policy(),
         discovery.discover_plugins().find,
-        past.complete_from,
+        past,
         wanted.configuration,
         last,
     )

@@ -43,8 +43,12 @@ DAY_MS = 24 * HOUR_MS
 RECORD_BYTES = 8 * 1024 * 1024
 """Maximum size of a record: an object of 1.5 MB grows by JSON escapes and headers."""
 
+COMPACTION_LAG_MS = 60_000
+"""Age until which compaction keeps every record: the history (``cluster.changes``) copies records
+within a second or two, and would never have the versions that compaction removes before."""
 _COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
     "segment.ms": "600000",
     "segment.bytes": str(64 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
@@ -199,11 +203,14 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
 """Kind -> its snapshot topic."""
 MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY, DATA, USAGE)
 """Topics of cluster objects that sessions materialize."""
+BATCH_PLANS = Topic("batch.plans", "PodGroup", (plans.PodsPlanned,), _COMPACTED, "controller")
+COPIED: tuple[Topic, ...] = (*MATERIALIZED, BATCH_PLANS)
+"""Compacted topics on which decisions depend. ``cluster.changes`` has a copy of each record."""
 CHANGES = Topic(
     "cluster.changes",
     "topic/its key, or $kept",
     (
-        *dict.fromkeys(message for topic in MATERIALIZED for message in topic.messages),
+        *dict.fromkeys(message for topic in COPIED for message in topic.messages),
         cluster.HistoryCheckpointed,
     ),
     _KEPT_14_DAYS,
@@ -273,7 +280,6 @@ BATCH_STATE = Topic(
     _COMPACTED,
     "controller",
 )
-BATCH_PLANS = Topic("batch.plans", "PodGroup", (plans.PodsPlanned,), _COMPACTED, "controller")
 SUBMISSIONS = Topic(
     "admission.submissions",
     "any; records of one key are processed in order",

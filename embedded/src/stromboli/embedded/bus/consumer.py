@@ -55,7 +55,7 @@ class EmbeddedConsumer:
             while self._read:
                 record = self._read.popleft()
                 self._position = record.offset + 1
-                accepted, _ = self._fence.split([record])
+                accepted, *_ = self._fence.split([record])
                 if accepted:
                     self._in_hand[record.offset] = self._epoch
                     return record

@@ -124,7 +124,7 @@ class EmbeddedBus:
                 at_end |= dict.fromkeys(names, asyncio.get_running_loop().time())
                 continue
             is_caught_up = all(positions[name] >= end for name, end in barrier.items())
-            accepted, fenced = fence.split(read)
+            accepted, fenced, announced = fence.split(read)
             at_end = {name: at for name, at in at_end.items() if name not in recreated}
             yield port.Batch(
                 tuple(accepted),
@@ -133,6 +133,7 @@ class EmbeddedBus:
                 tuple(fenced),
                 frozenset(recreated),
                 dict(at_end),
+                tuple(announced),
             )
 
     @contextlib.asynccontextmanager

@@ -1,7 +1,8 @@
 """Retention and compaction of the embedded log, with Kafka's semantics.
 
-Compacted topics keep the last record of every key, and tombstones for a day so that active readers
-receive them. Other topics keep records younger than their ``retention.ms``.
+Compacted topics keep the last record of every key, all records for ``COMPACTION_LAG_MS``, and
+tombstones for a day so that active readers receive them. Other topics keep records younger than
+their ``retention.ms``.
 """
 
 from collections import Counter
@@ -40,7 +41,7 @@ class Retention:
 
         def change(database: Connection) -> None:
             if topic.is_compacted:
-                _compact(database, number, now_ms - topics.DAY_MS)
+                _compact(database, number, now_ms)
             else:
                 _expire(database, number, now_ms - int(topic.settings["retention.ms"]))
             (self._kept[topic.name],) = database.execute(
@@ -50,15 +51,15 @@ class Retention:
         return change
 
 
-def _compact(database: Connection, number: int, tombstones_before_ms: int) -> None:
+def _compact(database: Connection, number: int, now_ms: int) -> None:
     database.execute(
-        "DELETE FROM records WHERE topic = ?1 AND offset NOT IN"
+        "DELETE FROM records WHERE topic = ?1 AND at_ms < ?2 AND offset NOT IN"
         " (SELECT max(offset) FROM records WHERE topic = ?1 GROUP BY key)",
-        (number,),
+        (number, now_ms - topics.COMPACTION_LAG_MS),
     )
     database.execute(
         "DELETE FROM records WHERE topic = ? AND value IS NULL AND at_ms < ?",
-        (number, tombstones_before_ms),
+        (number, now_ms - topics.DAY_MS),
     )
 
 

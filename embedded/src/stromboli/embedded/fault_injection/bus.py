@@ -142,6 +142,7 @@ class _DelayedRecords:
         self._released: dict[str, deque[envelope.Record]] = {}
         self._read_to: dict[str, int] = {}
         self._barrier: Mapping[str, int] | None = None
+        self._announced: tuple[envelope.Record, ...] = ()
 
     @property
     def is_holding(self) -> bool:
@@ -159,6 +160,7 @@ class _DelayedRecords:
         self._identities = batch.position.topic_ids
         self._epochs = batch.position.epochs
         self._at_end = batch.at_end
+        self._announced += batch.announced
         whole = [(record, True) for record in batch.records]
         whole += [(record, False) for record in batch.fenced]
         for record, is_accepted in sorted(whole, key=lambda pair: pair[0].offset):
@@ -185,9 +187,11 @@ class _DelayedRecords:
         positions = self._positions()
         barrier = self._barrier
         recreated, self._recreated = self._recreated, frozenset()
+        announced, self._announced = self._announced, ()
         return port.Batch(
             records=tuple(_interleave(accepted_records, self._chance)),
             position=port.Position(positions, self._epochs_there(), self._identities),
+            announced=announced,
             caught_up=barrier is not None
             and all(positions[name] >= end for name, end in barrier.items()),
             fenced=tuple(fenced),

@@ -1,9 +1,9 @@
-"""Copies snapshot topics to ``cluster.changes``, which keeps all records: the originals are
-compacted, and replaying past sessions needs them.
+"""Copies compacted topics to ``cluster.changes``, which keeps all records: replaying past sessions
+needs those that compaction removes.
 
 ::
 
-    snapshot topics ── materialize ──▶ cluster.changes: each record unchanged, with its position
+    topics.COPIED ──── materialize ──▶ cluster.changes: each record unchanged, with its position
                                        └── checkpoints: how far, and since when it is complete
 
 Once a day it writes a new image of the topics, so that a reader may begin at any retained image. It
@@ -29,12 +29,12 @@ together. With 0.25 s, a third of the monitor's produce requests under load were
 """
 KEPT = "$kept"
 """Key of the checkpoint records."""
-WANTED = topics.MATERIALIZED
+WANTED = topics.COPIED
 
 
 class History:
-    """Appends to ``cluster.changes`` until cancelled. ``ends``: end offsets of the snapshot topics
-    at the start.
+    """Appends to ``cluster.changes`` until cancelled. ``ends``: end offsets of the monitor's own
+    topics at the start.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class History:
             return None
         if not isinstance(message, cluster.HistoryCheckpointed) or self._is_due(message):
             return None
-        known = all(at <= self._ends.get(name, 0) for name, at in message.positions.items())
+        known = all(message.positions.get(name, 0) <= end for name, end in self._ends.items())
         return message if known else None  # otherwise a topic has lost records
 
     async def _follow(self, kept: cluster.HistoryCheckpointed | None) -> None:
@@ -82,11 +82,19 @@ class History:
         image_from = -1 if kept is None else kept.image_offset
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
+        unread: dict[str, list[int]] = {}
         # Only a warning: no service depends on the history.
         fold = materialization.materialize(self._bus, WANTED, self._health.warn, "history", start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
+                if any(
+                    start.topic_ids.get(name, topic_id) != topic_id
+                    for name, topic_id in batch.position.topic_ids.items()
+                ):
+                    return  # a topic was deleted and created again: its offsets are others
                 is_whole = is_whole or batch.caught_up
+                for record in (*batch.announced, *batch.fenced):
+                    unread.setdefault(record.topic.name, []).append(record.offset)
                 drafts = [_copy(record, self._clock()) for record in batch.records]
                 if drafts and image_from < 0:
                     image_from, drafts = await self._append(drafts), []
@@ -97,7 +105,9 @@ class History:
                         topic_ids=dict(batch.position.topic_ids),
                         image_offset=image_from,
                         imaged_at=imaged_at,
+                        unread={name: tuple(offsets) for name, offsets in unread.items()},
                     )
+                    unread = {}
                     drafts.append(_draft(KEPT, kept, self._clock()))
                 if drafts and await self._append(drafts) < image_from:
                     return  # the history was deleted and created again: it needs an image

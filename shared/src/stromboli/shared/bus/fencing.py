@@ -114,15 +114,18 @@ class Fence:
 
     def split(
         self, records: Iterable[envelope.Record]
-    ) -> tuple[list[envelope.Record], list[envelope.Record]]:
-        """Accepted and dropped records; announcements are in neither list."""
+    ) -> tuple[list[envelope.Record], list[envelope.Record], list[envelope.Record]]:
+        """Accepted and dropped records, and announcements, which are in neither of the two."""
         accepted: list[envelope.Record] = []
         fenced: list[envelope.Record] = []
+        announced: list[envelope.Record] = []
         for record in records:
             passes = self.passes(record)
-            if not is_announcement(record):
+            if is_announcement(record):
+                announced.append(record)
+            else:
                 (accepted if passes else fenced).append(record)
-        return accepted, fenced
+        return accepted, fenced, announced
 
 
 def is_foreign(record: envelope.Record, cluster_name: str) -> bool:

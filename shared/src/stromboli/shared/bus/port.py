@@ -79,12 +79,13 @@ class Batch(msgspec.Struct, frozen=True):
     ``position``: where to continue. A batch may be empty and only report its position or
     ``caught_up``. ``fenced``: records of replaced writers and of other clusters, which are not in
     ``records``. Only the topic's writer uses them: compaction keeps the last record of a key, so
-    the writer has to repeat the records that they replaced. ``recreated``: topics that were deleted
-    and created again since the previous batch, or that lost their tail; they are read from their
-    start again, and state derived from them is void. ``at_end``: topic name -> the time, by the
-    clock of the event loop, at which the reader had read the whole topic before it read this batch;
-    records of the batch were appended after that time. A topic without an entry was never read to
-    its end.
+    the writer has to repeat the records that they replaced. ``announced``: announcements of epochs,
+    which are no messages; a copy of a topic has to say where they were. ``recreated``: topics that
+    were deleted and created again since the previous batch, or that lost their tail; they are read
+    from their start again, and state derived from them is void. ``at_end``: topic name -> the time,
+    by the clock of the event loop, at which the reader had read the whole topic before it read this
+    batch; records of the batch were appended after that time. A topic without an entry was never
+    read to its end.
     """
 
     records: tuple[envelope.Record, ...]
@@ -93,6 +94,7 @@ class Batch(msgspec.Struct, frozen=True):
     fenced: tuple[envelope.Record, ...] = ()
     recreated: frozenset[str] = frozenset()
     at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
+    announced: tuple[envelope.Record, ...] = ()
 
     @property
     def positions(self) -> Mapping[str, int]:

@@ -74,14 +74,16 @@ UNREADABLE = type_name(Unreadable)
 
 @register("stromboli.cluster.history_checkpointed.v1")
 class HistoryCheckpointed(Message, frozen=True, kw_only=True):
-    """The positions of the snapshot topics up to which ``cluster.changes`` contains their records.
+    """The positions of the copied topics up to which ``cluster.changes`` contains their records.
 
     ``positions``: topic -> the first offset that is not copied yet. ``epochs``: topic -> the
     highest epoch accepted before it. ``topic_ids``: topic -> the id that distinguishes it from a
     later topic of the same name. ``image_offset``: the history is complete from this offset of
-    ``cluster.changes``: first an image of the snapshot topics as of ``imaged_at``, then all later
-    records. A copy has the headers ``ce_position``, the offset of the original in its snapshot
-    topic, and ``ce_cause``, the id of the original.
+    ``cluster.changes``: first an image of the copied topics as of ``imaged_at``, then all later
+    records. A copy has the headers ``ce_position``, the offset of the original in its topic, and
+    ``ce_cause``, the id of the original. ``unread``: topic -> offsets since the last checkpoint of
+    records that no service reads, and that are not copied: announcements of epochs, and records of
+    replaced writers.
     """
 
     positions: dict[str, int]
@@ -89,6 +91,7 @@ class HistoryCheckpointed(Message, frozen=True, kw_only=True):
     imaged_at: Instant
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
     topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
+    unread: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.cluster.kind_synced.v1")

@@ -1,10 +1,11 @@
 """A job in a simulation: its tasks, and its phase by the controller's life-cycle table."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from stromboli.controller.core import lifecycle
-from stromboli.embedded.simulation.core import objects, workload
-from stromboli.shared.api import core, scheduling
+from stromboli.embedded.simulation.core import hardware, objects, workload
+from stromboli.shared.api import core, meta, scheduling
 
 State = Literal["pending", "running", "succeeded"]
 _UNLIMITED = 2**31 - 1
@@ -14,8 +15,8 @@ policy evicts."""
 
 class TaskRun:
     """One task: its state, its pod, and how much of its duration is left. ``progress_us``: since
-    when it makes progress, -1 while it does not. ``lacks_data``: its node has not all of its data
-    sets yet."""
+    when it makes progress, -1 while it does not. ``slowdown``: the factor by which it takes longer
+    where it is. ``lacks_data``: its node has not all of its data sets yet."""
 
     __slots__ = (
         "index",
@@ -24,6 +25,7 @@ class TaskRun:
         "node",
         "pod",
         "progress_us",
+        "slowdown",
         "started_us",
         "state",
     )
@@ -37,6 +39,22 @@ class TaskRun:
         self.progress_us = -1
         self.pod: core.Pod | None = None
         self.lacks_data = False
+        self.slowdown = 1.0
+
+    def let_progress(self, now_us: int, slowdown: float) -> int:
+        """It makes progress from now on; returns when it ends."""
+        self.progress_us, self.slowdown = now_us, slowdown
+        return now_us + round(self.left_us * slowdown)
+
+    def pause(self, now_us: int) -> None:
+        """It makes no more progress."""
+        if self.progress_us >= 0:
+            self.left_us -= round((now_us - self.progress_us) / self.slowdown)
+        self.progress_us = -1
+
+    def still_runs(self, started_us: int) -> bool:
+        """Whether it runs since this time."""
+        return self.state == "running" and self.started_us == started_us
 
 
 class JobRun:
@@ -92,6 +110,31 @@ class JobRun:
         ``keeps_progress``, need no pod."""
         ended = sum(task.state == "succeeded" and task.pod is None for task in self.tasks)
         return max(1, min(self.job.min_available - ended, self.job.tasks - ended))
+
+    def placed_on(self, model: hardware.Hardware | None, task: TaskRun) -> Iterable[meta.Object]:
+        """The objects that change because the task holds its node."""
+        if model is None:
+            return ()
+        cores = self.job.resources.cpu_milli // 1000
+        return model.place(objects.pod_name(self.job, task.index), cores, task.node)
+
+    def released_on(self, model: hardware.Hardware | None, task: TaskRun) -> Iterable[meta.Object]:
+        """The objects that change because the task no longer holds its node."""
+        return () if model is None else model.release(objects.pod_name(self.job, task.index))
+
+    def slowdown_on(self, model: hardware.Hardware | None) -> float:
+        """The factor by which its running tasks take longer where they are."""
+        if model is None:
+            return 1.0
+        running = (task for task in self.tasks if task.state == "running")
+        return model.slowdown(
+            {objects.pod_name(self.job, task.index): task.node for task in running}
+        )
+
+    @property
+    def slowdown(self) -> float:
+        """The factor by which its slowest task took longer."""
+        return max(task.slowdown for task in self.tasks)
 
     @property
     def makes_progress(self) -> bool:

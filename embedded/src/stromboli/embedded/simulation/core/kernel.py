@@ -21,6 +21,7 @@ Rules of the life cycle, which are those of the controller's core (``controller.
 5. The tasks of a synchronous job hold their nodes from their start, and make progress only while
    all of them run.
 6. A task whose data sets are not on its node holds the node, and makes no progress until they are.
+7. With a model of the hardware, tasks that start to make progress take longer by a factor.
 
 Sessions run only when the scheduler's triggers request one, or at a time that a plugin requests.
 Where all decisions depend on nodes alone, as in the default configuration without
@@ -47,6 +48,7 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import unschedulable
 from stromboli.scheduler.core.forecast import gang_pods, virtual_scheduler
 from stromboli.scheduler.core.framework import opening
+from stromboli.shared.api import meta
 from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
 
@@ -90,6 +92,7 @@ class Simulation:
         self._made = 0
         self._groups = {name: group for group in scenario.nodes for name in group.names()}
         self.caches = data_caches.DataCaches(self._groups)
+        self._hardware = scenario.hardware
         self._tasks_on: dict[str, dict[job_runs.TaskRun, job_runs.JobRun]] = {}
         self._priorities: set[int] = set()
         self._queues: set[str] = set()
@@ -200,18 +203,16 @@ class Simulation:
     # Cluster
 
     def _build(self, scenario: workload.Scenario) -> None:
-        at = workload.START
         for queue in objects.with_standard_queues(scenario.queues):
-            self.scheduler.put(queue, at)
+            self._put(queue)
             self._queues.add(queue.metadata.name)
         for name, group in self._groups.items():
-            self.scheduler.put(objects.node(group, name), at)
+            self._put(objects.node(group, name))
             self.measured.add_node(name, group.resources.amounts(), 0)
             self._tasks_on[name] = {}
         for name in self.caches.nodes:
             self._report_data(name)
-        for reservation in scenario.reservations:
-            self.scheduler.put(reservation, at)
+        self._put(*scenario.reservations, *(self._hardware.objects() if self._hardware else ()))
         for failure in scenario.failures:
             self._push(failure.down_us, _NODE_FAILS, failure.node)
             if failure.up_us < workload.NEVER_US:
@@ -230,14 +231,14 @@ class Simulation:
         if name in self.caches.nodes:
             self._report_data(name)
         node = objects.node(self._groups[name], name, is_ready=False)
-        self.scheduler.put(node, workload.datetime_at(self.now_us))
+        self._put(node)
 
     def _return_node(self, name: str) -> None:
         if name in self.measured.nodes:
             return
         group = self._groups[name]
         self.measured.add_node(name, group.resources.amounts(), self.now_us)
-        self.scheduler.put(objects.node(group, name), workload.datetime_at(self.now_us))
+        self._put(objects.node(group, name))
 
     # Data sets
 
@@ -279,13 +280,12 @@ class Simulation:
     # Jobs
 
     def _submit(self, job: workload.Job) -> None:
-        at = workload.datetime_at(self.now_us)
         if job.priority and job.priority not in self._priorities:
             self._priorities.add(job.priority)
-            self.scheduler.put(objects.priority_class(job.priority), at)
+            self._put(objects.priority_class(job.priority))
         if job.queue not in self._queues:
             self._queues.add(job.queue)
-            self.scheduler.put(objects.queue(job.queue), at)
+            self._put(objects.queue(job.queue))
         run = job_runs.JobRun(job, self.measured.jobs)
         if run.key in self.runs:
             raise ValueError(f"two jobs with the name {job.name} at the same time")
@@ -297,20 +297,18 @@ class Simulation:
 
     def _create_group(self, run: job_runs.JobRun) -> None:
         run.attempts += 1
-        at = workload.datetime_at(self.now_us)
         phase = "Pending" if self.scheduler.enqueues else "Inqueue"
         created = self._timestamp()
         run.group = objects.pod_group(run.job, self._uid(), created, run.min_member, phase)
-        self.scheduler.put(run.group, at)
+        self._put(run.group)
         if not self.scheduler.enqueues:
             self._create_pods(run)
 
     def _create_pods(self, run: job_runs.JobRun) -> None:
-        at = workload.datetime_at(self.now_us)
         for task in run.tasks:
             if task.state == "pending" and task.pod is None:
                 task.pod = objects.pod(run.job, task.index, self._uid(), self._timestamp())
-                self.scheduler.put(task.pod, at)
+                self._put(task.pod)
 
     def _timestamp(self) -> datetime:
         """The present time as in API objects: whole seconds."""
@@ -324,7 +322,7 @@ class Simulation:
         assert run.group is not None, f"{run.key} has no PodGroup"
         if run.group.status.phase != phase:
             run.group = objects.with_phase(run.group, phase, run.running, run.succeeded)
-            self.scheduler.put(run.group, workload.datetime_at(self.now_us))
+            self._put(run.group)
 
     def _end_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
         ended = [task for task, since_us in tasks if task.progress_us == since_us]
@@ -333,7 +331,7 @@ class Simulation:
         for task in ended:
             run.task_us += self.now_us - task.started_us
             task.state, task.left_us, task.progress_us = "succeeded", 0, -1
-            del self._tasks_on[task.node][task]
+            self._free(run, task)
         self.measured.released(run, [task.node for task in ended], self.now_us)
         run.running -= len(ended)
         run.succeeded += len(ended)
@@ -341,11 +339,10 @@ class Simulation:
         if run.is_finished:
             self._finish(run)
             return
-        at = workload.datetime_at(self.now_us)
         for task in ended:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
             task.pod = gang_pods.succeeded(task.pod, self._timestamp())
-            self.scheduler.put(task.pod, at)
+            self._put(task.pod)
 
     def _finish(self, run: job_runs.JobRun) -> None:
         self._delete_objects(run)
@@ -379,20 +376,19 @@ class Simulation:
             self._bind(run, statement.binds)
 
     def _bind(self, run: job_runs.JobRun, binds: tuple[messages.Bind, ...]) -> None:
-        at = workload.datetime_at(self.now_us)
-        by_name = {f"{run.job.name}-{objects.TASK}-{task.index}": task for task in run.tasks}
+        by_name = {objects.pod_name(run.job, task.index): task for task in run.tasks}
         nodes, bound = [], []
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
             task.pod = gang_pods.running(task.pod, bind.node, self._timestamp())
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
-            self._tasks_on[bind.node][task] = run
+            self._hold(run, task)
             task.lacks_data = not self._has_data(run, task)
             run.fetching += task.lacks_data
             if run.job.data_sets and not task.lacks_data:
                 self.measured.data_arrived(0)
-            self.scheduler.put(task.pod, at)
+            self._put(task.pod)
             nodes.append(bind.node)
             bound.append(task)
         run.running += len(binds)
@@ -410,10 +406,11 @@ class Simulation:
     def _let_progress(self, run: job_runs.JobRun, tasks: list[job_runs.TaskRun]) -> None:
         """Those of the tasks that run make progress from now on."""
         ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
+        slowdown = run.slowdown_on(self._hardware)
         for task in tasks:
             if task.state == "running" and task.progress_us < 0 and not task.lacks_data:
-                task.progress_us = self.now_us
-                ends.setdefault(self.now_us + task.left_us, []).append((task, self.now_us))
+                end_us = task.let_progress(self.now_us, slowdown)
+                ends.setdefault(end_us, []).append((task, self.now_us))
         for end_us, ending in ends.items():
             self._push(end_us, _TASKS_END, (run, ending))
 
@@ -436,7 +433,7 @@ class Simulation:
 
     def _lose_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
         """Delete the pods of tasks that still run, and apply rules 2 and 3."""
-        lost = [task for task, started_us in tasks if _still_runs(task, started_us)]
+        lost = [task for task, started_us in tasks if task.still_runs(started_us)]
         if not lost:
             return
         run.evictions += 1
@@ -467,9 +464,9 @@ class Simulation:
         for task in tasks:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
             self.scheduler.remove(task.pod, at)
-            del self._tasks_on[task.node][task]
+            self._free(run, task)
             run.task_us += self.now_us - task.started_us
-            self._pause(task)
+            task.pause(self.now_us)
             if not self._options.keeps_progress:
                 task.left_us = run.job.duration_us
             task.state, task.node, task.pod = "pending", "", None
@@ -478,19 +475,23 @@ class Simulation:
         run.running -= len(tasks)
         if run.job.is_synchronous:
             for task in run.tasks:
-                self._pause(task)
+                task.pause(self.now_us)
 
-    def _pause(self, task: job_runs.TaskRun) -> None:
-        """The task makes no more progress."""
-        if task.progress_us >= 0:
-            task.left_us -= self.now_us - task.progress_us
-        task.progress_us = -1
+    def _hold(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
+        """The task holds its node from now on."""
+        self._tasks_on[task.node][task] = run
+        self._put(*run.placed_on(self._hardware, task))
+
+    def _free(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
+        """The task no longer holds its node."""
+        del self._tasks_on[task.node][task]
+        self._put(*run.released_on(self._hardware, task))
+
+    def _put(self, *found: meta.Object) -> None:
+        for each in found:
+            self.scheduler.put(each, workload.datetime_at(self.now_us))
 
     def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:
         """Each job that has not finished, with tier and text of the scheduler's explanation."""
         for run in self.runs.values():
             yield run, *self.scheduler.reason(run.key)
-
-
-def _still_runs(task: job_runs.TaskRun, started_us: int) -> bool:
-    return task.state == "running" and task.started_us == started_us

@@ -7,6 +7,7 @@ random.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -84,6 +85,7 @@ def pod_group(
             uid=uid,
             creation_timestamp=created,
             annotations={
+                **job.annotations,
                 **_preemptable(job.preemptable),
                 **_estimate(job.estimate_us),
                 **_reservation(job.reservation),
@@ -92,34 +94,49 @@ def pod_group(
         ),
         spec=scheduling.PodGroupSpec(
             min_member=min_member,
-            min_task_member={TASK: min_member},
+            min_task_member=dict(Counter(job.roles)) or {TASK: min_member},
             queue=job.queue,
             priority_class_name=priority_class_name(job.priority),
             min_resources=_minimum(job.resources, min_member),
+            network_topology=job.network_topology,
         ),
         status=scheduling.PodGroupStatus(phase=phase),
     )
+
+
+def role(job: workload.Job, index: int) -> str:
+    """The name of a task."""
+    return job.roles[index] if job.roles else TASK
+
+
+def pod_name(job: workload.Job, index: int) -> str:
+    """The name of the pod of a task. It ends with the number of the task in the job."""
+    return f"{job.name}-{role(job, index)}-{index}"
 
 
 def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
     """A pending pod of a job."""
     annotations = {
         keys.GROUP_NAME: job.name,
-        keys.TASK_SPEC: TASK,
+        keys.TASK_SPEC: role(job, index),
         keys.TASK_INDEX: str(index),
         **_preemptable(job.preemptable),
     }
     if job.data_sets:
         annotations[keys.DATA_SETS] = data_sets.annotation(job.data_sets)
+    if job.topology_policy:
+        annotations[keys.NUMA_TOPOLOGY_POLICY] = job.topology_policy
     return core.Pod(
         metadata=meta.ObjectMeta(
-            name=f"{job.name}-{TASK}-{index}",
+            name=pod_name(job, index),
             namespace=NAMESPACE,
             uid=uid,
             creation_timestamp=created,
             annotations=annotations,
         ),
-        spec=_pod_spec(job.resources, job.priority, job.node_selector),
+        spec=_pod_spec(
+            job.resources, job.priority, job.node_selector, is_guaranteed=bool(job.topology_policy)
+        ),
         status=_PENDING,
     )
 
@@ -148,8 +165,12 @@ def parse_labels(text: str) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _pod_spec(resources: workload.Resources, priority: int, selector: str) -> core.PodSpec:
-    requests = core.ResourceRequirements(requests=_quantities(resources))
+def _pod_spec(
+    resources: workload.Resources, priority: int, selector: str, *, is_guaranteed: bool
+) -> core.PodSpec:
+    amounts = _quantities(resources)
+    limits = amounts if is_guaranteed else None
+    requests = core.ResourceRequirements(requests=amounts, limits=limits)
     return core.PodSpec(
         scheduler_name=SCHEDULER,
         priority=priority,

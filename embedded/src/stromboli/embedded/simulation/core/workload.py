@@ -3,14 +3,15 @@
 Times are integers in microseconds since the start of the simulation, so that sums are exact.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from stromboli.embedded.simulation.core.hardware import Hardware
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.config import configuration
-from stromboli.shared.api import reservation, scheduling
+from stromboli.shared.api import batch, reservation, scheduling
 from stromboli.shared.jobspec.data_sets import DataSetRequest
 
 SECOND_US = 1_000_000
@@ -67,7 +68,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     ``is_synchronous``: a task makes progress only while all tasks of the job run, as in training
     with parameter servers or all-reduce. ``estimate_us``: the run time that the job states; 0:
     none. ``data_sets``: which its tasks read; they make no progress before they are on the node.
-    ``reservation``: the AdvanceReservation that it names.
+    ``reservation``: the AdvanceReservation that it names. ``roles``: the name of each task; without
+    them all tasks have one name. ``annotations`` and ``network_topology``: of the PodGroup.
+    ``topology_policy``: the NUMA alignment that its tasks require; such tasks have limits.
     """
 
     name: str
@@ -84,6 +87,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     estimate_us: int = 0
     data_sets: tuple[DataSetRequest, ...] = ()
     reservation: str = ""
+    roles: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = {}
+    network_topology: batch.NetworkTopology | None = None
+    topology_policy: str = ""
 
 
 class NodeFailure(msgspec.Struct, frozen=True):
@@ -115,6 +122,7 @@ class Scenario(msgspec.Struct, frozen=True):
     once.
 
     ``queues``: objects as users write them. A queue that only jobs name is created with weight 1.
+    ``hardware``: what the run times of tasks depend on; None: on nothing.
     """
 
     nodes: tuple[NodeGroup, ...]
@@ -123,3 +131,4 @@ class Scenario(msgspec.Struct, frozen=True):
     failures: tuple[NodeFailure, ...] = ()
     options: Options = Options()
     reservations: tuple[reservation.AdvanceReservation, ...] = ()
+    hardware: Hardware | None = None

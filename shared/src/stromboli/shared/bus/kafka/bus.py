@@ -91,7 +91,13 @@ class KafkaBus:
                 # A gap in the offsets or an announcement advances the position without records.
                 if is_first or read.accepted or read.fenced or read.recreated or position != before:
                     yield port.Batch(
-                        read.accepted, position, caught_up, read.fenced, read.recreated, read.at_end
+                        read.accepted,
+                        position,
+                        caught_up,
+                        read.fenced,
+                        read.recreated,
+                        read.at_end,
+                        read.announced,
                     )
                 before = position
                 read = await source.read()

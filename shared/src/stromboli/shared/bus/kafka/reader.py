@@ -44,13 +44,14 @@ not UTF-8, and for a batch with a codec that is not installed. A broker accepts 
 
 
 class ReadResult(msgspec.Struct, frozen=True):
-    """The result of one read: accepted and fenced records, and topics that are read from their
-    start again."""
+    """The result of one read: accepted and fenced records, announcements, and topics that are read
+    from their start again."""
 
     accepted: tuple[envelope.Record, ...] = ()
     fenced: tuple[envelope.Record, ...] = ()
     recreated: frozenset[str] = frozenset()
     at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
+    announced: tuple[envelope.Record, ...] = ()
 
 
 EMPTY_RESULT = ReadResult()
@@ -131,11 +132,11 @@ class Reader:
             return await self._not_there(next(iter(error.args[0])))
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
-        accepted, fenced = self._fence.split(fetched)
+        accepted, fenced, announced = self._fence.split(fetched)
         await self._tell_how_far()
         at_end = dict(self.at_end)
         await self._note_ends()
-        return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end)
+        return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end, announced=tuple(announced))
 
     async def fetch(self, *wanted: structs.TopicPartition) -> list[envelope.Record]:
         """The next records of these partitions (of all, if none are given), including fenced

@@ -24,6 +24,10 @@ from stromboli.embedded import store
 
 LOOK_S = 0.0002
 """Real time between two looks at threads that work."""
+RESOLUTION_S = 1e-9
+"""By how much the clock advances beyond a timer. asyncio runs timers early by the resolution of the
+clock, and a sum of floats may be smaller than the time of the timer: what waits until that time
+would begin to wait again, and time would never advance."""
 Ts = TypeVarTuple("Ts")
 
 
@@ -96,6 +100,6 @@ class _Selector(selectors.DefaultSelector):
             if timeout is not None:
                 found = super().select(LOOK_S)  # the answer of a thread may be on its way
                 if not found:
-                    self._virtual.advance(timeout)
+                    self._virtual.advance(timeout + RESOLUTION_S)
                 return found
             super().select(LOOK_S)

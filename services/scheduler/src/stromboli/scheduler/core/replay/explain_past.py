@@ -23,7 +23,7 @@ from stromboli.shared.messages import scheduling as messages
 _WITHOUT_ANSWERS = session_inputs.SessionInputs(decision_limit=10**9)
 """Inputs without answers and without a limit: a decision that waited for the in-flight limit does
 not explain why a job is pending."""
-_OF_SESSIONS = (topics.DECISIONS, topics.OUTCOMES, topics.BATCH_PLANS)
+_OF_SESSIONS = (topics.DECISIONS, topics.OUTCOMES)
 
 
 class TooEarlyError(Exception):
@@ -68,9 +68,9 @@ def explain_past(
     find: opening.FindPlugin = plugins.find,
 ) -> list[PastGang]:
     """The given PodGroups at a time, without PodGroups that did not exist then. ``records``: the
-    whole log, with ``cluster.changes`` instead of the snapshot topics. ``configurations``: the
-    configurations that may have been in force. Raises TooEarlyError, UnknownConfigurationError.
-    O(records)."""
+    whole log, with ``cluster.changes`` instead of the topics that it has copies of.
+    ``configurations``: the configurations that may have been in force. Raises TooEarlyError,
+    UnknownConfigurationError. O(records)."""
     given = list(records)
     past = snapshot_history.read_history(it for it in given if it.topic == topics.CHANGES)
     if past.begins is None or at < past.begins:

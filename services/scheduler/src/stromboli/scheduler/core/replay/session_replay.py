@@ -2,9 +2,15 @@
 used.
 
 The cache is advanced from session to session, so a whole log is read once and each session runs
-once. The compacted snapshot topics lack older versions of objects; ``cluster.changes`` has them
-(see ``snapshot_history``). Records that a session had read and that are missing are counted
-(``ReplayedSession.missing``); the replay of such a session may decide differently.
+once. Compacted topics lack older versions of objects and plans; ``cluster.changes`` has them (see
+``snapshot_history``). Records that a session had read, on which decisions depend, and that are
+missing are counted (``ReplayedSession.missing``); the replay of such a session may decide
+differently. Not missing are
+
+- records that no service reads: announcements of epochs and records of replaced writers;
+- decisions and outcomes that were finished before the session, which retention may have removed:
+  the record of the session has the offsets from which a restart reads (``unconfirmed_from``);
+- explanations: a session compares with them to publish what changed, and decides nothing by them.
 """
 
 import bisect
@@ -18,6 +24,7 @@ from stromboli.scheduler.core import plugins, policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache, subscriptions
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, session_inputs
+from stromboli.scheduler.core.replay import snapshot_history
 from stromboli.shared import envelope, topics
 from stromboli.shared.messages import scheduling as messages
 
@@ -46,23 +53,26 @@ def replay_sessions(
     configurations: Iterable[configuration.Configuration],
     by: policy.Policy,
     find: opening.FindPlugin = plugins.find,
-    whole_from: Mapping[str, int] | None = None,
+    past: snapshot_history.SnapshotHistory = snapshot_history.EMPTY,
     instead: configuration.Configuration | None = None,
     last: int | None = None,
 ) -> Iterator[ReplayedSession]:
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
     ``configurations``: the configurations that were in force, identified by their digests. ``by``:
-    the scheduler names whose pods count. ``whole_from``: topic -> offset before which only the last
-    record of each key is given. ``instead``: a configuration that replaces the recorded one; each
+    the scheduler names whose pods count. ``past``: the history of the topics that ``records`` lacks
+    older records of, or lacks. ``instead``: a configuration that replaces the recorded one; each
     session still starts from the decisions that were really made before it. ``last``: number of
     sessions at the end of the log that are replayed and returned; None: all.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
+    copied = {record.topic.name for record in past.records}
     for record in records:
-        if record.topic in subscriptions.TOPICS:
+        if record.topic in subscriptions.TOPICS and record.topic.name not in copied:
             by_topic[record.topic.name].append(record)
+    for record in past.records:
+        by_topic[record.topic.name].append(record)
     for of_topic in by_topic.values():
         of_topic.sort(key=lambda each: each.offset)
     cache, memory = cluster_cache.ClusterCache(by.scheduler_names), session_inputs.RecordedInputs()
@@ -83,14 +93,11 @@ def replay_sessions(
             continue
         missing = {
             topic.name: lacking
-            for topic in subscriptions.TOPICS
+            for topic in _DECIDING
             if not _has_newest(topic, by_topic[topic.name], reached.get(topic.name, 0))
             and (
                 lacking := _count_missing(
-                    by_topic[topic.name],
-                    reached.get(topic.name, 0),
-                    found.offsets.get(topic.name, 0),
-                    (whole_from or {}).get(topic.name, 0),
+                    by_topic[topic.name], reached.get(topic.name, 0), topic, found, past
                 )
             )
         }
@@ -155,6 +162,8 @@ def _materialize(
 
 
 _SNAPSHOTS = frozenset(topics.SNAPSHOTS.values())
+_DECIDING = tuple(topic for topic in subscriptions.TOPICS if topic != topics.EXPLANATIONS)
+"""The topics on which decisions depend."""
 
 
 def _has_newest(topic: topics.Topic, given: Sequence[envelope.Record], folded: int) -> bool:
@@ -163,12 +172,26 @@ def _has_newest(topic: topics.Topic, given: Sequence[envelope.Record], folded: i
     return topic.is_compacted and topic not in _SNAPSHOTS and folded == len(given)
 
 
-def _count_missing(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
-    """How many records before ``end`` are missing among the first ``folded`` records."""
-    if end < whole_from:
-        return whole_from - end
-    first = bisect.bisect_left(given, whole_from, hi=folded, key=lambda each: each.offset)
-    return end - whole_from - (folded - first)
+def _count_missing(
+    given: Sequence[envelope.Record],
+    folded: int,
+    topic: topics.Topic,
+    found: messages.SessionRecorded,
+    past: snapshot_history.SnapshotHistory,
+) -> int:
+    """How many records that the session had read are missing among the first ``folded`` ones."""
+    end = found.offsets.get(topic.name, 0)
+    complete_from = past.complete_from.get(topic.name, 0)
+    begin = complete_from if end >= complete_from else 0
+    if topic in (topics.DECISIONS, topics.OUTCOMES):
+        begin = found.unconfirmed_from if topic == topics.DECISIONS else found.outcomes_from
+    unread = past.unread.get(topic.name, ())
+    first = bisect.bisect_left(given, begin, hi=folded, key=lambda each: each.offset)
+    passed = bisect.bisect_left(unread, end) - bisect.bisect_left(unread, begin)
+    missing = end - begin - (folded - first) - passed
+    # Of the records before a complete state, those that were replaced before the session count for
+    # nothing. The others were replaced by records between the session and that state.
+    return min(missing, complete_from - end) if end < complete_from else missing
 
 
 def _encoded(statements: Iterable[messages.StatementDecided]) -> list[bytes]:

@@ -1,10 +1,10 @@
-"""History of the snapshot topics, read from ``cluster.changes``, for the replay of sessions.
+"""History of compacted topics, read from ``cluster.changes``, for the replay of sessions.
 
-The history begins with a checkpoint (the content of the compacted topics at that time), followed by
-every change. A monitor that restarts repeats records; topic and offset identify them.
+The history begins with a checkpoint (the content of the topics at that time), followed by every
+change. A monitor that restarts repeats records; topic and offset identify them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,31 +12,36 @@ import msgspec
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.messages import cluster
 
-_TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.MATERIALIZED}
+_TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.COPIED}
 
 
 class SnapshotHistory(msgspec.Struct, frozen=True):
-    """Records of the snapshot topics.
+    """Records of the topics that ``cluster.changes`` has copies of.
 
     ``complete_from``: topic -> offset from which all records are present; of older records, only
     the last record of each key is. ``begins``: the time of the first complete state; None if there
-    is none.
+    is none. ``unread``: topic -> ordered offsets of records that no service reads and that are not
+    copied, such as announcements of epochs.
     """
 
     records: tuple[envelope.Record, ...]
     complete_from: Mapping[str, int]
     begins: datetime | None = None
+    unread: Mapping[str, Sequence[int]] = {}
+
+
+EMPTY = SnapshotHistory((), {})
 
 
 def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
     """Read the history from the first complete checkpoint; empty if there is none."""
     kept = list(changes)
     first = min((record.offset for record in kept), default=0)
-    marks = ((mark, record.time) for record in kept if (mark := _mark(record)) is not None)
+    marks = [(mark, record) for record in kept if (mark := _mark(record)) is not None]
     found_image = next((each for each in marks if each[0].image_offset >= first), None)
     if found_image is None:
-        return SnapshotHistory((), {})
-    image, begins = found_image
+        return EMPTY
+    image, begun = found_image
     found: dict[tuple[str, int], envelope.Record] = {}
     for record in kept:
         if record.offset >= image.image_offset:
@@ -44,7 +49,17 @@ def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
                 # Each day has a new image: the first copy has the time of the change.
                 found.setdefault((copy.topic.name, copy.offset), copy)
     ordered = sorted(found.values(), key=lambda each: (each.topic.name, each.offset))
-    return SnapshotHistory(tuple(ordered), image.positions, begins)
+    unread: dict[str, set[int]] = {}
+    for mark, record in marks:
+        if record.offset >= image.image_offset:
+            for name, offsets in mark.unread.items():
+                unread.setdefault(name, set()).update(offsets)
+    return SnapshotHistory(
+        tuple(ordered),
+        image.positions,
+        begun.time,
+        {name: sorted(offsets) for name, offsets in unread.items()},
+    )
 
 
 def _mark(record: envelope.Record) -> cluster.HistoryCheckpointed | None:
