@@ -83,7 +83,9 @@ class History:
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
         # Only a warning: no service depends on the history.
-        fold = materialization.materialize(self._bus, WANTED, self._health.warn, "history", start)
+        fold = materialization.materialize(
+            self._bus, WANTED, self._health.warn, "history", start, is_urgent=False
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 is_whole = is_whole or batch.caught_up
