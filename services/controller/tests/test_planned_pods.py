@@ -310,7 +310,7 @@ def test_a_template_that_the_api_server_changed_after_its_plan_is_not_planned_ag
     made = job()
     known = cache(NODE, made)
     plan = planned(known, made)
-    known.plans.reject(planned_pods.spec_digest(plan.tasks[0].template))
+    known.plans.differs(planned_pods.spec_digest(plan.tasks[0].template))
     asked = planned_pods.request(known, made)
     assert asked is not None
     assert planned_pods.plan(known, asked, answered(asked)) is None
