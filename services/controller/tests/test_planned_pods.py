@@ -17,6 +17,7 @@ from stromboli.controller.core.store import (
 )
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.api import scheduling as scheduling_api
 from stromboli.shared.jobspec import data_sets
 from stromboli.shared.messages import plans, scheduling
 from stromboli.testkit import builders
@@ -68,17 +69,66 @@ def planned(of: controller_cache.ControllerCache, made: batch.Job) -> plans.Pods
 # Which jobs
 
 
-def test_the_plan_comes_before_the_pod_group() -> None:
+def announces_plan(create: commands.Command) -> bool:
+    assert isinstance(create, commands.Create)
+    return kinds.POD_GROUPS.decode(create.body).metadata.annotation(keys.PLAN_FOLLOWS) == "true"
+
+
+def test_the_pod_group_announces_the_plan_that_is_requested_with_it() -> None:
     made = job()
     known = cache(NODE, made)
-    (asked,) = job_objects.group_commands(known, made)
+    asked, create = job_objects.group_commands(known, made)
     assert isinstance(asked, commands.PlanPods)
     (run,) = asked.dry_runs
     assert (run.task, run.prefix, run.replicas) == ("w", "j1-w", 2)
     assert kinds.PODS.decode(run.body).spec.node_name == "n1"
+    assert announces_plan(create)
     planned(known, made)
     (create,) = job_objects.group_commands(known, made)
-    assert isinstance(create, commands.Create)
+    assert not announces_plan(create), "a session has both"
+
+
+def group_of(made: batch.Job, phase: str, *, announced: bool = True) -> scheduling_api.PodGroup:
+    marks = {keys.PLAN_FOLLOWS: "true"} if announced else {}
+    name = pods.group_name(made)
+    return builders.make_pod_group(name, 2, owner=made, phase=phase, annotations=marks)
+
+
+@pytest.mark.parametrize(
+    ("phase", "announced", "is_requested"),
+    [("Pending", True, True), ("Inqueue", True, False), ("Pending", False, False)],
+    ids=["waits", "admitted without it", "not announced"],
+)
+def test_a_plan_that_was_announced_and_failed_is_requested_again(
+    phase: str, *, announced: bool, is_requested: bool
+) -> None:
+    """As after a crash, or while the broker is unavailable. No session waits for it later."""
+    made = job()
+    known = cache(NODE, made, group_of(made, phase, announced=announced))
+    found = job_objects.group_commands(known, made)
+    assert any(isinstance(it, commands.PlanPods) for it in found) == is_requested
+
+
+def test_the_annotation_of_a_job_announces_no_plan() -> None:
+    """A PodGroup has the annotations of its job, which users write."""
+    made = job()
+    metadata = msgspec.structs.replace(made.metadata, annotations={keys.PLAN_FOLLOWS: "true"})
+    (create,) = job_objects.group_commands(
+        cache(made), msgspec.structs.replace(made, metadata=metadata)
+    )
+    assert not announces_plan(create)
+
+
+def test_a_job_that_must_not_be_planned_expects_no_planned_pods() -> None:
+    """Sessions read a plan without tasks, so that they do not wait for another."""
+    made = job()
+    known = cache(NODE, made)
+    asked = planned_pods.request(known, made)
+    assert asked is not None
+    known.plans.put(asked.pod_group, planned_pods.no_plan(asked))
+    assert not job_objects.expects_planned_pods(known, made)
+    (create,) = job_objects.group_commands(known, made)
+    assert not announces_plan(create)
 
 
 def with_data(*found: batch.DataSet) -> batch.Job:
@@ -116,7 +166,7 @@ def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:
         made.status, controlled_resources=job_objects.controlled(known, made)
     )
     ready = msgspec.structs.replace(made, status=status)
-    (asked,) = job_objects.group_commands(known, ready)
+    asked, _ = job_objects.group_commands(known, ready)
     assert isinstance(asked, commands.PlanPods)
 
 
@@ -137,13 +187,13 @@ def kinds_of(plan: commands.Plan) -> list[list[str]]:
 def test_a_new_job_is_planned_and_queued_in_one_reconcile(
     plugins: dict[str, Any], objects: list[list[str]]
 ) -> None:
-    """The PodGroup waits for the plan and for what the pods need, but not for the job's status,
-    which the scheduler does not read."""
+    """PodGroup and plan wait for what the pods need, but not for each other, nor for the job's
+    status, which the scheduler does not read."""
     made = msgspec.structs.replace(job(plugins=plugins), status=batch.JobStatus())
     known = cache(NODE, made)
     found = kinds_of(reconcile.reconcile(known, made.metadata.key, NOW))
-    assert [sorted(stage) for stage in found[:-3]] == [sorted(stage) for stage in objects]
-    assert found[-3:] == [["PlanPods"], ["PodGroup"], ["PatchJobStatus"]]
+    assert [sorted(stage) for stage in found[:-2]] == [sorted(stage) for stage in objects]
+    assert found[-2:] == [["PlanPods", "PodGroup"], ["PatchJobStatus"]]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +243,7 @@ def test_the_status_of_a_new_job_with_a_debug_tool_does_not_wait_for_pods() -> N
 
 
 def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:
-    """As after a crash between the two, or after a rejected dry run."""
+    """As after a rejected or lost create of the PodGroup."""
     made = msgspec.structs.replace(job(), status=batch.JobStatus())
     known = cache(NODE, made)
     planned(known, made)
@@ -262,8 +312,8 @@ def test_a_webhook_that_may_change_pods_keeps_a_job_from_having_a_plan() -> None
         )
         namespace = core.Namespace(metadata=metadata)
         known.apply(builders.make_record(builders.snapshot_of(namespace)))
-        (found,) = job_objects.group_commands(known, made)
-        assert isinstance(found, commands.Create if of_namespace is labels else commands.PlanPods)
+        found = kinds_of((job_objects.group_commands(known, made),))
+        assert found == [["PodGroup"] if of_namespace is labels else ["PlanPods", "PodGroup"]]
 
 
 def test_a_planned_pod_is_refused_once_annotations_are_not_protected() -> None:

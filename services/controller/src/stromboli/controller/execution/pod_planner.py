@@ -38,7 +38,8 @@ class PodPlanner:
 
     async def plan(self, asked: commands.PlanPods, group: str, cause: str) -> None:
         """Publish the plan of a job. If the API server rejects a dry run, or its response cannot be
-        planned, this version of the job gets no plan. Raises TransientError."""
+        planned, this version of the job gets a plan without tasks, since sessions wait for a
+        record. Raises TransientError."""
         try:
             responses = await asyncio.gather(
                 *(self._dry_run(it, asked, group) for it in asked.dry_runs)
@@ -49,7 +50,7 @@ class PodPlanner:
             found = None
         if found is None:
             self._cache.plans.exclude(asked.job_uid, asked.version)
-            return
+            found = planned_pods.no_plan(asked)
         await self._append(asked.pod_group, found, asked.job_uid, asked.version, cause)
 
     async def withdraw(self, asked: commands.WithdrawPlan, cause: str) -> None:

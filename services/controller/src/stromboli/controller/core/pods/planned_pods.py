@@ -1,6 +1,6 @@
 """Plans of jobs whose pods may be created with their nodes: which jobs have one, and its content.
 
-Before the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
+While the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
 with a node. The responses are the plan: requests, tolerations, priority and all other fields after
 defaulting, webhooks and policies. The rules are in docs/decisions.
 """
@@ -188,7 +188,17 @@ def plan(
                 task=run.task, prefix=run.prefix, replicas=run.replicas, template=template
             )
         )
-    content = tuple(found)
+    return _plan_of(asked, tuple(found))
+
+
+def no_plan(asked: commands.PlanPods) -> plans.PodsPlanned:
+    """The plan without tasks, which says that the pods are not planned."""
+    return _plan_of(asked, ())
+
+
+def _plan_of(
+    asked: commands.PlanPods, content: tuple[plans.PlannedTask, ...]
+) -> plans.PodsPlanned:
     return plans.PodsPlanned(
         pod_group=asked.pod_group,
         job=asked.job,
