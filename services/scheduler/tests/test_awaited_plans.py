@@ -45,9 +45,10 @@ def test_a_gang_is_not_admitted_before_the_plan_that_follows(harness: SchedulerH
 
 def test_the_plan_starts_a_session_that_admits_and_binds(harness: SchedulerHarness) -> None:
     harness.session()
-    assert not harness.cache.session_cause
+    causes = [harness.cache.session_cause]
     publish(harness, plan(3))
-    assert harness.cache.session_cause
+    causes.append(harness.cache.session_cause)
+    assert [bool(it) for it in causes] == [False, True]
     (statement,) = harness.session().decisions
     assert statement.enqueue
     assert len(statement.binds) == 3

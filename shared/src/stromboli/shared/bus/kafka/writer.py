@@ -291,9 +291,7 @@ class KafkaWriter:
         and a single record joins it."""
         return any(it.topic == topic and it.offset is None for it in self._unacknowledged)
 
-    async def _send_one(
-        self, producer: aiokafka.AIOKafkaProducer, entry: _PendingRecord
-    ) -> None:
+    async def _send_one(self, producer: aiokafka.AIOKafkaProducer, entry: _PendingRecord) -> None:
         entry.place = 0
         try:
             entry.sent = await producer.send(

@@ -94,7 +94,12 @@ def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> b
     """Whether the next pods of the job may be created with their nodes: its plan is published, and
     its gang waits for its queue, or a decision is creating its pods."""
     plan = cache.plans.of(pods.group_key(job))
-    if plan is None or not plan.tasks or plan.job_uid != job.metadata.uid or plan.version != job.status.version:
+    if (
+        plan is None
+        or not plan.tasks
+        or plan.job_uid != job.metadata.uid
+        or plan.version != job.status.version
+    ):
         return False
     group = cache.pod_group(pods.group_key(job))
     is_waiting = group is None or not cache.is_enqueued(group)

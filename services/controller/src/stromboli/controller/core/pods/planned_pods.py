@@ -157,9 +157,7 @@ def _likeness(job: Job, task: TaskSpec, body: bytes) -> str:
 def as_answered(run: commands.DryRun, spec: core.PodSpec, node: str) -> core.Pod:
     """The pod of a dry run with the remembered spec of an equal one."""
     asked = kinds.PODS.decode(run.body)
-    return core.Pod(
-        metadata=asked.metadata, spec=msgspec.structs.replace(spec, node_name=node)
-    )
+    return core.Pod(metadata=asked.metadata, spec=msgspec.structs.replace(spec, node_name=node))
 
 
 def _spec_of(body: bytes) -> core.PodSpec:
@@ -196,9 +194,7 @@ def no_plan(asked: commands.PlanPods) -> plans.PodsPlanned:
     return _plan_of(asked, ())
 
 
-def _plan_of(
-    asked: commands.PlanPods, content: tuple[plans.PlannedTask, ...]
-) -> plans.PodsPlanned:
+def _plan_of(asked: commands.PlanPods, content: tuple[plans.PlannedTask, ...]) -> plans.PodsPlanned:
     return plans.PodsPlanned(
         pod_group=asked.pod_group,
         job=asked.job,

@@ -30,12 +30,14 @@ class PodPlans:
         self._digests: dict[str, str] = {}
         self._encoded: dict[str, bytes] = {}
         self._withdrawn: OrderedDict[str, bytes] = OrderedDict()
+        self._decoded: plans.PodsPlanned | None = None
         self.awaited: set[str] = set()
         """PodGroups that announce a plan (``awaited_plans``) of which no record was read."""
 
     def put(self, key: str, message: msgspec.Struct | None) -> list[str]:
         """Note the newest message of a PodGroup. Returns the keys of the pods of a new plan."""
         self.awaited.discard(key)
+        self._decoded = None
         before = self._digests.pop(key, "")
         if before:
             self._withdrawn[before] = self._encoded.pop(before)
@@ -96,8 +98,15 @@ class PodPlans:
 
     def _of(self, digest: str) -> plans.PodsPlanned | None:
         encoded = self._encoded.get(digest) or self._withdrawn.get(digest)
-        found = None if encoded is None else base.decode(_NAME, encoded)
-        return found if isinstance(found, plans.PodsPlanned) else None
+        if encoded is None:
+            return None
+        # The binds of a gang ask for the same plan one after another.
+        known = self._decoded
+        if known is None or known.digest != digest:
+            found = base.decode(_NAME, encoded)
+            assert isinstance(found, plans.PodsPlanned), "only plans are encoded"
+            known = self._decoded = found
+        return known
 
 
 def pods_of(plan: plans.PodsPlanned) -> Iterator[tuple[plans.PlannedTask, int, core.Pod]]:
