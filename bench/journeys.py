@@ -36,9 +36,8 @@ HOPS: dict[Path, tuple[tuple[str, str], ...]] = {
     "created_bound": (
         ("job_seen", "POST, two webhooks, etcd; a watch shows the job"),
         ("job_logged", "monitor: the job's watch event becomes a record"),
-        ("plan_logged", "log, controller, dry run of the pod: its plan becomes a record"),
-        ("pod_group_seen", "controller, POST PodGroup; a watch shows it"),
-        ("pod_group_logged", "monitor: the PodGroup's event becomes a record"),
+        ("pod_group_seen", "log, controller, POST PodGroup; a watch shows it"),
+        ("placeable", "monitor, and the dry run beside the POST: PodGroup and plan are records"),
         ("enqueue_decided", "log, scheduler: session that admits it and places its pod"),
         ("bound_seen", "log, controller, POST pod with nodeName; a watch shows it"),
     ),
@@ -92,12 +91,18 @@ def assembled(
         "pod_seen": seen.pod,
         "bound_seen": seen.bound,
         **found.times,
+        "placeable": _later_of(found.times["pod_group_logged"], found.times["plan_logged"]),
     }
     missing = [name for name, _ in HOPS[path] if job not in points[name]]
     if missing:
         raise KeyError(f"job {job} on path {path}: no {', '.join(missing)}")
     times = tuple(points[name][job] for name, _ in HOPS[path])
     return Journey(job, path, *answer, times)
+
+
+def _later_of(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """The later of two points of each job that has both."""
+    return {job: max(one[job], other[job]) for job in one.keys() & other.keys()}
 
 
 LOGGED = (

@@ -58,8 +58,9 @@ class Sightings:
         self.pod.setdefault(job, at)
         if seen["spec"].get("nodeName") and job not in self.bound:
             self.bound[job] = at
-            if job in self._awaited:
-                self._awaited[job].set_result(None)
+            waiting = self._awaited.get(job)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
 
     def await_bound(self, job: str) -> asyncio.Future[None]:
         """Return when the job's pod has a node. Call it before the job is submitted."""

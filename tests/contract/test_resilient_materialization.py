@@ -91,7 +91,11 @@ class Refusing(EmbeddedBus):
         self._reason = reason
 
     def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
         raise self._reason
 

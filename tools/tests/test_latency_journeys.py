@@ -55,17 +55,21 @@ def durations_ms(found: journeys.Journey) -> list[int]:
     return [round(took * 1000) for took in found.hops_s()]
 
 
-def test_a_job_whose_pod_is_created_bound_has_a_plan_and_one_decision() -> None:
+@pytest.mark.parametrize(("plan_s", "hops_ms"), [(0.035, [1, 4]), (0.053, [3, 2])])
+def test_a_job_whose_pod_is_created_bound_has_a_plan_and_one_decision(
+    plan_s: float, hops_ms: list[int]
+) -> None:
+    """The session needs both the PodGroup and the plan, whichever is later."""
     found = logged(
         job_record(0.022),
-        ("batch.plans", GROUP, 0.035, {"job": "default/bench-1"}),
         group_record(0.051),
+        ("batch.plans", GROUP, plan_s, {"job": "default/bench-1"}),
         decision(0.055, enqueue=True, binds=[{"pod": "bench-1-main-0"}]),
         pod_record(0.081),
     )
     journey = journeys.assembled("bench-1", ANSWER, sightings(bound=0.08), found)
     assert journey.path == "created_bound"
-    assert durations_ms(journey) == [21, 1, 13, 15, 1, 4, 25]
+    assert durations_ms(journey) == [21, 1, 28, *hops_ms, 25]
     assert round(journey.total_s, 3) == 0.08
 
 
@@ -91,7 +95,7 @@ def test_a_missing_point_is_an_error_that_names_it() -> None:
 def test_the_budget_of_a_path_leaves_out_journeys_on_the_other_one() -> None:
     """A job that does not fit idle room is created pending, beside jobs that are created bound."""
     made = [
-        journeys.Journey("a", "created_bound", SENT, SENT, tuple(SENT + i for i in range(1, 8))),
+        journeys.Journey("a", "created_bound", SENT, SENT, tuple(SENT + i for i in range(1, 7))),
         journeys.Journey("b", "pending", SENT, SENT, tuple(SENT + 2 * i for i in range(1, 10))),
     ]
     bound, pending = (journeys.budget(path, made) for path in journeys.HOPS)

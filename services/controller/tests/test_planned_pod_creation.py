@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.controller.tests.support.service_harness import no_key
 from services.controller.tests.test_planned_pods import DECISION, changed_node, decided, started
 from stromboli.controller.core.decisions import planned_binds
 from stromboli.controller.core.store import (
@@ -12,7 +13,7 @@ from stromboli.controller.core.store import (
     batch_state,
     controller_cache,
 )
-from stromboli.controller.execution.command_executor import CommandExecutor
+from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.inflight_permits import Retrier
 from stromboli.controller.execution.pod_creation import Entry, PodCreation
@@ -49,6 +50,7 @@ async def executed(
     *,
     is_admitted: bool,
     requests: list[str] | None = None,
+    add_key: AddKey = no_key,
 ) -> tuple[scheduling.TaskOutcome, list[core.Pod]]:
     """The outcome of the statement's bind, and all pods afterwards. ``requests``: gets the requests
     in the order in which they are sent."""
@@ -79,13 +81,11 @@ async def executed(
             await bus.open_writer("controller", "test"),
             batch_state.BatchState(known.published),
             limiter,
-            lambda _, __: None,
+            add_key,
             runtime.utc_now,
             events,
         )
-        creation = PodCreation(
-            known, executor, Retrier(), events, lambda _, __: None, runtime.utc_now
-        )
+        creation = PodCreation(known, executor, Retrier(), events, no_key, runtime.utc_now)
         (outcome,) = await creation.create_all(statement, DECISION, "default/j1", admit)
         await entries[0]
         return outcome, [kinds.PODS.decode(it) for it in (await cluster.list(kinds.PODS)).items]
@@ -154,3 +154,18 @@ async def test_the_first_pod_is_requested_before_the_admission_of_its_pod_group(
     )
     assert outcome.result == "executed"
     assert requests == order
+
+
+async def test_a_created_pod_adds_its_job_as_a_change_of_a_pod_does(tmp_path: Path) -> None:
+    """Reconciles after each of the hundred pods of a gang would publish their events one by one."""
+    known, plan = started()
+    added: set[tuple[str, bool]] = set()
+
+    def add_key(
+        item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+    ) -> None:
+        added.add((item.kind, is_pod_news))
+
+    await executed(tmp_path, known, decided(plan), None, is_admitted=True, add_key=add_key)
+    assert ("job", True) in added
+    assert ("job", False) not in added

@@ -68,19 +68,6 @@ def planned(of: controller_cache.ControllerCache, made: batch.Job) -> plans.Pods
 # Which jobs
 
 
-def test_the_plan_comes_before_the_pod_group() -> None:
-    made = job()
-    known = cache(NODE, made)
-    (asked,) = job_objects.group_commands(known, made)
-    assert isinstance(asked, commands.PlanPods)
-    (run,) = asked.dry_runs
-    assert (run.task, run.prefix, run.replicas) == ("w", "j1-w", 2)
-    assert kinds.PODS.decode(run.body).spec.node_name == "n1"
-    planned(known, made)
-    (create,) = job_objects.group_commands(known, made)
-    assert isinstance(create, commands.Create)
-
-
 def with_data(*found: batch.DataSet) -> batch.Job:
     made = job()
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, data_sets=found))
@@ -116,7 +103,7 @@ def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:
         made.status, controlled_resources=job_objects.controlled(known, made)
     )
     ready = msgspec.structs.replace(made, status=status)
-    (asked,) = job_objects.group_commands(known, ready)
+    asked, _ = job_objects.group_commands(known, ready)
     assert isinstance(asked, commands.PlanPods)
 
 
@@ -137,13 +124,13 @@ def kinds_of(plan: commands.Plan) -> list[list[str]]:
 def test_a_new_job_is_planned_and_queued_in_one_reconcile(
     plugins: dict[str, Any], objects: list[list[str]]
 ) -> None:
-    """The PodGroup waits for the plan and for what the pods need, but not for the job's status,
-    which the scheduler does not read."""
+    """PodGroup and plan wait for what the pods need, but not for each other, nor for the job's
+    status, which the scheduler does not read."""
     made = msgspec.structs.replace(job(plugins=plugins), status=batch.JobStatus())
     known = cache(NODE, made)
     found = kinds_of(reconcile.reconcile(known, made.metadata.key, NOW))
-    assert [sorted(stage) for stage in found[:-3]] == [sorted(stage) for stage in objects]
-    assert found[-3:] == [["PlanPods"], ["PodGroup"], ["PatchJobStatus"]]
+    assert [sorted(stage) for stage in found[:-2]] == [sorted(stage) for stage in objects]
+    assert found[-2:] == [["PlanPods", "PodGroup"], ["PatchJobStatus"]]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +181,7 @@ def test_the_status_of_a_new_job_names_its_debug_tool_before_the_tool_has_object
 
 
 def test_a_new_job_whose_plan_is_published_gets_its_pod_group() -> None:
-    """As after a crash between the two, or after a rejected dry run."""
+    """As after a rejected or lost create of the PodGroup."""
     made = msgspec.structs.replace(job(), status=batch.JobStatus())
     known = cache(NODE, made)
     planned(known, made)
@@ -263,8 +250,8 @@ def test_a_webhook_that_may_change_pods_keeps_a_job_from_having_a_plan() -> None
         )
         namespace = core.Namespace(metadata=metadata)
         known.apply(builders.make_record(builders.snapshot_of(namespace)))
-        (found,) = job_objects.group_commands(known, made)
-        assert isinstance(found, commands.Create if of_namespace is labels else commands.PlanPods)
+        found = kinds_of((job_objects.group_commands(known, made),))
+        assert found == [["PodGroup"] if of_namespace is labels else ["PlanPods", "PodGroup"]]
 
 
 def test_a_planned_pod_is_refused_once_annotations_are_not_protected() -> None:
@@ -311,7 +298,7 @@ def test_a_template_that_the_api_server_changed_after_its_plan_is_not_planned_ag
     made = job()
     known = cache(NODE, made)
     plan = planned(known, made)
-    known.plans.reject(planned_pods.spec_digest(plan.tasks[0].template))
+    known.plans.differs(planned_pods.spec_digest(plan.tasks[0].template))
     asked = planned_pods.request(known, made)
     assert asked is not None
     assert planned_pods.plan(known, asked, answered(asked)) is None

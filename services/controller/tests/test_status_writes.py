@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from services.controller.tests.support import service_harness
-from services.controller.tests.support.service_harness import Harness
+from services.controller.tests.support.service_harness import Harness, no_key
 from stromboli.controller.core import commands
 from stromboli.controller.core.store import batch_state, controller_cache, event_history
 from stromboli.controller.execution.command_executor import CommandExecutor
@@ -46,7 +46,7 @@ async def written_after(
     events = EventRecorder(harness.cluster, limiter, 0)
     state = batch_state.BatchState(cache.published)
     executor = CommandExecutor(
-        cache, harness.cluster, writer, state, limiter, lambda _, __: None, runtime.utc_now, events
+        cache, harness.cluster, writer, state, limiter, no_key, runtime.utc_now, events
     )
     status = msgspec.structs.replace(
         before.status, controlled_resources={"plugin-svc": "svc"}, version=1

@@ -34,6 +34,10 @@ BEAT_S = 0.05
 WATCHED = tuple(kind for kind in kinds.WATCHED if kind not in {kinds.NODES, *kinds.OPTIONAL})
 
 
+def no_key(*_: object, **__: object) -> None:
+    """Add no key to a work queue."""
+
+
 class Harness:
     """What a test sees and does beside the controller."""
 

@@ -46,6 +46,9 @@ RUNNING_ESTIMATE = PREFIX + "running-estimate"
 """PodGroup: the expected run time of its tasks (``1h30m``), from the Job's
 ``spec.runningEstimate``.
 """
+PLAN_FOLLOWS = PREFIX + "plan-follows"
+"""PodGroup: ``true`` if the controller publishes the plan of its pods, or that they have none, at
+the same time. Sessions wait for it, for three seconds at most."""
 RESERVATION = PREFIX + "reservation"
 """Job and its PodGroup: the AdvanceReservation whose nodes its pods use, and no others."""
 QUEUE_POLICY = PREFIX + "queue-policy"

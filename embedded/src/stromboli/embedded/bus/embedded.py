@@ -91,10 +91,15 @@ class EmbeddedBus:
         return offset
 
     async def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
         """Read topics from their start, or continue at a position. A position after the end, or of
-        an earlier topic of the same name, means the start.
+        an earlier topic of the same name, means the start. Every reader is urgent, since a record
+        costs it no request.
         """
         names = [topic.name for topic in wanted]
         topic_ids = self._log.topic_ids(names)

@@ -70,13 +70,17 @@ class FaultyBus:
         return await self._bus.is_reachable()
 
     async def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
         """Read topics, each with its own delay."""
         names = " ".join(topic.name for topic in wanted)
         chance = self._dice.draw(f"fold {names}")
         held = _DelayedRecords(chance, self._dice.rates.repeat, start)
-        inner = self._bus.materialize(wanted, start)
+        inner = self._bus.materialize(wanted, start, is_urgent=is_urgent)
         pull = asyncio.ensure_future(anext(inner))
         try:
             while True:

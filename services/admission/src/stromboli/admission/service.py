@@ -147,7 +147,7 @@ async def _read_history(
     wanted = (topics.BATCH_EVENTS,)
     # After the topic is recreated, the earlier events are still true.
     fold = materialization.materialize(
-        bus, wanted, health.warn, "history", on_recreated=lambda _: None
+        bus, wanted, health.warn, "history", on_recreated=lambda _: None, is_urgent=False
     )
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:

@@ -55,8 +55,8 @@ one reconcile of the topology covers all of them."""
 PLANNED_CALM_S = 0.5
 """Longest delay of a new job's first status while a session may place its pods by their plan."""
 POD_NEWS_EVERY_S = 0.1
-"""Minimum seconds between two reconciles of a job that changes of its pods cause, since the pods of
-a gang change in quick succession."""
+"""Minimum seconds between two reconciles of a job that changes of its pods cause, by records or by
+responses to our own writes: the pods of a gang are created and change in quick succession."""
 NETWORK_LOOK_S = 5.0
 """Interval between reads of the topology file, which changes rarely."""
 LONG_PLAN_S = 0.1
@@ -273,10 +273,7 @@ class Controller:
     async def _take_in(self, record: envelope.Record, at_end: Mapping[str, float]) -> None:
         folded = self._cache.apply(record, at_end.get(topics.SYNC.name, -math.inf))
         for item in folded.items:
-            if record.topic == topics.PODS and item.kind == "job":
-                self._add_key_for_pod(item, record.id)
-            else:
-                self._add_key(item, record.id)
+            self._add_key(item, record.id, is_pod_news=record.topic == topics.PODS)
         if folded.undecodable:
             _log.warning(
                 "record undecodable", topic=record.topic.name, key=record.key, at=record.offset
@@ -380,19 +377,20 @@ class Controller:
         self._work_queue.add_key_after(item, until - at)
         return rest
 
-    def _add_key(self, item: controller_cache.ReconcileKey, cause: str) -> None:
+    def _add_key(
+        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+    ) -> None:
+        """See ``command_executor.AddKey``."""
         if self._writer is None:
             return  # a new leader reconciles all keys
         if item.kind in CALM:
             self._work_queue.add_key_after(item, CALM_S)
         elif item.kind in COUNTS:
             self._work_queue.add_key_after(item, COUNTS_CALM_S)
+        elif item.kind == "job" and is_pod_news:
+            self._work_queue.add_key_spaced(item, cause, POD_NEWS_EVERY_S)
         else:
             self._work_queue.add_key(item, cause)
-
-    def _add_key_for_pod(self, item: controller_cache.ReconcileKey, cause: str) -> None:
-        if self._writer is not None:
-            self._work_queue.add_key_spaced(item, cause, POD_NEWS_EVERY_S)
 
     async def _carry_out(
         self, plan: commands.Plan, item: controller_cache.ReconcileKey, cause: str

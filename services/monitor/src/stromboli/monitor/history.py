@@ -84,7 +84,9 @@ class History:
         is_whole = kept is not None
         unread: dict[str, list[int]] = {}
         # Only a warning: no service depends on the history.
-        fold = materialization.materialize(self._bus, WANTED, self._health.warn, "history", start)
+        fold = materialization.materialize(
+            self._bus, WANTED, self._health.warn, "history", start, is_urgent=False
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 if any(

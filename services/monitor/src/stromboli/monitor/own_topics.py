@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 
 import structlog
 
@@ -45,7 +45,6 @@ class OwnTopicsReader:
         self._by_topic |= {each.topic.name: each for each in reports}
         self._position = port.START
         self._moved = asyncio.Condition()
-        self._batches: AsyncGenerator[port.Batch, None]
 
     async def stand_by(self, caught_up: asyncio.Event) -> None:
         """Apply all records, set ``caught_up`` at the end offsets, and follow the active monitor
@@ -57,40 +56,40 @@ class OwnTopicsReader:
                 if batch.caught_up:
                     caught_up.set()
 
-    @contextlib.asynccontextmanager
-    async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
-        """Apply the records up to the end offsets at the opening, and yield topic name -> next
-        offset; ``follow`` then continues after them. Raises ReplacedError, LogLostError.
+    async def restore(self, epoch: int) -> Mapping[str, int]:
+        """Apply the records up to the end offsets of now; return topic name -> next offset.
+        ``follow`` continues after them. Raises ReplacedError, LogLostError.
         """
         self._epoch = epoch
-        async with contextlib.aclosing(self._read()) as self._batches:
-            async for batch in self._batches:
+        async with contextlib.aclosing(self._read()) as batches:
+            async for batch in batches:
                 for record in batch.records:
                     self._check(record)
                 self._fold(batch)
                 if batch.caught_up:
                     break
-            yield dict(self._position.positions)
+        return dict(self._position.positions)
 
     async def follow(self) -> None:
         """Follow indefinitely, and mark keys that records of other writers hide. Raises
         ReplacedError, LogLostError."""
-        async for batch in self._batches:
-            for record, is_accepted in self._news(batch):
-                self._look_at(record, is_accepted=is_accepted)
-            async with self._moved:
-                self._move(batch)
-                self._moved.notify_all()
-            await asyncio.sleep(PAUSE_S)
+        async with contextlib.aclosing(self._read(is_urgent=False)) as batches:
+            async for batch in batches:
+                for record, is_accepted in self._news(batch):
+                    self._look_at(record, is_accepted=is_accepted)
+                async with self._moved:
+                    self._move(batch)
+                    self._moved.notify_all()
+                await asyncio.sleep(PAUSE_S)
 
     async def reached(self, topic: topics.Topic, position: int) -> None:
         """Return when all records before ``position`` of a topic have been processed."""
         async with self._moved:
             await self._moved.wait_for(lambda: self._position.positions[topic.name] >= position)
 
-    def _read(self) -> AsyncGenerator[port.Batch, None]:
+    def _read(self, *, is_urgent: bool = True) -> AsyncGenerator[port.Batch, None]:
         return materialization.materialize(
-            self._bus, OWN, self._health.set, "cache", self._position
+            self._bus, OWN, self._health.set, "cache", self._position, is_urgent=is_urgent
         )
 
     def _fold(self, batch: port.Batch) -> None:

@@ -90,7 +90,8 @@ async def _term(
     writer = await runtime.retry_until_available(
         lambda: bus.open_writer("monitor", settings.instance), "log", health
     )
-    async with own_reader.opened(writer.epoch) as ends, asyncio.TaskGroup() as tasks:
+    ends = await own_reader.restore(writer.epoch)
+    async with asyncio.TaskGroup() as tasks:
         tasks.create_task(own_reader.follow())
         tasks.create_task(History(bus, writer, health, clock, ends).keep())
         rivalry = CompetitorWatch(settings.competitor_leases, cluster, writer, health, clock)

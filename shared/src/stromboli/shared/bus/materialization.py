@@ -38,6 +38,8 @@ async def materialize(
     condition: str,
     start: port.Position = port.START,
     on_recreated: Callable[[Collection[str]], None] = fail_on_recreated,
+    *,
+    is_urgent: bool = True,
 ) -> AsyncGenerator[port.Batch, None]:
     """``port.Bus.materialize``, repeated after transient errors.
 
@@ -52,7 +54,8 @@ async def materialize(
     backoff = runtime.Backoff()
     while True:
         try:
-            async with contextlib.aclosing(bus.materialize(wanted, start)) as batches:
+            reading = bus.materialize(wanted, start, is_urgent=is_urgent)
+            async with contextlib.aclosing(reading) as batches:
                 async for batch in batches:
                     report(condition, None)
                     if batch.recreated:

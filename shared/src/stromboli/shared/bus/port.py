@@ -157,9 +157,13 @@ class Bus(Protocol):
         """Open a writer with a new epoch of ``service``. ``instance`` names the process in logs."""
 
     def materialize(
-        self, wanted: Sequence[topics.Topic], start: Position = START
+        self, wanted: Sequence[topics.Topic], start: Position = START, *, is_urgent: bool = True
     ) -> AsyncGenerator[Batch, None]:
-        """Read all records from ``start``, then new ones, to build state from them."""
+        """Read all records from ``start``, then new ones, to build state from them.
+
+        Without ``is_urgent``, new records may arrive a quarter of a second late: the reader gets
+        many at a time, and costs the log and its process little.
+        """
 
     def consume(
         self, topic: topics.Topic, group: str

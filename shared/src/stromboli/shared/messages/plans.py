@@ -21,8 +21,9 @@ class PlannedTask(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.pods_planned.v1")
 class PodsPlanned(Message, frozen=True, kw_only=True):
-    """The pods of one version of a job (key: its PodGroup), published before the PodGroup exists; a
-    tombstone once the gang has left its queue. ``digest`` identifies the content."""
+    """The pods of one version of a job (key: its PodGroup), published while the PodGroup is
+    created; a tombstone once the gang has left its queue. Without tasks: no pod of the job is
+    planned. ``digest`` identifies the content."""
 
     pod_group: str
     job: str

@@ -153,12 +153,17 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A dry-run create of the first pod of a task: its complete body, which names a node."""
+    """A dry-run create of the first pod of a task: its complete body, which names a node.
+
+    ``likeness``: equal for pods that the API server answers equally, whatever job they belong to;
+    empty if the answer must not be remembered.
+    """
 
     task: str
     prefix: str
     replicas: int
     body: bytes
+    likeness: str = ""
 
 
 class PlanPods(msgspec.Struct, frozen=True, kw_only=True):

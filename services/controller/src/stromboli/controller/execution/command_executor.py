@@ -5,8 +5,7 @@ from the result.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -33,7 +32,15 @@ STAGE_WORKERS = 128
 """Concurrent commands of one stage: twice the default number of requests in flight, so that a stage
 always has a request waiting. The first rejected command ends the stage."""
 
-AddKey = Callable[[controller_cache.ReconcileKey, str], None]
+
+class AddKey(Protocol):
+    """Adds a key to the work queue."""
+
+    def __call__(
+        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+    ) -> None:
+        """Add the key. ``cause``: the id of the record that changed it; empty without a record.
+        ``is_pod_news``: a pod changed, which for a job are many changes in quick succession."""
 
 
 class RefusedError(errors.PermanentError):
@@ -330,12 +337,14 @@ class CommandExecutor:
             # The write is done; the snapshot topic will show that the object is unreadable.
             _log.warning("response not readable", kind=kind.kind, reason=str(error))
             return None
-        self._take_in(self._cache.observe(kind, written))
+        self._take_in(self._cache.observe(kind, written), is_pod_news=kind is kinds.PODS)
         return written
 
-    def _take_in(self, items: tuple[controller_cache.ReconcileKey, ...]) -> None:
+    def _take_in(
+        self, items: tuple[controller_cache.ReconcileKey, ...], *, is_pod_news: bool = False
+    ) -> None:
         for item in items:
-            self._add_key(item, "")
+            self._add_key(item, "", is_pod_news=is_pod_news)
 
 
 def _precedence(error: Exception) -> int:

@@ -177,4 +177,4 @@ class PodCreation:
         task = None if plan is None else planned_binds.task_of(plan, bind)
         if task is not None and not planned_pods.is_as_planned(pod, task):
             _log.warning("pod differs from its plan", pod=pod.metadata.key)
-            self._cache.plans.reject(planned_pods.spec_digest(task.template))
+            self._cache.plans.differs(planned_pods.spec_digest(task.template))

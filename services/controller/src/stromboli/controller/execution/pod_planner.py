@@ -38,7 +38,8 @@ class PodPlanner:
 
     async def plan(self, asked: commands.PlanPods, group: str, cause: str) -> None:
         """Publish the plan of a job. If the API server rejects a dry run, or its response cannot be
-        planned, this version of the job gets no plan. Raises TransientError."""
+        planned, this version of the job gets a plan without tasks, since sessions wait for a
+        record. Raises TransientError."""
         try:
             responses = await asyncio.gather(
                 *(self._dry_run(it, asked, group) for it in asked.dry_runs)
@@ -49,7 +50,7 @@ class PodPlanner:
             found = None
         if found is None:
             self._cache.plans.exclude(asked.job_uid, asked.version)
-            return
+            found = planned_pods.no_plan(asked)
         await self._append(asked.pod_group, found, asked.job_uid, asked.version, cause)
 
     async def withdraw(self, asked: commands.WithdrawPlan, cause: str) -> None:
@@ -59,9 +60,19 @@ class PodPlanner:
     async def _dry_run(
         self, run: commands.DryRun, asked: commands.PlanPods, group: str
     ) -> core.Pod:
+        """The API server's answer to a dry run, or the one that it gave to an equal dry run."""
+        answers = self._cache.plans.answers
+        known = answers.of(run.likeness, self._clock()) if run.likeness else None
+        if known is not None:
+            return planned_pods.as_answered(run, known, asked.node)
         async with self._limiter.hold(group):
             raw = await self._cluster.create(kinds.PODS, asked.namespace, run.body, dry_run=True)
-        return kinds.PODS.decode(raw)
+        pod = kinds.PODS.decode(raw)
+        if run.likeness:
+            template = planned_pods.template_of(pod)
+            digest = planned_pods.spec_digest(template)
+            answers.note(run.likeness, template.spec, digest, self._clock())
+        return pod
 
     async def _append(
         self, key: str, plan: plans.PodsPlanned | None, uid: str, version: int, cause: str

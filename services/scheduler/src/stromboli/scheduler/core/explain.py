@@ -52,12 +52,14 @@ def explain_waiting(
     creation_grace: timedelta,
     partial: Mapping[str, partial_gangs.PartialGang] | None = None,
     backing_off: Mapping[str, refusal_backoff.BackingOff] | None = None,
+    held: Collection[str] = (),
 ) -> ExplanationChanges:
     """Explain all waiting gangs after a closed session; return what differs from the topic.
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
     ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
-    skipped because their decisions were refused. O(waiting jobs), with a small constant for jobs
+    skipped because their decisions were refused. ``held``: gangs whose plan follows, which get no
+    explanation. O(waiting jobs), with a small constant for jobs
     that the session skipped because their queue did not admit them.
     """
     gone = cache.explained.keys() - cache.waiting
@@ -72,6 +74,8 @@ def explain_waiting(
         job = cache.world.job(key)
         if job is None:
             now[key] = _unreadable(cache, key)
+            continue
+        if key in held:
             continue
         if closed.skips(key):
             now[key] = cache.explained.get(key)

@@ -43,6 +43,7 @@ import msgspec
 
 from stromboli.scheduler.core import eventual_room, explain, plugins, policy, simulate
 from stromboli.scheduler.core.cache import (
+    awaited_plans,
     cluster_cache,
     lapsed_admissions,
     node_rejections,
@@ -184,8 +185,8 @@ class SessionRun:
         cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
         lapsed_admissions.apply(cache.world, cache.memory)
         # 4. Open the session with its plugins, release partial gangs, skip refused gangs while
-        #    they back off, run the actions, explain what still waits, close. A plugin that fails
-        #    is left out, and this step starts again.
+        #    they back off and gangs whose plan follows, run the actions, explain what still waits,
+        #    close. A plugin that fails is left out, and this step starts again.
         self._with_gauges = with_gauges
         closed = plugin_isolation.run_isolated(
             self._configured,
@@ -254,9 +255,10 @@ class SessionRun:
         refusals = self._cache.assumed.refusals
         partial = partial_gangs.release_partial_gangs(opened, refusals)
         backing_off = refusal_backoff.back_off(opened, refusals)
+        held = awaited_plans.hold_back(opened, self._cache.plans.awaited)
         simulate.run_actions(opened)
         self._explained = explain.explain_waiting(
-            self._cache, opened, CREATION_GRACE, partial, backing_off
+            self._cache, opened, CREATION_GRACE, partial, backing_off, held
         )
         obstructed = eventual_room.find_obstructed(opened)
         lapsed_admissions.note(opened, self._explained.explanations, obstructed)

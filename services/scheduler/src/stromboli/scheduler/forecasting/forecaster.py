@@ -229,5 +229,10 @@ def read_events(bus: port.Bus) -> AsyncIterator[port.Batch]:
     """Read ``batch.events`` from the start. Events that precede a recreation of the topic remain
     valid."""
     return materialization.materialize(
-        bus, (topics.BATCH_EVENTS,), lambda *_: None, "forecast", on_recreated=lambda _: None
+        bus,
+        (topics.BATCH_EVENTS,),
+        lambda *_: None,
+        "forecast",
+        on_recreated=lambda _: None,
+        is_urgent=False,
     )

@@ -74,10 +74,14 @@ class KafkaBus:
         return opened
 
     async def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus.materialize``. Waits while the broker is unavailable."""
-        async with reader.open_reader(self._given, wanted) as source:
+        async with reader.open_reader(self._given, wanted, is_urgent=is_urgent) as source:
             await source.seek(start)
             read = reader.EMPTY_RESULT
             caught_up = False

@@ -30,6 +30,9 @@ offsets advances the position without records."""
 BATCH_RECORDS = 1000
 """Maximum number of records per batch: a few milliseconds of work, so that the event loop stays
 responsive."""
+LARGE_BYTES = 1 << 20
+"""Bytes for which a broker ends the wait of a reader that is not urgent: with these, reading a long
+log takes no longer."""
 
 
 TOPIC_ID_CHECK_S = 5.0
@@ -287,14 +290,19 @@ async def open_reader(
     given: settings.KafkaSettings,
     wanted: Sequence[topics.Topic],
     group: str | None = None,
+    *,
+    is_urgent: bool = True,
 ) -> AsyncIterator[Reader]:
-    """A connected reader without a position. Waits while the broker is unavailable."""
+    """A connected reader without a position. Waits while the broker is unavailable. Without
+    ``is_urgent``, the broker holds each fetch for ``fetch_wait_ms`` or until ``LARGE_BYTES`` have
+    been appended."""
     consumer = aiokafka.AIOKafkaConsumer(
         **clients.connection(given),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",  # seek() chooses the position and logs it
         fetch_max_wait_ms=given.fetch_wait_ms,
+        fetch_min_bytes=1 if is_urgent else LARGE_BYTES,
     )
     reader = Reader(consumer, wanted, given.cluster_name)
     try:

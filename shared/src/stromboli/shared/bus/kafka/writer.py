@@ -17,7 +17,7 @@ import functools
 import itertools
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import aiokafka
@@ -42,10 +42,14 @@ OVERHEAD_BYTES = 61 + 21
 """Upper bound of Kafka's framing of a batch and of a record."""
 HEADER_BYTES = 10
 """Upper bound of the length fields of a header's name and value."""
+BATCH_FROM = 4
+"""Number of records of a topic in one append from which they are handed to the producer as a batch:
+one future for all of them instead of one each, which is most of what a record costs the client."""
 
 
 class _PendingRecord(msgspec.Struct, eq=False):
-    """One record in flight. ``sent`` is its future at the current producer."""
+    """One record in flight. ``sent`` is its future at the current producer; the records of a batch
+    share one, whose offset is that of the record at ``place`` 0."""
 
     topic: str
     key: bytes
@@ -53,6 +57,7 @@ class _PendingRecord(msgspec.Struct, eq=False):
     headers: list[tuple[str, bytes]]
     id: str
     sent: asyncio.Future[Any] | None = None
+    place: int = 0
     is_wanted: bool = True
 
     @property
@@ -65,7 +70,7 @@ class _PendingRecord(msgspec.Struct, eq=False):
         if self.sent.exception() is not None:
             return None
         offset: int = self.sent.result().offset
-        return offset if offset >= 0 else None
+        return offset + self.place if offset >= 0 else None
 
     @property
     def is_failed(self) -> bool:
@@ -258,28 +263,70 @@ class KafkaWriter:
         if left:
             await asyncio.wait(left)
 
-    async def _send(self, entries: Iterable[_PendingRecord]) -> None:
+    async def _send(self, entries: Sequence[_PendingRecord]) -> None:
         producer = self._producer
         assert producer is not None
         while self._unacknowledged and self._unacknowledged[0].offset is not None:
             self._unacknowledged.popleft()
-        self._unacknowledged.extend(entries)
+        of_topic: dict[str, list[_PendingRecord]] = {}
         for entry in entries:
+            of_topic.setdefault(entry.topic, []).append(entry)
+        as_batch = {
+            topic
+            for topic, records in of_topic.items()
+            if len(records) >= BATCH_FROM and not self._is_sending(topic)
+        }
+        self._unacknowledged.extend(entries)
+        for topic, records in of_topic.items():
             try:
-                entry.sent = await producer.send(
-                    entry.topic,
-                    entry.value,
-                    key=entry.key,
-                    partition=clients.PARTITION,
-                    headers=entry.headers,
-                )
-            except clients.CLIENT_ERRORS as error:
-                entry.sent = asyncio.get_running_loop().create_future()
-                entry.sent.set_exception(error)
+                count = await self._send_batch(producer, records) if topic in as_batch else 0
+                for entry in records[count:]:
+                    await self._send_one(producer, entry)
             except BaseException:
                 self._is_sound = False  # cancelled between two records
                 raise
-            entry.sent.add_done_callback(functools.partial(self._answered, producer))
+
+    def _is_sending(self, topic: str) -> bool:
+        """Whether records of the topic may wait for their request: a batch would wait for it, too,
+        and a single record joins it."""
+        return any(it.topic == topic and it.offset is None for it in self._unacknowledged)
+
+    async def _send_one(self, producer: aiokafka.AIOKafkaProducer, entry: _PendingRecord) -> None:
+        entry.place = 0
+        try:
+            entry.sent = await producer.send(
+                entry.topic,
+                entry.value,
+                key=entry.key,
+                partition=clients.PARTITION,
+                headers=entry.headers,
+            )
+        except clients.CLIENT_ERRORS as error:
+            entry.sent = _failed(error)
+        entry.sent.add_done_callback(functools.partial(self._answered, producer))
+
+    async def _send_batch(
+        self, producer: aiokafka.AIOKafkaProducer, records: Sequence[_PendingRecord]
+    ) -> int:
+        """Send the first records of a topic, as many as fit, as one batch; returns how many."""
+        batch = producer.create_batch()
+        count = 0
+        for entry in records:
+            found = batch.append(
+                timestamp=None, key=entry.key, value=entry.value, headers=entry.headers
+            )
+            if found is None:
+                break
+            count += 1
+        topic = records[0].topic
+        try:
+            sent = await producer.send_batch(batch, topic, partition=clients.PARTITION)
+        except clients.CLIENT_ERRORS as error:
+            sent = _failed(error)
+        for place, entry in enumerate(records[:count]):
+            entry.sent, entry.place = sent, place
+        sent.add_done_callback(functools.partial(self._answered, producer))
+        return count
 
     def _answered(self, producer: aiokafka.AIOKafkaProducer, sent: asyncio.Future[Any]) -> None:
         failed = sent.cancelled() or sent.exception() is not None or sent.result().offset < 0
@@ -343,6 +390,13 @@ class KafkaWriter:
             await clients.discard_producer(producer, self._given.close_timeout_s)
             raise
         return producer
+
+
+def _failed(error: BaseException) -> asyncio.Future[Any]:
+    """The future of records that the producer did not take."""
+    failed = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
 
 
 async def open_writer(

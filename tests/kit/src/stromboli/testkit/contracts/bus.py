@@ -208,14 +208,16 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             await asyncio.gather(appending, return_exceptions=True)
         assert records.keys(read)[: len(NODES)] == [draft.key for draft in NODES]
 
+    @pytest.mark.parametrize("is_urgent", [True, False], ids=["urgent", "not urgent"])
     async def test_a_materialization_continues_after_the_barrier(
-        self, bus_factory: BusFactory
+        self, bus_factory: BusFactory, *, is_urgent: bool
     ) -> None:
         """It returns later records of this connection and of others."""
+        wanted = [topics.NODES, topics.BATCH_EVENTS]
         async with (
             bus_factory() as here,
             bus_factory() as there,
-            contextlib.aclosing(here.materialize([topics.NODES, topics.BATCH_EVENTS])) as batches,
+            contextlib.aclosing(here.materialize(wanted, is_urgent=is_urgent)) as batches,
         ):
             await log_reading.until_caught_up(batches)
             monitor = await here.open_writer("monitor", "m1")

@@ -54,9 +54,14 @@ class InterruptibleBus:
         return _Writer(await self._bus.open_writer(service, instance), self.writes_cut)
 
     async def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
-        async with contextlib.aclosing(self._bus.materialize(wanted, start)) as batches:
+        reading = self._bus.materialize(wanted, start, is_urgent=is_urgent)
+        async with contextlib.aclosing(reading) as batches:
             while True:
                 try:
                     read = await _read_or_fail(self._cut, anext(batches))

@@ -45,11 +45,16 @@ class TakeoverBus:
         return writer
 
     async def materialize(
-        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+        self,
+        wanted: Sequence[topics.Topic],
+        start: port.Position = port.START,
+        *,
+        is_urgent: bool = True,
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus``."""
         late: list[envelope.Record] = []
-        async with contextlib.aclosing(self._bus.materialize(wanted, start)) as batches:
+        reading = self._bus.materialize(wanted, start, is_urgent=is_urgent)
+        async with contextlib.aclosing(reading) as batches:
             async for batch in batches:
                 if not self.is_late:
                     yield msgspec.structs.replace(batch, records=(*late, *batch.records))

@@ -6,11 +6,9 @@ immediately before the create. A refused pod is created without a node by the ne
 job.
 """
 
-import msgspec
-
 from stromboli.controller.core import commands, lifecycle, manifests
 from stromboli.controller.core.decisions.decisions import EXECUTED, ExecutionResult
-from stromboli.controller.core.pods import planned_pods, pods
+from stromboli.controller.core.pods import pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
@@ -102,10 +100,14 @@ def creation(
 ) -> commands.Create:
     """The command that creates the pod with its node. Raises PluginFailedError."""
     member = tasks.Members(job).member(bind.task, bind.index)
-    command = pods.create(job, member, cache.plugins, data_root=cache.data_root)
-    annotations = {**bind.annotations, keys.DECISION: decision}
-    body = planned_pods.with_node(command.body, bind.node, annotations)
-    return msgspec.structs.replace(command, body=body)
+    return pods.create(
+        job,
+        member,
+        cache.plugins,
+        data_root=cache.data_root,
+        node=bind.node,
+        annotations={**bind.annotations, keys.DECISION: decision},
+    )
 
 
 def found_result(

@@ -14,7 +14,8 @@ from stromboli.controller.core.pods import (
     volumes,
 )
 from stromboli.controller.core.store import controller_cache
-from stromboli.shared.api import kinds
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.batch import Job
 
 
@@ -45,26 +46,38 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
         return ()
     if pod_groups.is_of_earlier_version(job, group):
         return delete_group(cache, job)
-    return pod_groups.adjust(cache, job, group)
+    return (*_promised_plan(cache, job, group), *pod_groups.adjust(cache, job, group))
 
 
 def _group_creation(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Create the PodGroup, after the job's plan of pods if it has one: a session needs both. The
-    plan is published once the objects that the pods need exist."""
+    """Create the PodGroup and, at the same time, publish the job's plan of pods if it has one:
+    sessions wait for what the PodGroup announces. Both follow the objects that the pods need."""
     if planned_pods.is_wanted(cache, job):
         before, after = job.status.controlled_resources, controlled(cache, job)
         if debug_tool_pods.without(after) != debug_tool_pods.without(before):
             return ()
         request = planned_pods.request(cache, job)
         if request is not None:
-            return (request,)
+            return (request, pod_groups.create(cache, job, plan_follows=True))
     return (pod_groups.create(cache, job),)
+
+
+def _promised_plan(
+    cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
+) -> commands.Stage:
+    """Publish the plan that the PodGroup announces, if that failed when the PodGroup was created
+    and the gang still waits."""
+    is_promised = group.metadata.annotation(keys.PLAN_FOLLOWS) is not None
+    if not is_promised or cache.is_enqueued(group) or not planned_pods.is_wanted(cache, job):
+        return ()
+    request = planned_pods.request(cache, job)
+    return () if request is None else (request,)
 
 
 def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     """The objects of a new job, in stages. Without a plan of pods, all objects are created
     concurrently. With a plan, the order is that of ``_group_creation``: the objects that the pods
-    need, the plan, the PodGroup. The stages are executed by one reconcile: a request that fails
+    need, then plan and PodGroup. The stages are executed by one reconcile: a request that fails
     ends it, and the PodGroup does not wait for the job's first status write.
     """
     made = tuple(creations(cache, job))
@@ -74,7 +87,7 @@ def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     if request is None:
         stages: commands.Plan = ((*group_commands(cache, job), *made),)
     else:
-        stages = (made, (request,), (pod_groups.create(cache, job),))
+        stages = (made, (request, pod_groups.create(cache, job, plan_follows=True)))
     return tuple(stage for stage in stages if stage)
 
 
@@ -82,7 +95,12 @@ def expects_planned_pods(cache: controller_cache.ControllerCache, job: Job) -> b
     """Whether the next pods of the job may be created with their nodes: its plan is published, and
     its gang waits for its queue, or a decision is creating its pods."""
     plan = cache.plans.of(pods.group_key(job))
-    if plan is None or plan.job_uid != job.metadata.uid or plan.version != job.status.version:
+    if (
+        plan is None
+        or not plan.tasks
+        or plan.job_uid != job.metadata.uid
+        or plan.version != job.status.version
+    ):
         return False
     group = cache.pod_group(pods.group_key(job))
     is_waiting = group is None or not cache.is_enqueued(group)

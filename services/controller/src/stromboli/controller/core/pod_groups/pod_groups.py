@@ -64,8 +64,11 @@ def started(
     )
 
 
-def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create:
-    """The command that creates the job's PodGroup. Raises ValueError like ``desired_spec``."""
+def create(
+    cache: controller_cache.ControllerCache, job: Job, *, plan_follows: bool = False
+) -> commands.Create:
+    """The command that creates the job's PodGroup. ``plan_follows``: the plan of its pods is
+    requested at the same time. Raises ValueError like ``desired_spec``."""
     name = pods.group_name(job)
     spec: dict[str, Any] = msgspec.to_builtins(desired_spec(cache, job))
     # If absent, they would mean a gang of 0 pods and the default queue.
@@ -82,8 +85,10 @@ def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create
         "labels": dict(job.metadata.labels or {}),
         "annotations": {**(job.metadata.annotations or {}), **own},
     }
-    for foreign in (keys.LAST_APPLIED, keys.DECISION):
+    for foreign in (keys.LAST_APPLIED, keys.DECISION, keys.PLAN_FOLLOWS):
         metadata["annotations"].pop(foreign, None)
+    if plan_follows:
+        metadata["annotations"][keys.PLAN_FOLLOWS] = "true"
     return commands.Create(
         kind=kinds.POD_GROUPS,
         namespace=job.metadata.namespace,

@@ -1,6 +1,6 @@
 """Plans of jobs whose pods may be created with their nodes: which jobs have one, and its content.
 
-Before the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
+While the PodGroup is created, the complete body of the first pod of each task is sent as a dry run
 with a node. The responses are the plan: requests, tolerations, priority and all other fields after
 defaulting, webhooks and policies. The rules are in docs/decisions.
 """
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core import commands, lifecycle, manifests
 from stromboli.controller.core.pods import data_volumes, plugin_objects, pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import dependencies, tasks
+from stromboli.shared import decoding
 from stromboli.shared.api import core, kinds
-from stromboli.shared.api.batch import Job
+from stromboli.shared.api.batch import Job, TaskSpec
 from stromboli.shared.jobspec import gangs
 from stromboli.shared.messages import base, plans
 
@@ -94,6 +95,8 @@ def request(cache: controller_cache.ControllerCache, job: Job) -> commands.PlanP
         return None
     if any(exclusion_of(cache, job.metadata.namespace, _labels_of(it.body)) for it in dry_runs):
         return None
+    if cache.plans.admission is None or cache.plans.admission.changes_pods:
+        dry_runs = tuple(msgspec.structs.replace(it, likeness="") for it in dry_runs)
     return commands.PlanPods(
         job=job.metadata.key,
         job_uid=job.metadata.uid,
@@ -118,6 +121,7 @@ def _dry_runs(
                 members.member(task.name, index),
                 cache.plugins,
                 data_root=cache.data_root,
+                node=node,
             )
             for index in (0, task.replicas - 1)
         )
@@ -127,8 +131,33 @@ def _dry_runs(
             task=task.name,
             prefix=f"{job.metadata.name}-{task.name}",
             replicas=task.replicas,
-            body=with_node(first.body, node, {}),
+            body=first.body,
+            likeness=_likeness(job, task, first.body),
         )
+
+
+class _Body(msgspec.Struct, frozen=True):
+    spec: msgspec.Raw
+
+
+_BODY = decoding.decoder_of(_Body)
+
+
+def _likeness(job: Job, task: TaskSpec, body: bytes) -> str:
+    """A digest of what the answer to a dry run depends on: see ``dry_run_answers``. Our own labels
+    and annotations, such as the names of job and pod, are left out."""
+    template = task.template.metadata
+    found = hashlib.sha256(job.metadata.namespace.encode())
+    for part in (template.labels or {}, template.annotations or {}):
+        found.update(b"\0" + manifests.encode(part))
+    found.update(b"\0" + bytes(_BODY.decode(body).spec))
+    return found.hexdigest()
+
+
+def as_answered(run: commands.DryRun, spec: core.PodSpec, node: str) -> core.Pod:
+    """The pod of a dry run with the remembered spec of an equal one."""
+    asked = kinds.PODS.decode(run.body)
+    return core.Pod(metadata=asked.metadata, spec=msgspec.structs.replace(spec, node_name=node))
 
 
 def _spec_of(body: bytes) -> core.PodSpec:
@@ -139,14 +168,6 @@ def _labels_of(body: bytes) -> Mapping[str, str]:
     return kinds.PODS.decode(body).metadata.labels or {}
 
 
-def with_node(body: bytes, node: str, annotations: dict[str, str]) -> bytes:
-    """The body of a pod, with its node and further annotations added."""
-    document = msgspec.json.decode(body)
-    document["spec"]["nodeName"] = node
-    document["metadata"]["annotations"] |= annotations
-    return msgspec.json.encode(document)
-
-
 def plan(
     cache: controller_cache.ControllerCache,
     asked: commands.PlanPods,
@@ -155,7 +176,7 @@ def plan(
     """The plan from the responses to the dry runs; None if these pods must not be planned."""
     found = []
     for run, pod in zip(asked.dry_runs, responses, strict=True):
-        template = _template(pod)
+        template = template_of(pod)
         if pod.spec.node_name != asked.node or not is_placeable(template.spec):
             return None
         if cache.plans.is_rejected(spec_digest(template)):
@@ -165,7 +186,15 @@ def plan(
                 task=run.task, prefix=run.prefix, replicas=run.replicas, template=template
             )
         )
-    content = tuple(found)
+    return _plan_of(asked, tuple(found))
+
+
+def no_plan(asked: commands.PlanPods) -> plans.PodsPlanned:
+    """The plan without tasks, which says that the pods are not planned."""
+    return _plan_of(asked, ())
+
+
+def _plan_of(asked: commands.PlanPods, content: tuple[plans.PlannedTask, ...]) -> plans.PodsPlanned:
     return plans.PodsPlanned(
         pod_group=asked.pod_group,
         job=asked.job,
@@ -176,7 +205,7 @@ def plan(
     )
 
 
-def _template(pod: core.Pod) -> core.Pod:
+def template_of(pod: core.Pod) -> core.Pod:
     """The part of the pod that all pods of a task share. Volumes without a claim are left out:
     the API server gives the volume of a service account's token a random name."""
     metadata = msgspec.structs.replace(
@@ -194,7 +223,7 @@ def spec_digest(template: core.Pod) -> str:
 
 def is_as_planned(pod: core.Pod, of: plans.PlannedTask) -> bool:
     """Whether a created pod has the requirements of its plan."""
-    return _template(pod).spec == of.template.spec
+    return template_of(pod).spec == of.template.spec
 
 
 def outdated(

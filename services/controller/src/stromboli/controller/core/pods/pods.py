@@ -4,7 +4,7 @@ built again after a crash.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -84,9 +84,12 @@ def create(
     plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
     attempt: int = 1,
     data_root: str = data_sets.DEFAULT_ROOT,
+    node: str = "",
+    annotations: Mapping[str, str] | None = None,
 ) -> commands.Create:
     """The command that creates one pod of a job without blockers, as attempt ``attempt`` of its
-    task and index. ``data_root``: the directory of the nodes' caches of data sets.
+    task and index. ``data_root``: the directory of the nodes' caches of data sets. ``node``: the
+    node of a planned pod, and ``annotations`` that go with it; plugins do not see either.
     """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
@@ -109,6 +112,9 @@ def create(
     pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
     plugin_objects.customize(pod, job, member, plugins)
     _tell_containers(pod, job, member, attempt)
+    if node:
+        pod["spec"]["nodeName"] = node
+        pod["metadata"]["annotations"] |= annotations or {}
     return commands.Create(
         kind=kinds.PODS,
         namespace=job.metadata.namespace,

@@ -98,11 +98,13 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluated configuration. ``problem``: why no pod may be created with its node; empty if
     some may. ``is_protected``: whether the policy that protects the annotations exists, in force or
-    not. ``judges_admissions``: whether a webhook or policy of others may reject the update that
-    admits a PodGroup to its queue."""
+    not. ``changes_pods``: whether a webhook or policy may change new pods, also one that changes
+    equal pods equally. ``judges_admissions``: whether a webhook or policy of others may reject the
+    update that admits a PodGroup to its queue."""
 
     problem: str = ""
     is_protected: bool = True
+    changes_pods: bool = False
     judges_admissions: bool = False
     exclusions: tuple[Exclusion, ...] = ()
 
@@ -139,8 +141,9 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
     """Evaluate the configuration. ``deterministic``: names of webhooks and policies that an
     operator declares to change equal pods equally. Raises msgspec.DecodeError."""
     problem = pod_annotations.shortcoming(_document(listed.policy), _document(listed.binding))
+    webhooks = tuple(_of_webhooks(listed.webhooks, PODS))
     mutating = (
-        *_of_webhooks(listed.webhooks, PODS),
+        *(it for it in webhooks if it.name != OWN),
         *_of_policies(listed.mutating_policies, PODS),
     )
     of_others = (it for it in mutating if it.name not in deterministic)
@@ -148,6 +151,7 @@ def evaluate(listed: Listed, deterministic: Collection[str] = ()) -> AdmissionCo
     return AdmissionConfiguration(
         problem=problem,
         is_protected=listed.policy is not None or listed.binding is not None,
+        changes_pods=bool(webhooks) or bool(mutating),
         judges_admissions=any(
             not it.name.endswith(OWN_SUFFIX) for it in _judges(listed, ADMISSIONS)
         ),
@@ -168,7 +172,7 @@ def _document(raw: bytes | None) -> dict[str, Any] | None:
 def _of_webhooks(raw: Iterable[bytes], requests: _Request) -> Iterator[Exclusion]:
     for configuration in map(_WEBHOOKS.decode, raw):
         for webhook in configuration.webhooks:
-            if _concerns(webhook.rules, requests) and webhook.name != OWN:
+            if _concerns(webhook.rules, requests):
                 yield _exclusion(webhook.name, webhook, requests)
 
 

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Set
 
 from stromboli.controller.core.store.admission_configuration import AdmissionConfiguration
+from stromboli.controller.core.store.dry_run_answers import DryRunAnswers
 from stromboli.shared import envelope, errors
 from stromboli.shared.messages import plans
 
@@ -23,6 +24,7 @@ class JobPlans:
 
     def __init__(self) -> None:
         self.admission: AdmissionConfiguration | None = None
+        self.answers = DryRunAnswers()
         self._is_full = False
         self._found: dict[str, plans.PodsPlanned] = {}
         self._of_job: dict[str, set[str]] = {}
@@ -74,9 +76,12 @@ class JobPlans:
         """Whether this version of the job must not be planned."""
         return self._unplannable.get(job_uid) == version
 
-    def reject(self, spec_digest: str) -> None:
-        """Do not plan pods of this spec: the API server changes created pods differently from the
-        dry run."""
+    def differs(self, spec_digest: str) -> None:
+        """Note that a created pod differs from its plan. If no remembered answer explains that, the
+        API server changes created pods differently from the dry run, and pods of this spec are not
+        planned again."""
+        if self.answers.differs(spec_digest):
+            return
         if len(self._rejected) < MOST_REJECTED:
             self._rejected.add(spec_digest)
         else:

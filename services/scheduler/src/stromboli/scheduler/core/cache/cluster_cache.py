@@ -96,8 +96,7 @@ class ClusterCache:
         """Whether an action evicts. If so, a pod that starts to run triggers a session."""
         self._scheduler_names = scheduler_names
         self._last_readable: dict[str, core.Pod] = {}
-        self._is_throttled = False
-        self._cause = ""
+        self._is_throttled, self._cause = False, ""
 
     # Records
 
@@ -253,6 +252,8 @@ class ClusterCache:
 
     def _apply_plan(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         if record.topic == topics.BATCH_PLANS:
+            if record.key in self.plans.awaited:
+                self._request_session()
             for key in self.plans.put(record.key, message):
                 if self.assumed.bind_of(key) is not None:
                     self._refresh_pod(key)
@@ -300,9 +301,7 @@ class ClusterCache:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
-        self.world.auxiliary.hardware = before.auxiliary.hardware
-        self.world.auxiliary.data_copies = before.auxiliary.data_copies
-        self.world.auxiliary.node_usage = before.auxiliary.node_usage
+        self.world.auxiliary.keep_reports(before.auxiliary)
         self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
@@ -406,6 +405,7 @@ class ClusterCache:
     def _refresh_group(self, key: str) -> None:
         """Update the job from its PodGroup and from open decisions."""
         found = self.quarantine.state(kinds.POD_GROUPS, key)
+        self.plans.expect(key, found)
         before = triggers.job_fingerprint(self.world.job(key))
         match found:
             case scheduling.PodGroup():

@@ -41,7 +41,7 @@ def plans_of(
         if not statement.enqueue or group is None or cache.world.members(statement.pod_group):
             continue
         plan = cache.plans.plan_for(group)
-        if plan is not None and not _has_taken_names(cache, plan):
+        if plan is not None and plan.tasks and not _has_taken_names(cache, plan):
             found[statement.pod_group] = plan
     return found
 

@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.scheduler.core.cache import claim_cache
 from stromboli.scheduler.core.cluster import cluster_model
-from stromboli.shared import keys
+from stromboli.shared import keys, snapshot
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.messages import base, plans
 from stromboli.shared.messages import scheduling as messages
@@ -30,9 +30,14 @@ class PodPlans:
         self._digests: dict[str, str] = {}
         self._encoded: dict[str, bytes] = {}
         self._withdrawn: OrderedDict[str, bytes] = OrderedDict()
+        self._decoded: plans.PodsPlanned | None = None
+        self.awaited: set[str] = set()
+        """PodGroups that announce a plan (``awaited_plans``) of which no record was read."""
 
     def put(self, key: str, message: msgspec.Struct | None) -> list[str]:
         """Note the newest message of a PodGroup. Returns the keys of the pods of a new plan."""
+        self.awaited.discard(key)
+        self._decoded = None
         before = self._digests.pop(key, "")
         if before:
             self._withdrawn[before] = self._encoded.pop(before)
@@ -48,6 +53,18 @@ class PodPlans:
             for task in message.tasks
             for index in range(task.replicas)
         ]
+
+    def expect(self, key: str, group: snapshot.State) -> None:
+        """Note whether the PodGroup, as it is now, announces a plan that was not read yet."""
+        is_announced = (
+            isinstance(group, scheduling.PodGroup)
+            and group.metadata.annotation(keys.PLAN_FOLLOWS) is not None
+            and group.status.phase in ("", "Pending")
+        )
+        if is_announced and key not in self._digests:
+            self.awaited.add(key)
+        else:
+            self.awaited.discard(key)
 
     def plan_for(self, group: scheduling.PodGroup) -> plans.PodsPlanned | None:
         """The plan of this job and job version; None if there is none."""
@@ -81,8 +98,15 @@ class PodPlans:
 
     def _of(self, digest: str) -> plans.PodsPlanned | None:
         encoded = self._encoded.get(digest) or self._withdrawn.get(digest)
-        found = None if encoded is None else base.decode(_NAME, encoded)
-        return found if isinstance(found, plans.PodsPlanned) else None
+        if encoded is None:
+            return None
+        # The binds of a gang ask for the same plan one after another.
+        known = self._decoded
+        if known is None or known.digest != digest:
+            found = base.decode(_NAME, encoded)
+            assert isinstance(found, plans.PodsPlanned), "only plans are encoded"
+            known = self._decoded = found
+        return known
 
 
 def pods_of(plan: plans.PodsPlanned) -> Iterator[tuple[plans.PlannedTask, int, core.Pod]]:

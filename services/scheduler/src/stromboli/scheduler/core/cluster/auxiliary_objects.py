@@ -90,6 +90,11 @@ class AuxiliaryObjects:
         self._tuples.pop(field, None)
         self._all = None
 
+    def keep_reports(self, before: "AuxiliaryObjects") -> None:
+        """Take over what is known of nodes from their agents and caches."""
+        self.hardware, self.node_usage = before.hardware, before.node_usage
+        self.data_copies = before.data_copies
+
     def put_usage(self, node: str, message: node_usage.UsageObserved | None) -> None:
         """Replace the loads of a node. They are unknown if ``message`` is None, because its record
         cannot be decoded, or if the agent is silent."""
