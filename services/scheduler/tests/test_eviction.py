@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader
@@ -172,6 +173,61 @@ def test_a_queue_takes_its_share_back_and_no_more(action: str) -> None:
     outcome = decide(action, [NODE], groups, pods, names=names, queues=QUEUES)
     assert len(outcome.evictions) == 2
     assert len(outcome.pipelined["default/high"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["guarantee", "deserved"])
+@pytest.mark.parametrize("groups_of_victims", [1, 2])
+def test_bundles_of_victims_together_leave_a_queue_its_quota(
+    kind: str, groups_of_victims: int
+) -> None:
+    """Four of four pods run, two may go: two of one job, which ends with the others, or a whole job
+    of two. The gang needs all four."""
+    due = {"cpu": "2", "memory": "2Gi"}
+    deserves = {"cpu": "4", "memory": "4Gi"}
+    queues = (
+        sessions.queue("default", deserved=deserves),
+        sessions.queue("other", deserved=due, guarantee=due if kind == "guarantee" else None),
+    )
+    size = 4 // groups_of_victims
+    victims = [f"low-{at}" for at in range(groups_of_victims)]
+    groups = [*(low(name, 2, queue="other") for name in victims), high(4)]
+    running = [runs(f"{name}-{at}", group=name) for name in victims for at in range(size)]
+    # The gang's queue may use all that is not guaranteed to others: ten cores of twelve.
+    node = builders.make_node("n1", cpu="12")
+    running.append(
+        builders.make_pod("foreign", cpu="8", node="n1", phase="Running", scheduler="another")
+    )
+    pods = [*running, *(waits(f"new-{at}") for at in range(4))]
+    outcome = decide("gangreclaim", [node], groups, pods, names=(*NAMES, "capacity"), queues=queues)
+    assert outcome.evictions == ()
+    groups[-1] = high(2)
+    two = [*running, *(waits(f"new-{at}") for at in range(2))]
+    outcome = decide("gangreclaim", [node], groups, two, names=(*NAMES, "capacity"), queues=queues)
+    assert len(outcome.evictions) == 2
+
+
+def test_a_job_of_which_a_queue_can_lose_only_a_part_does_not_spare_a_smaller_one() -> None:
+    """Five pods run and two may go: not the job of three, whose part does not count, but the one of
+    two."""
+    queues = (
+        sessions.queue("default", deserved={"cpu": "2"}),
+        sessions.queue("other", deserved={"cpu": "3"}, guarantee={"cpu": "3"}),
+    )
+    groups = [low("big", 3, queue="other"), low("small", 2, queue="other"), high(2)]
+    pods = [
+        *(runs(f"big-{at}", group="big") for at in range(3)),
+        *(runs(f"small-{at}", group="small") for at in range(2)),
+        *(waits(f"new-{at}") for at in range(2)),
+    ]
+    outcome = decide(
+        "gangreclaim",
+        [builders.make_node("n1", cpu="5")],
+        groups,
+        pods,
+        names=(*NAMES, "capacity"),
+        queues=queues,
+    )
+    assert outcome.evictions == ("default/small-0", "default/small-1")
 
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:

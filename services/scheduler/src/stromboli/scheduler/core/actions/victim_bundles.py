@@ -20,6 +20,8 @@ from stromboli.scheduler.core.placement import extension_points
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Action names, as plugins receive them."""
+MOST_ROUNDS = 16
+"""How often plugins are asked about the bundles of one gang."""
 
 
 class VictimBundle(msgspec.Struct, frozen=True, eq=False):
@@ -59,20 +61,19 @@ def make_bundles(
     for task in candidates:
         by_job.setdefault(task.job, []).append(task)
     found = [
-        left
+        bundle
         for key in sorted(by_job)
         for bundle in _split_job(
             ssn.jobs[key], by_job[key], lambda task: bool(helps[rows[task.node]])
         )
         if bundle.is_safe or (whole_allowed and not _starts_in_session(ssn, bundle.job))
-        for left in _filtered_by_plugins(ssn, action, preemptor, bundle)
     ]
     # Stable sorts, the least important first.
     found.sort(key=lambda bundle: (bundle.job.uid, bundle.victims[0].uid))
     found.sort(key=lambda bundle: -_benefit_cost_ratio(bundle, need))
     found.sort(key=cmp_to_key(_job_order(ssn, action, preemptor)))
     found.sort(key=lambda bundle: not bundle.is_safe)
-    return found
+    return _filtered_by_plugins(ssn, action, preemptor, found)
 
 
 def _starts_in_session(ssn: session.Session, job: entities.Job) -> bool:
@@ -142,14 +143,38 @@ class _Groups:
 
 
 def _filtered_by_plugins(
-    ssn: session.Session, action: str, preemptor: entities.Job, bundle: VictimBundle
+    ssn: session.Session,
+    action: str,
+    preemptor: entities.Job,
+    bundles: Sequence[VictimBundle],
 ) -> list[VictimBundle]:
-    """Return the bundle with the victims that plugins allow. A safe bundle may shrink; a whole one
-    is kept or dropped."""
-    agreed = ssn.unified_evictable(action, preemptor, bundle.victims)
-    if bundle.is_safe:
-        return [msgspec.structs.replace(bundle, victims=agreed)] if agreed else []
-    return [bundle] if len(agreed) == len(bundle.victims) else []
+    """Return the bundles with the victims that plugins allow, in the order given.
+
+    Plugins are asked about all victims at once, because a quota counts the victims before each: two
+    bundles that a queue could lose one at a time may together take its guarantee. A safe bundle may
+    shrink; a whole one is kept or dropped. One of which only a part was allowed has used up quota
+    for those after it, so plugins are asked again without it, at most ``MOST_ROUNDS`` times: where
+    hundreds of jobs each hold a little more than a queue may lose, later bundles that it could lose
+    are not found. Cost: O(victims) for each round, one round unless a bundle is allowed in part.
+    """
+    offered = list(bundles)
+    for _ in range(MOST_ROUNDS):
+        victims = [victim for bundle in offered for victim in bundle.victims]
+        allowed = {task.key for task in ssn.unified_evictable(action, preemptor, victims)}
+        agreed = [[task for task in each.victims if task.key in allowed] for each in offered]
+        in_part = [
+            not bundle.is_safe and 0 < len(tasks) < len(bundle.victims)
+            for bundle, tasks in zip(offered, agreed, strict=True)
+        ]
+        if not any(in_part):
+            break
+        offered = [each for each, dropped in zip(offered, in_part, strict=True) if not dropped]
+        agreed = [tasks for tasks, dropped in zip(agreed, in_part, strict=True) if not dropped]
+    return [
+        msgspec.structs.replace(bundle, victims=tasks)
+        for bundle, tasks in zip(offered, agreed, strict=True)
+        if tasks
+    ]
 
 
 def _job_order(
