@@ -91,7 +91,7 @@ def test_a_directory_cannot_lead_to_another_machine(tmp_path: Path) -> None:
     remembered = tmp_path / ".strom" / "server"
     remembered.parent.mkdir()
     remembered.write_text("https://elsewhere.example:1\n")
-    with pytest.raises(errors.SettingError, match="may only name an address of this machine"):
+    with pytest.raises(errors.SettingError, match="may contain only an address of this machine"):
         address.find(None, {"XDG_CONFIG_HOME": str(tmp_path / "absent")}, tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_the_first_running_pod_by_task_and_index_is_chosen(job: batch.Job) -> No
         ([], {}, "it has no matching pod now"),
         ([pod("w", 0, "Running")], {"task": "no"}, "task 'no' not found; its tasks are w, ps"),
         ([pod("w", 0, "Running")], {"container": "x"}, "container 'x' not found in j-w-0"),
-        ([pod("w", 0, "Running", "a", "b")], {}, "several containers: a, b; name one"),
+        ([pod("w", 0, "Running", "a", "b")], {}, "several containers: a, b; specify one"),
     ],
 )
 def test_without_one_container_the_reason_is_named(

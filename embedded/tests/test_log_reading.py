@@ -6,9 +6,8 @@ from stromboli.shared import topics
 
 
 def test_every_topic_of_a_session_is_read() -> None:
-    """Snapshots from the history of changes, all others themselves: plans, reports of data sets
-    and of usage decide as well."""
+    """Those that the topic of changes has copies of from there, all others themselves."""
     read = {each.name for each in log_reading.WANTED}
-    snapshots = {each.name for each in topics.SNAPSHOTS.values()}
-    assert {each.name for each in subscriptions.TOPICS} - snapshots <= read
+    copied = {each.name for each in topics.COPIED}
+    assert {each.name for each in subscriptions.TOPICS} - copied <= read
     assert topics.CHANGES.name in read

@@ -15,6 +15,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
+from stromboli.shared.messages import admission
 from stromboli.shared.runtime import runtime
 
 PRINCIPAL = authentication.LocalPrincipal()
@@ -54,7 +55,8 @@ def recorded(own: service.AdmissionService) -> list[tuple[str, str]]:
     found: list[Any] = [
         own.pending_reviews.get_nowait().message for _ in range(own.pending_reviews.qsize())
     ]
-    return [(message.operation, message.object) for message in found]
+    reviews = (each for each in found if isinstance(each, admission.ObjectReviewed))
+    return [(message.operation, message.object) for message in reviews]
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ class Root(lazy.Group):
         ),
         "timeline": Entry(
             "stromboli.cli.commands.accounting.past_jobs:timeline",
-            "Show a job's phases and attempts over time.",
+            "Show a job's phases, waits and attempts over time.",
         ),
         "lineage": Entry(
             "stromboli.cli.commands.accounting.past_jobs:lineage",
