@@ -1,6 +1,7 @@
 """A plugin that never returns is stopped, and the session continues without it."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,50 @@ def test_a_plugin_with_an_endless_order_is_left_out(hang: Callable[..., Any]) ->
         closed = held(register, watched)
     assert closed.failures == {"odd": "it did not respond in time"}
     assert len(closed.decisions.binds) == 2
+
+
+@pytest.mark.parametrize(
+    ("waits", "works", "is_stopped"),
+    [
+        (1.0, 0.0, False),
+        (plugin_watchdog.WAIT_FACTOR, 0.0, True),
+        (0.0, 0.5, False),
+        (0.0, 1.0, True),
+    ],
+    ids=["waits for a core", "waits for too long", "works", "works for too long"],
+)
+def test_a_call_is_stopped_by_its_cpu_time_and_much_later_by_the_clock(
+    waits: float, works: float, is_stopped: bool
+) -> None:
+    """In deadlines: a call that gets no CPU on a busy machine is not to blame."""
+    is_in_call, was_seen = threading.Event(), threading.Event()
+    looks: list[bool] = []
+
+    def passed(deadlines: float) -> float:
+        """After the first look at the call, this much of the deadline has passed."""
+        return deadlines * DEADLINE_S if sum(looks) > 1 else 0.0
+
+    def clock() -> float:
+        looks.append(is_in_call.is_set())
+        if sum(looks) > 4:
+            was_seen.set()
+        return passed(waits)
+
+    def opens(ssn: session.Session) -> None:
+        is_in_call.set()
+        while not was_seen.is_set():
+            pass
+
+    used = functools.partial(passed, works)
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S, clock, lambda thread: used()) as watched:
+        closed = held(opens, watched)
+    assert closed.failures == ({"odd": "it did not respond in time"} if is_stopped else {})
+
+
+def test_cpu_time_of_a_thread_passes_while_it_works() -> None:
+    before = plugin_watchdog.thread_cpu_s(threading.get_ident())
+    sum(range(200_000))
+    assert plugin_watchdog.thread_cpu_s(threading.get_ident()) > before
 
 
 def test_an_endless_predicate_places_nothing() -> None:

@@ -1,5 +1,10 @@
 """Watchdog: a thread that stops a plugin's function that does not return within a deadline.
 
+The deadline is CPU time of the core thread, because on a busy machine, or in a container with
+little CPU, a second of work can take many seconds, and a session without a plugin such as
+``predicates`` places nothing. A call that waits uses no CPU: it is stopped after ``WAIT_FACTOR`` deadlines of
+real time.
+
 It costs the core thread nothing. The watchdog samples the core thread's stack; if it finds the same
 call of a plugin after the deadline, it raises an exception in the core thread
 (``PyThreadState_SetAsyncExc``). The exception takes effect at the next Python instruction. A call
@@ -24,15 +29,32 @@ from stromboli.shared.runtime import telemetry
 
 _CHECKS_PER_DEADLINE = 10
 """Samples of the stack within a deadline."""
+WAIT_FACTOR = 12
+"""Deadlines of real time after which a call is stopped that has used less CPU time."""
+
+
+def thread_cpu_s(thread: int) -> float:
+    """CPU seconds that a thread of this process has used. Where the system has no clock for them
+    (it has on Linux), real time, so that the deadline is one of real time."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.monotonic()
+    return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 class PluginWatchdog:
     """Watches the attempts of one thread. A context manager."""
 
-    def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``deadline_s``: seconds that one call of a plugin's function may take."""
+    def __init__(
+        self,
+        deadline_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[int], float] = thread_cpu_s,
+    ) -> None:
+        """``deadline_s``: CPU seconds that one call of a plugin's function may take. ``cpu_s``:
+        thread -> the CPU seconds that it has used."""
         self._deadline_s = deadline_s
         self._clock = clock
+        self._cpu_s = cpu_s
         self._lock = threading.Lock()
         self._running: int | None = None
         """Id of the thread whose attempt is running."""
@@ -79,7 +101,7 @@ class PluginWatchdog:
 
     def _monitor(self) -> None:
         seen: FrameType | None = None
-        since = 0.0
+        since = used = 0.0
         while not self._stopped.wait(self._deadline_s / _CHECKS_PER_DEADLINE):
             if self._is_idle():  # sleep until an attempt begins
                 self._begun.clear()
@@ -88,11 +110,19 @@ class PluginWatchdog:
                     self._begun.wait()
                 continue
             found = self._call()
+            now, used_now = self._clock(), self._used()
             if found is None or found[0] is not seen:
-                seen, since = (found[0] if found else None), self._clock()
-            elif self._clock() - since >= self._deadline_s:
+                seen, since, used = (found[0] if found else None), now, used_now
+            elif (
+                used_now - used >= self._deadline_s or now - since >= self._deadline_s * WAIT_FACTOR
+            ):
                 self._interrupt(found[0], found[1])
-                since = self._clock()
+                since, used = self._clock(), self._used()
+
+    def _used(self) -> float:
+        """CPU seconds of the thread whose attempt is running; 0 if none is."""
+        running = self._running
+        return 0.0 if running is None else self._cpu_s(running)
 
     def _is_idle(self) -> bool:
         return self._running is None

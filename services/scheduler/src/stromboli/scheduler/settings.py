@@ -27,8 +27,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     record."""
 
     plugin_deadline_s: float = 5.0
-    """Deadline of one call of a plugin, seconds. A call that exceeds it is stopped, and sessions
-    run without the plugin for ten minutes. Calls take microseconds, but the machine may be busy."""
+    """CPU time that one call of a plugin may use, seconds. A call that uses more, or takes twelve
+    times as long by the clock, is stopped, and sessions run without the plugin for ten minutes.
+    Calls take microseconds."""
     configuration: str = ""
     """File with actions and tiers in Volcano's format; empty: the built-in default."""
     configuration_check_s: float = 2.0
