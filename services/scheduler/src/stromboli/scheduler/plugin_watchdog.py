@@ -2,8 +2,8 @@
 
 The deadline is CPU time of the core thread, because on a busy machine, or in a container with
 little CPU, a second of work can take many seconds, and a session without a plugin such as
-``predicates`` places nothing. A call that waits uses no CPU: it is stopped after ``WAIT_FACTOR`` deadlines of
-real time.
+``predicates`` places nothing. A call that waits uses no CPU: it is stopped after ``WAIT_FACTOR``
+deadlines of real time.
 
 It costs the core thread nothing. The watchdog samples the core thread's stack; if it finds the same
 call of a plugin after the deadline, it raises an exception in the core thread

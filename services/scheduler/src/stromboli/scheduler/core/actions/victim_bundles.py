@@ -157,24 +157,27 @@ def _filtered_by_plugins(
     hundreds of jobs each hold a little more than a queue may lose, later bundles that it could lose
     are not found. Cost: O(victims) for each round, one round unless a bundle is allowed in part.
     """
-    offered = list(bundles)
-    for _ in range(MOST_ROUNDS):
+
+    def judged(offered: Sequence[VictimBundle]) -> list[tuple[VictimBundle, list[entities.Task]]]:
         victims = [victim for bundle in offered for victim in bundle.victims]
         allowed = {task.key for task in ssn.unified_evictable(action, preemptor, victims)}
-        agreed = [[task for task in each.victims if task.key in allowed] for each in offered]
-        in_part = [
-            not bundle.is_safe and 0 < len(tasks) < len(bundle.victims)
-            for bundle, tasks in zip(offered, agreed, strict=True)
-        ]
-        if not any(in_part):
+        return [(each, [it for it in each.victims if it.key in allowed]) for each in offered]
+
+    left = judged(bundles)
+    for _ in range(MOST_ROUNDS):
+        usable = [each for each, agreed in left if not agreed or _is_usable(each, agreed)]
+        if len(usable) == len(left):
             break
-        offered = [each for each, dropped in zip(offered, in_part, strict=True) if not dropped]
-        agreed = [tasks for tasks, dropped in zip(agreed, in_part, strict=True) if not dropped]
+        left = judged(usable)
     return [
-        msgspec.structs.replace(bundle, victims=tasks)
-        for bundle, tasks in zip(offered, agreed, strict=True)
-        if tasks
+        msgspec.structs.replace(each, victims=agreed)
+        for each, agreed in left
+        if agreed and _is_usable(each, agreed)
     ]
+
+
+def _is_usable(bundle: VictimBundle, agreed: Sequence[entities.Task]) -> bool:
+    return bundle.is_safe or len(agreed) == len(bundle.victims)
 
 
 def _job_order(
