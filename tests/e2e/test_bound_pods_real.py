@@ -70,7 +70,8 @@ async def test_a_gang_costs_one_request_per_pod_unless_a_policy_denies_nodes(
     ):
         asked = await run(client, [f"g{number}" for number in range(GANGS)])
         assert asked[BIND] == 0, asked
-        assert asked[CREATE] == GANGS * PODS + GANGS, asked  # and a dry run for each gang
+        # And dry runs: gangs with equal pods share one, unless they are planned at the same time.
+        assert 1 <= asked[CREATE] - GANGS * PODS <= GANGS, asked
         others = {what: count for what, count in asked.items() if "events" not in what[1]}
         assert sum(others.values()) <= 1.3 * GANGS * PODS, asked
 

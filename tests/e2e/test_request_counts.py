@@ -242,7 +242,8 @@ async def test_binding_a_gang_costs_two_requests_per_pod(tmp_path: Path) -> None
 async def test_a_gang_that_fits_costs_one_request_per_pod_if_pods_are_created_bound(
     tmp_path: Path,
 ) -> None:
-    """No Binding is written; the plans of gangs with equal pods cost one dry run."""
+    """No Binding is written. The plans of gangs with equal pods share a dry run, unless they are
+    made at the same time."""
     gangs, pods = 5, 40
     async with running(tmp_path, nodes=10, cpu="32", bound_pods=True) as cluster:
         before = cluster.requests()
@@ -257,5 +258,5 @@ async def test_a_gang_that_fits_costs_one_request_per_pod_if_pods_are_created_bo
         asked = cluster.requests() - before
         assert asked["create", "Pod"] == gangs * pods
         assert asked["bind", "Pod"] == asked["patch", "Pod"] == asked["get", "Pod"] == 0
-        assert asked["dry run", "Pod"] == 1
+        assert 1 <= asked["dry run", "Pod"] <= gangs
         assert asked.total() - asked["create", SCHEDULED] <= gangs * pods + 13 * gangs
