@@ -21,7 +21,7 @@ from stromboli.scheduler.core.placement import extension_points
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Action names, as plugins receive them."""
 MOST_ROUNDS = 16
-"""How often plugins are asked about the bundles of one gang."""
+"""How often plugins are called for the bundles of one gang."""
 
 
 class VictimBundle(msgspec.Struct, frozen=True, eq=False):
@@ -150,10 +150,10 @@ def _filtered_by_plugins(
 ) -> list[VictimBundle]:
     """Return the bundles with the victims that plugins allow, in the order given.
 
-    Plugins are asked about all victims at once, because a quota counts the victims before each: two
+    Plugins are called with all victims at once, because a quota counts the victims before each: two
     bundles that a queue could lose one at a time may together take its guarantee. A safe bundle may
     shrink; a whole one is kept or dropped. One of which only a part was allowed has used up quota
-    for those after it, so plugins are asked again without it, at most ``MOST_ROUNDS`` times: where
+    for those after it, so plugins are called again without it, at most ``MOST_ROUNDS`` times: where
     hundreds of jobs each hold a little more than a queue may lose, later bundles that it could lose
     are not found. Cost: O(victims) for each round, one round unless a bundle is allowed in part.
     """
