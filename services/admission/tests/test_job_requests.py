@@ -85,6 +85,19 @@ async def test_a_change_over_rest_is_recorded_with_the_fields_that_it_changes(
     assert "replicas of task work 2 -> 3" in found.detail
 
 
+def test_changes_of_tasks_are_listed_in_the_order_of_the_job() -> None:
+    names = ["master", "worker", "ps", "evaluator", "chief", "logger"]
+    before = manifests.job()
+    before["metadata"] |= {"uid": "u1", "namespace": "default"}
+    before["spec"]["tasks"] = [{"name": name, "replicas": 1} for name in names]
+    changed = msgspec.json.decode(msgspec.json.encode(before))
+    for task in changed["spec"]["tasks"]:
+        task["replicas"] = 2
+    found = job_requests.written(kinds.JOBS, changed, before, "ada", "rest")
+    assert found is not None
+    assert found.detail == ", ".join(f"replicas of task {name} 1 -> 2" for name in names)
+
+
 def test_a_change_of_labels_is_no_request_and_values_of_a_template_are_not_quoted() -> None:
     before = manifests.job()
     before["metadata"] |= {"uid": "u1", "namespace": "default", "resourceVersion": "7"}

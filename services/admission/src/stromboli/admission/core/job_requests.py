@@ -85,7 +85,7 @@ def _changes(before: Document, after: Document) -> Iterator[str]:
     for name in _QUOTED:
         yield from _change(name, before.get(name), after.get(name))
     then, now = _tasks(before), _tasks(after)
-    for task in then.keys() | now.keys():
+    for task in dict.fromkeys((*then, *now)):
         for name in _OF_TASK:
             yield from _change(
                 f"{name} of task {task}", then.get(task, {}).get(name), now.get(task, {}).get(name)
