@@ -34,8 +34,8 @@ WAIT_FACTOR = 12
 
 
 def thread_cpu_s(thread: int) -> float:
-    """CPU seconds that a thread of this process has used. Where the system has no clock for them
-    (it has on Linux), real time, so that the deadline is one of real time."""
+    """CPU seconds that a live thread of this process has used. Where the system has no clock for
+    them (Linux has one), real time, so that the deadline is one of real time."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
@@ -121,8 +121,8 @@ class PluginWatchdog:
 
     def _used(self) -> float:
         """CPU seconds of the thread whose attempt is running; 0 if none is."""
-        running = self._running
-        return 0.0 if running is None else self._cpu_s(running)
+        with self._lock:  # the thread does not end while its attempt is marked as running
+            return 0.0 if self._running is None else self._cpu_s(self._running)
 
     def _is_idle(self) -> bool:
         return self._running is None
