@@ -1,7 +1,9 @@
-"""Requests to the REST API of the history, as ``Call`` values. Sends nothing."""
+"""Requests to the REST API of the history, as ``Call`` values, and the pages of a query, which a
+client sends."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -9,7 +11,18 @@ from stromboli.client.calls import Call
 from stromboli.shared import decoding
 from stromboli.shared.api.views import accounting
 
+
+class Paged(Protocol):
+    """A page of a query."""
+
+    @property
+    def continue_(self) -> str:
+        """The token of the next page; empty on the last one."""
+
+
 T = TypeVar("T")
+P = TypeVar("P", bound=Paged)
+Q = TypeVar("Q", bound=msgspec.Struct)
 _PARAMETERS = {"states": "state", "after": "continue"}
 """Field of a query -> its parameter in requests, where the names differ."""
 
@@ -37,6 +50,26 @@ def changes(query: accounting.ChangeQuery) -> Call[accounting.ChangePage]:
 def explanations(query: accounting.ExplanationQuery) -> Call[accounting.ExplanationPage]:
     """A page of why PodGroups were pending, with their positions, over time."""
     return _call("explanations", query, accounting.ExplanationPage)
+
+
+def pages(send: Callable[[Call[P]], P], request: Callable[[Q], Call[P]], query: Q) -> Iterator[P]:
+    """The pages of a query, each sent when it is read. ``request``: one of the functions above."""
+    page = send(request(query))
+    yield page
+    while page.continue_:
+        page = send(request(msgspec.structs.replace(query, after=page.continue_)))
+        yield page
+
+
+async def pages_async(
+    send: Callable[[Call[P]], Awaitable[P]], request: Callable[[Q], Call[P]], query: Q
+) -> AsyncIterator[P]:
+    """The same as ``pages`` for an asynchronous client."""
+    page = await send(request(query))
+    yield page
+    while page.continue_:
+        page = await send(request(msgspec.structs.replace(query, after=page.continue_)))
+        yield page
 
 
 def usage(query: accounting.UsageQuery) -> Call[accounting.UsageReport]:

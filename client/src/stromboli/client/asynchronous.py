@@ -15,8 +15,6 @@ from collections.abc import (
 )
 from typing import TypeVar
 
-import msgspec
-
 from stromboli.client import (
     accounting_calls,
     calls,
@@ -322,47 +320,35 @@ class AsyncClient(connection.AsyncConnection):
         """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
         submission first. ``query.limit`` is the size of a page.
         """
-        while True:
-            page = await self.send(accounting_calls.attempts(query))
+        pages = accounting_calls.pages_async(self.send, accounting_calls.attempts, query)
+        async for page in pages:
             for attempt in page.attempts:
                 yield attempt
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     async def past_jobs(self, query: accounting.JobQuery) -> AsyncIterator[accounting.JobRecord]:
         """The jobs that ran, also deleted ones, with their phases; the latest submission first."""
-        while True:
-            page = await self.send(accounting_calls.jobs(query))
+        pages = accounting_calls.pages_async(self.send, accounting_calls.jobs, query)
+        async for page in pages:
             for job in page.jobs:
                 yield job
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     async def evictions(
         self, query: accounting.EvictionQuery
     ) -> AsyncIterator[accounting.Eviction]:
         """The evictions of a job's pods and those that made room for it, the newest first."""
-        while True:
-            page = await self.send(accounting_calls.evictions(query))
+        pages = accounting_calls.pages_async(self.send, accounting_calls.evictions, query)
+        async for page in pages:
             for eviction in page.evictions:
                 yield eviction
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     async def changes(
         self, query: accounting.ChangeQuery
     ) -> AsyncIterator[accounting.ClusterChange]:
-        """The changes of nodes, queues, priority classes and configuration, the last one first."""
-        while True:
-            page = await self.send(accounting_calls.changes(query))
+        """The changes of nodes, queues, priority classes and configuration, the newest first."""
+        pages = accounting_calls.pages_async(self.send, accounting_calls.changes, query)
+        async for page in pages:
             for change in page.changes:
                 yield change
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     async def past_explanations(
         self, query: accounting.ExplanationQuery

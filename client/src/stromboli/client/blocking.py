@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from stromboli.client import (
     accounting_calls,
     calls,
@@ -312,39 +310,23 @@ class Client(connection.Connection):
         """The attempts of all jobs that ran, also of deleted ones, page by page; the latest
         submission first. ``query.limit`` is the size of a page.
         """
-        while True:
-            page = self.send(accounting_calls.attempts(query))
+        for page in accounting_calls.pages(self.send, accounting_calls.attempts, query):
             yield from page.attempts
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     def past_jobs(self, query: accounting.JobQuery) -> Iterator[accounting.JobRecord]:
         """The jobs that ran, also deleted ones, with their phases; the latest submission first."""
-        while True:
-            page = self.send(accounting_calls.jobs(query))
+        for page in accounting_calls.pages(self.send, accounting_calls.jobs, query):
             yield from page.jobs
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     def evictions(self, query: accounting.EvictionQuery) -> Iterator[accounting.Eviction]:
         """The evictions of a job's pods and those that made room for it, the newest first."""
-        while True:
-            page = self.send(accounting_calls.evictions(query))
+        for page in accounting_calls.pages(self.send, accounting_calls.evictions, query):
             yield from page.evictions
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     def changes(self, query: accounting.ChangeQuery) -> Iterator[accounting.ClusterChange]:
-        """The changes of nodes, queues, priority classes and configuration, the last one first."""
-        while True:
-            page = self.send(accounting_calls.changes(query))
+        """The changes of nodes, queues, priority classes and configuration, the newest first."""
+        for page in accounting_calls.pages(self.send, accounting_calls.changes, query):
             yield from page.changes
-            if not page.continue_:
-                return
-            query = msgspec.structs.replace(query, after=page.continue_)
 
     def past_explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
         """Why PodGroups were pending and their positions, over time, the newest first: a page."""

@@ -221,14 +221,11 @@ def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[
     """The attempts of a query, page by page, with a note if the newest may be missing."""
     from stromboli.client import accounting_calls
 
-    while True:
-        page = client.send(accounting_calls.attempts(query))
-        if not page.complete and not query.after:
+    pages = accounting_calls.pages(client.send, accounting_calls.attempts, query)
+    for number, page in enumerate(pages):
+        if not page.complete and number == 0:
             output.show_note("The history is still loading: the latest attempts may be missing.")
         yield from page.attempts
-        if not page.continue_:
-            return
-        query = msgspec.structs.replace(query, after=page.continue_)
 
 
 def documents(found: Sequence[accounting.Attempt]) -> list[dict[str, Any]]:

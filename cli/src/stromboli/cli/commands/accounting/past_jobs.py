@@ -156,14 +156,11 @@ def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accountin
     from stromboli.client import accounting_calls
 
     query = accounting.EvictionQuery(namespace=namespace, uid=uid)
-    while True:
-        page = client.send(accounting_calls.evictions(query))
-        if not page.complete and not query.after:
+    pages = accounting_calls.pages(client.send, accounting_calls.evictions, query)
+    for number, page in enumerate(pages):
+        if not page.complete and number == 0:
             output.show_note(LOADING)
         yield from page.evictions
-        if not page.continue_:
-            return
-        query = msgspec.structs.replace(query, after=page.continue_)
 
 
 def _facts(found: accounting.JobRecord) -> list[str]:

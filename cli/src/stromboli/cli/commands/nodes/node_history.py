@@ -110,12 +110,8 @@ def change_rows(
 def _changes(client: "Client", query: accounting.ChangeQuery) -> Iterator[accounting.ClusterChange]:
     from stromboli.client import accounting_calls
 
-    while True:
-        page = client.send(accounting_calls.changes(query))
+    for page in accounting_calls.pages(client.send, accounting_calls.changes, query):
         yield from page.changes
-        if not page.continue_:
-            return
-        query = msgspec.structs.replace(query, after=page.continue_)
 
 
 def _show_changes(
