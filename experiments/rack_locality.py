@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from experiments import support
-from stromboli.embedded.simulation.core import workload
+from stromboli.embedded.simulation.core import hardware, workload
 from stromboli.shared.api import batch, meta, topology
 
 TEXT = """
@@ -32,7 +32,7 @@ def rack_of(node: str) -> int:
     return int(node.rpartition("-")[2]) // NODES_PER_RACK
 
 
-class Racks:
+class Racks(hardware.Hardware):
     """Jobs in more than one rack are slower."""
 
     def objects(self) -> Iterable[meta.Object]:
@@ -42,16 +42,6 @@ class Racks:
             names = [f"node-{number}" for number in range(first, first + NODES_PER_RACK)]
             yield _hyper_node(f"rack-{rack}", 1, "Node", names)
         yield _hyper_node("spine", 2, "HyperNode", [f"rack-{rack}" for rack in range(RACKS)])
-
-    def place(self, pod: str, cores: int, node: str) -> Iterable[meta.Object]:
-        """Other jobs have no influence."""
-        del pod, cores, node
-        return ()
-
-    def release(self, pod: str) -> Iterable[meta.Object]:
-        """Other jobs have no influence."""
-        del pod
-        return ()
 
     def slowdown(self, nodes: Mapping[str, str]) -> float:
         """1 in one rack."""

@@ -6,14 +6,13 @@ factor is an assumption; a network is not simulated.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
 from experiments import support
-from stromboli.embedded.simulation.core import workload
-from stromboli.shared.api import meta
+from stromboli.embedded.simulation.core import hardware, workload
 
 TEXT = """
 actions: "enqueue, allocate"
@@ -37,22 +36,8 @@ NODES, CORES = 6, 8
 ALL_APART = 1.5
 
 
-class Network:
+class Network(hardware.Hardware):
     """Jobs are slower by the part of the pairs of parameter server and worker that are apart."""
-
-    def objects(self) -> Iterable[meta.Object]:
-        """None: the plugin reads annotations of jobs."""
-        return ()
-
-    def place(self, pod: str, cores: int, node: str) -> Iterable[meta.Object]:
-        """Other jobs have no influence."""
-        del pod, cores, node
-        return ()
-
-    def release(self, pod: str) -> Iterable[meta.Object]:
-        """Other jobs have no influence."""
-        del pod
-        return ()
 
     def slowdown(self, nodes: Mapping[str, str]) -> float:
         """From 1 to ``ALL_APART``."""

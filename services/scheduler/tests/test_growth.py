@@ -6,13 +6,11 @@ reading all records costs twice as much if it is linear, and four times as much 
 visits all objects.
 """
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 
+from services.scheduler.tests.support import instructions
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope
@@ -21,25 +19,6 @@ from stromboli.testkit import builders, topic_log
 
 SMALL = 20
 MOST_GROWTH = 2.4
-
-
-def instructions(work: Callable[[], object]) -> int:
-    """The number of instructions during the work, without those of C functions."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def gangs(number: int, *, queues: int = 1, classes: int = 0) -> list[meta.Object]:
@@ -97,5 +76,5 @@ def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> 
             for record in found:
                 cache.apply(record)
 
-        costs.append(instructions(fold))
+        costs.append(instructions.count(fold))
     assert costs[2] < MOST_GROWTH * costs[1], costs

@@ -8,32 +8,13 @@ was once sent to another thread, as the plugin watchdog does.
 import json
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType
-from typing import Any
 
 from bench import session, session_clusters, session_long_running
+from services.scheduler.tests.support import instructions
 from stromboli.testkit import builders
 
 OPTIONS = session_clusters.Options()
 GANG = 8
-
-
-def instructions(work: Callable[[], object]) -> int:
-    """The number of executed bytecode instructions, without the inside of C functions."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 def cluster(nodes: int, queues: int) -> session_long_running.LongRunningScheduler:
@@ -71,7 +52,7 @@ def one_gang(life: session_long_running.LongRunningScheduler) -> int:
         (statement,) = life.decide().decisions
         assert len(statement.binds) == GANG
 
-    return instructions(decide)
+    return instructions.count(decide)
 
 
 def many_gangs(queues: int) -> int:
@@ -89,7 +70,7 @@ def many_gangs(queues: int) -> int:
     def decide() -> None:
         assert sum(len(each.binds) for each in life.decide().decisions) == 200
 
-    return instructions(decide)
+    return instructions.count(decide)
 
 
 CASES: Mapping[str, Callable[[int], int]] = {

@@ -12,16 +12,22 @@ from stromboli.shared.api import meta
 
 
 class Hardware(Protocol):
-    """A model. It belongs to one simulation."""
+    """A model. It belongs to one simulation. One that inherits from this class needs ``slowdown``
+    alone, if no objects describe it and jobs have no influence on each other."""
 
     def objects(self) -> Iterable[meta.Object]:
         """The objects that describe the hardware, at the start."""
+        return ()
 
     def place(self, pod: str, cores: int, node: str) -> Iterable[meta.Object]:
         """A pod with whole cores holds its node from now on; returns the objects that changed."""
+        del pod, cores, node
+        return ()
 
     def release(self, pod: str) -> Iterable[meta.Object]:
         """The pod no longer holds its node; returns the objects that changed."""
+        del pod
+        return ()
 
     def slowdown(self, nodes: Mapping[str, str]) -> float:
         """By which factor tasks of a job take longer if its pods run on these nodes. ``nodes``: pod

@@ -21,7 +21,7 @@ from stromboli.scheduler.core.placement import extension_points
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Action names, as plugins receive them."""
 MOST_ROUNDS = 16
-"""How often plugins are called for the bundles of one gang."""
+"""How often plugins are called again for the bundles of one gang."""
 
 
 class VictimBundle(msgspec.Struct, frozen=True, eq=False):
