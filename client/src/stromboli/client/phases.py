@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.jobspec import policy_event_names
 
 PHASES = (
     "Pending",
@@ -42,8 +43,6 @@ _WORDS: Mapping[str, str] = {
 }
 """Reason in a job's status -> its words; empty where the phase says it."""
 _OF_COMMAND, _REQUESTED = "command ", " was requested"
-OVERDUE = "DeadlineExceeded"
-"""The reason of a job that its time limit ended."""
 FINAL = ENDS - {"Aborted"}
 """``ENDS`` without the phase of a suspended job, which can be resumed."""
 
@@ -70,7 +69,7 @@ def in_words(reason: str, message: str) -> str:
         return f"{DONE[action]} by a user"
     if reason in DONE:
         return ": ".join(filter(None, (DONE[reason], message)))
-    if reason == OVERDUE:
+    if reason == policy_event_names.DEADLINE_EXCEEDED:
         return "the time limit has passed"
     return message or _WORDS.get(reason, reason)
 
@@ -78,5 +77,6 @@ def in_words(reason: str, message: str) -> str:
 def failed_pods(job: batch.Job, total: int, succeeded: int, failed: int) -> int:
     """How many of ``total`` pods or indexes have failed: of a job that its time limit ended all
     that have not succeeded. Their pods are deleted, so its status counts them in no state."""
-    is_overdue = job.status.state.reason == OVERDUE and phase_of(job) == "Failed"
+    is_late = job.status.state.reason == policy_event_names.DEADLINE_EXCEEDED
+    is_overdue = is_late and phase_of(job) == "Failed"
     return max(failed, total - succeeded) if is_overdue else failed
