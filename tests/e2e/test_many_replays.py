@@ -38,8 +38,8 @@ SESSIONS = int(os.environ.get("STROM_REPLAY_SESSIONS", "150"))
 NODES, CORES = 6, 8
 LOAD = 1.0
 """Work that arrives, as a part of what the nodes can do: jobs wait, and are preempted."""
-LOOK_EVERY = 25
-"""Jobs between two looks at the log."""
+READ_EVERY = 25
+"""Jobs between two reads of the log."""
 OPENED_S = 1.0
 """Virtual time in which all services have observed the queues and priority classes."""
 DRAINED_S = 60.0
@@ -140,7 +140,7 @@ async def record(folder: Path, count: int) -> None:
 
             for number, job in enumerate(submissions(seed=1)):
                 await asyncio.sleep(begin_s + job.at_s - loop.time())
-                if number % LOOK_EVERY == 0 and recorded(folder) >= count:
+                if number % READ_EVERY == 0 and recorded(folder) >= count:
                     break
                 group.create_task(follow(job))
         await asyncio.sleep(DRAINED_S)

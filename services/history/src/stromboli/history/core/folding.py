@@ -318,8 +318,7 @@ def _delete(rows: Rows, message: batch.JobDeleted) -> None:
 
 
 def _request(rows: Rows, at: datetime, message: admission.JobRequested) -> None:
-    fields = (message.uid, message.action, message.subject, message.user)
-    key = text(fields[0]), text(fields[1]), text(fields[2]), text(fields[3])
+    key = text(message.uid), text(message.action), text(message.subject), text(message.user)
     request = RequestRow(*key, micros(at), message.entry_point, text(message.detail))
     rows.requests.setdefault(key, request)
 

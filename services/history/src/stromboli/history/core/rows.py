@@ -50,9 +50,8 @@ def optional_instant(at_us: int | None) -> datetime | None:
 
 class JobRow(msgspec.Struct, gc=False):
     """One job (one uid). ``spec``: JSON as submitted, without redacted values. ``begun_at``: see
-    ``accounting.is_begin``. ``phase_version``
-    and ``queue_version``: the job's resourceVersion in which they were observed, so that an older
-    record of either topic changes nothing."""
+    ``accounting.is_begin``. ``phase_version`` and ``queue_version``: the job's resourceVersion in
+    which they were observed, so that an older record of either topic changes nothing."""
 
     uid: str
     namespace: str
