@@ -10,14 +10,24 @@ contains more than the cluster does, whenever the process is killed.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -41,6 +51,8 @@ from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 
 Document = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels they form no words. Kubernetes uses the same."""
@@ -53,6 +65,25 @@ def new_uid() -> str:
     """A random uid, as those of an API server."""
     # Not uuid4: each call reads random bytes from the system and releases the interpreter's lock.
     return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+
+
+def _refuses_durably(change: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Raise a conflict or a missing object only once the state that caused it can be read, as with
+    an API server: otherwise a client that reads after a conflict would see the version that it had
+    already.
+    """
+
+    @functools.wraps(change)
+    async def changed(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await change(*args, **kwargs)
+        except (errors.ConflictError, errors.NotFoundError):
+            cluster = args[0]
+            assert isinstance(cluster, EmbeddedCluster)
+            await cluster.settled()
+            raise
+
+    return changed
 
 
 class EmbeddedCluster:
@@ -251,6 +282,10 @@ class EmbeddedCluster:
         if not self._watches.is_open:
             raise errors.UnavailableError(what, "the cluster is closed")
 
+    async def settled(self) -> None:
+        """Return once every change that was accepted can be read. Raises UnavailableError."""
+        await self._state.settled()
+
     def bookmark(self) -> None:
         """Make every watch send a bookmark now."""
         self._watches.bookmark()
@@ -265,6 +300,8 @@ class EmbeddedCluster:
 
     # --- creating --------------------------------------------------------------------------
 
+    @_refuses_durably
+    @_refuses_durably
     async def create(
         self, kind: port.AnyKind, namespace: str, body: bytes, *, dry_run: bool = False
     ) -> bytes:
@@ -303,8 +340,6 @@ class EmbeddedCluster:
         metadata = document["metadata"]
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
-            # As with an API server, the existing object can be read after the error.
-            await self._state.settled()
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
         if kind is kinds.PODS:
             self._quotas.check(document, what)
@@ -348,6 +383,7 @@ class EmbeddedCluster:
 
     # --- changing --------------------------------------------------------------------------
 
+    @_refuses_durably
     async def patch(
         self,
         kind: port.AnyKind,
@@ -400,6 +436,7 @@ class EmbeddedCluster:
             await self._reviews.validate(kind, "UPDATE", new, old, what)
         return new
 
+    @_refuses_durably
     async def delete(
         self,
         kind: port.AnyKind,
@@ -437,6 +474,7 @@ class EmbeddedCluster:
         else:
             await self._state.change(key, "MODIFIED", marked, what)
 
+    @_refuses_durably
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
@@ -448,6 +486,7 @@ class EmbeddedCluster:
         )
         await self._state.change(key, "MODIFIED", bound, what)
 
+    @_refuses_durably
     async def evict(
         self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
     ) -> None:

@@ -95,14 +95,17 @@ class ClusterLeaseStore:
     async def release(self) -> None:
         """See ``elector.LeaseStore.release``."""
         holder = self._holder
-        try:
-            self._take_in(await self._written({"holderIdentity": ""}))
-        except errors.ConflictError:
-            # A renewal that was cancelled with its request under way may have been executed.
-            await self.read()
-            if not holder or self._holder != holder:
-                raise
-            self._take_in(await self._written({"holderIdentity": ""}))
+        while True:
+            try:
+                self._take_in(await self._written({"holderIdentity": ""}))
+            except errors.ConflictError:
+                # A renewal that was cancelled with its request in flight may be executed at any
+                # later moment, also between this read and the next write.
+                await self.read()
+                if not holder or self._holder != holder:
+                    raise
+            else:
+                return
 
     @property
     def _holder(self) -> str:

@@ -85,6 +85,21 @@ class ObjectLeaseContract(LeaseContract):
         await holder.release()
         assert (await holder.read()).holder == ""
 
+    @pytest.mark.parametrize("turns", range(4))
+    async def test_a_holder_releases_the_lease_while_a_cancelled_renewal_is_in_flight(
+        self, stores: LeaseStores, turns: int
+    ) -> None:
+        holder, _ = stores
+        await holder.read()
+        await holder.take("a", TERMS)
+        renewing = asyncio.create_task(holder.renew("a", TERMS))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        renewing.cancel()
+        await asyncio.wait([renewing])
+        await holder.release()
+        assert (await holder.read()).holder == ""
+
     async def test_a_replaced_holder_does_not_release_the_lease_of_another(
         self, stores: LeaseStores
     ) -> None:

@@ -109,7 +109,9 @@ class Changing(ClusterScope):
     async def test_one_of_several_writers_of_the_same_version_succeeds(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """A resourceVersion in a patch must be the current one."""
+        """A resourceVersion in a patch must be the current one. Whoever reads after a conflict sees
+        the later version, so that the next attempt can succeed.
+        """
         created = objects.read(
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
         )
@@ -120,6 +122,8 @@ class Changing(ClusterScope):
             try:
                 await open_cluster.patch(CONFIG_MAPS, namespace, "c", patch, patch_type="merge")
             except errors.ConflictError:
+                seen = objects.read(await open_cluster.get(CONFIG_MAPS, namespace, "c"))
+                assert seen["metadata"]["resourceVersion"] != version
                 return "conflict"
             return value
 
@@ -127,6 +131,19 @@ class Changing(ClusterScope):
         (winner,) = [result for result in results if result != "conflict"]
         stored = objects.read(await open_cluster.get(CONFIG_MAPS, namespace, "c"))
         assert stored["data"] == {"a": winner}
+
+    async def test_an_object_that_a_patch_does_not_find_cannot_be_read(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
+        deleting = asyncio.create_task(open_cluster.delete(CONFIG_MAPS, namespace, "c"))
+        with pytest.raises(errors.NotFoundError):  # noqa: PT012 - the last of several patches
+            while True:
+                await set_data(open_cluster, namespace, a="1")
+                await asyncio.sleep(0)
+        with pytest.raises(errors.NotFoundError):
+            await open_cluster.get(CONFIG_MAPS, namespace, "c")
+        await deleting
 
     async def test_patches_without_a_version_all_count(
         self, open_cluster: port.Cluster, namespace: str
