@@ -57,6 +57,9 @@ class EmbeddedBus:
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
         """Open a writer with a new epoch."""
+        if service not in topics.MAIN:
+            epoch = fencing.unfenced_epoch(self._clock())
+            return writer.EmbeddedWriter(self._log, service, instance, epoch, -1, self._clock)
         async with self._opening:
             floor = fencing.floor(
                 record

@@ -5,7 +5,7 @@ tests them.
 
 * A topic keeps the order in which its records were acknowledged. Records for which ``append`` has
   returned are durable. Records of one writer are in the order of the calls.
-* ``open_writer`` appends ``opened`` to the main topic of the service. It determines the writer's
+* ``open_writer`` appends ``opened`` to the main topic of the service, if it has one. It determines the writer's
   *epoch*, which is part of the id of each of its records and never decreases, even where a topic
   was deleted and created again. Readers drop records with an epoch below the highest one of the
   topic, so a paused writer is fenced, and records with an epoch that was not announced; see
@@ -111,7 +111,7 @@ class Writer(Protocol):
 
     @property
     def opened_at(self) -> int:
-        """Offset of this writer's ``opened`` on its main topic."""
+        """Offset of this writer's ``opened`` on its main topic; -1 without a main topic."""
 
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all records are acknowledged.

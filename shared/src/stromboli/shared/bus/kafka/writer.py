@@ -120,7 +120,10 @@ class KafkaWriter:
 
     async def open(self) -> None:
         """Append ``opened`` until no other writer opens meanwhile: see ``fencing``."""
-        main = topics.MAIN[self._service]
+        main = topics.MAIN.get(self._service)
+        if main is None:
+            self._epoch = fencing.unfenced_epoch(self._clock())
+            return
         while True:
             found, ends = await self._in_time(
                 reader.tails(self._given, topics.of(self._service), fencing.TAIL_RECORDS)

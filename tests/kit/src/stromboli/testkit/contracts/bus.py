@@ -167,8 +167,12 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         await other.append(records.dead_letter(topics.NODES))
         await one.append(records.dead_letter(topics.PODS))
         await other.append(records.dead_letter(topics.QUEUES))
+        without_main = await open_bus.open_writer("history", "h1")
+        await without_main.append(records.dead_letter(topics.JOBS))
         read, _ = await records.read(open_bus, topics.DEAD_LETTERS)
-        assert records.keys(read) == [topics.NODES.name, topics.PODS.name, topics.QUEUES.name]
+        expected = [topics.NODES.name, topics.PODS.name, topics.QUEUES.name, topics.JOBS.name]
+        assert records.keys(read) == expected
+        assert len({record.id for record in read}) == len(expected)
 
     # --- materializing ---------------------------------------------------------------------
 
