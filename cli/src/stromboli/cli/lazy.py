@@ -115,7 +115,10 @@ class Group(TyperGroup):
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """The command that the arguments call, imported now, under its own name."""
+        """The command that the arguments call, imported now, under its own name. A command of two
+        words, beside one with an optional argument, takes both: ``history backup``."""
+        if (pair := " ".join(args[:2])) in self.entries:
+            args = [pair, *args[2:]]
         word = args[0]
         is_name = word[:1].isalnum() and not ctx.resilient_parsing
         if is_name and self.get_command(ctx, word) is None:
