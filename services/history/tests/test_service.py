@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -164,7 +165,7 @@ async def test_a_log_that_is_away_is_reported_and_queries_are_marked_incomplete(
             assert await states(service) == ["Bound"]
 
 
-POISONED = {
+POISONED: dict[topics.Topic, type[msgspec.Struct]] = {
     topics.DECISIONS: scheduling.StatementDecided,
     topics.OUTCOMES: scheduling.DecisionAnswered,
     topics.EXPLANATIONS: scheduling.PodGroupExplained,
@@ -176,7 +177,7 @@ POISONED = {
 
 def poisoned(topic: topics.Topic) -> envelope.Draft:
     """A record of a type that the history reads from a topic, which does not decode."""
-    name = base.type_name(POISONED.get(topic) or topic.messages[0])
+    name = base.type_name(POISONED.get(topic, topic.messages[0]))
     return envelope.Draft(
         topic=topic,
         key="poisoned",
@@ -192,6 +193,7 @@ async def test_an_undecodable_record_is_a_dead_letter_and_the_history_goes_on(
 ) -> None:
     """It is counted, and a restart does not repeat the letter."""
     facts = Facts()
+    letters: list[envelope.Record] = []
     assert topic.writer is not None
     assert topic.writer != topics.OUTSIDE
     async with EmbeddedBus(tmp_path / "log.db") as bus:

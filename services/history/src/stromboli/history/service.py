@@ -8,8 +8,8 @@
     notices (an outbox in the same transaction) ──▶ webhooks, Slack, mail
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
-It writes only dead letters to the log, so its absence stops no other service. Several replicas may run on one
-PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
+It writes only dead letters to the log, so its absence stops no other service. Several replicas may
+run on one PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
 """
 
 import asyncio
@@ -214,7 +214,7 @@ class HistoryService:
                 error=each.reason,
             )
         if isolated:
-            note = f"{self._unreadable} since the start; dead.letters and the table unreadable have them"
+            note = f"{self._unreadable} since the start; dead.letters has them"
             self._warn("unreadable records", note)
 
     def _note_read(self, batch: port.Batch) -> None:
