@@ -57,7 +57,20 @@ class Past(empty_history.EmptyHistory):
             idle_cpu_seconds=36.0,
             idle_gpu_seconds=0.0,
         )
-        return accounting.UsageReport(since=query.since, until=query.until, usage=(used,))
+        shares = tuple(
+            accounting.QueueShare(
+                queue=name,
+                depth=depth,
+                cpu_seconds=5400.0,
+                gpu_seconds=0.0,
+                deserved_cpu_seconds=3600.0,
+                deserved_gpu_seconds=0.0,
+            )
+            for depth, name in enumerate(("org", "team"))
+        )
+        return accounting.UsageReport(
+            since=query.since, until=query.until, usage=(used,), shares=shares
+        )
 
 
 @pytest.fixture
@@ -127,6 +140,19 @@ def test_an_answer_that_may_lack_the_latest_attempts_says_so(past: Past, strom: 
     assert "still loading" in strom("history").stderr
 
 
+def test_usage_of_a_queue_is_shown_against_what_it_deserved(past: Past, strom: Any) -> None:
+    """A queue below another one is indented; without a share there is no percentage."""
+    lines = strom("usage", "-A", "--shares").stdout.splitlines()
+    assert lines[0].split() == "QUEUE CPU HOURS DESERVED CPU GPU HOURS DESERVED GPU".split()
+    assert lines[1].split() == ["org", "1.50", "1.00", "150%", "0.00", "0.00", "-"]
+    assert lines[2].startswith("  team ")
+    document = json.loads(strom("usage", "-A", "--shares", "-o", "json").stdout)
+    assert document[0]["deserved_cpu_seconds"] == 3600.0
+    assert strom("usage", "-A", "--shares", "-o", "csv").stdout.splitlines()[1] == (
+        "org,0,5400.0,0.0,3600.0,0.0"
+    )
+
+
 def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
     shown = strom("usage", "--by", "queue,user", "--since", "2026-01-01", "--until", "2026-02-01")
     header, row = shown.stdout.splitlines()
@@ -171,6 +197,8 @@ def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:
         (("usage", "--by", "moon"), "'moon' is not a group"),
         (("usage", "--since", "1h", "--until", "2h"), "not before --until"),
         (("usage", "--me", "--user", "ann"), "either --me or --user"),
+        (("usage", "--shares"), "use it with -A"),
+        (("usage", "-A", "--shares", "--by", "user"), "without --by"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_can(

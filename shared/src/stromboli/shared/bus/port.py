@@ -7,9 +7,9 @@ tests them.
   returned are durable. Records of one writer are in the order of the calls.
 * ``open_writer`` appends ``opened`` to the main topic of the service, if it has one. It determines
   the writer's *epoch*, which is part of the id of each of its records and never decreases, even
-  where a topic was deleted and created again. Readers drop records with an epoch below the highest one of the
-  topic, so a paused writer is fenced, and records with an epoch that was not announced; see
-  ``fencing``.
+  where a topic was deleted and created again. Readers drop records with an epoch below the
+  highest one of the topic, so a paused writer is fenced, and records with an epoch that was not
+  announced; see ``fencing``.
 * ``materialize`` reads from the start (or from a given position) to the end offsets at the time of
   the call, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
   record, because compaction may have removed the last one.

@@ -376,12 +376,28 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_gpu_seconds: float
 
 
+class QueueShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a queue and the queues below it used, and what the queue deserved at that time, in
+    core-seconds and GPU-seconds: its amount ``deserved`` times the time, with its changes.
+    ``depth``: 0 at the top of the tree of queues."""
+
+    queue: str
+    depth: int
+    cpu_seconds: float
+    gpu_seconds: float
+    deserved_cpu_seconds: float
+    deserved_gpu_seconds: float
+
+
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The usage of each group, largest CPU usage first; if grouped by day, in the order of days."""
+    """The usage of each group, largest CPU usage first; if grouped by day, in the order of days.
+    ``shares``: the queues that deserved CPU or GPUs, as a tree in preorder, if the report is by
+    queue and of all jobs; of an interval that has not ended, its elapsed part."""
 
     since: Instant
     until: Instant
     usage: tuple[Usage, ...]
+    shares: tuple[QueueShare, ...] = ()
     complete: bool = True
 
 
