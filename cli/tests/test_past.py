@@ -143,7 +143,8 @@ def test_an_answer_that_may_lack_the_latest_attempts_says_so(past: Past, strom: 
 def test_usage_of_a_queue_is_shown_against_what_it_deserved(past: Past, strom: Any) -> None:
     """A queue below another one is indented; without a share there is no percentage."""
     lines = strom("usage", "-A", "--shares").stdout.splitlines()
-    assert lines[0].split() == "QUEUE CPU HOURS DESERVED CPU GPU HOURS DESERVED GPU".split()
+    headers = "QUEUE CPU HOURS DESERVED CPU GPU HOURS DESERVED GPU"
+    assert " ".join(lines[0].split()) == headers
     assert lines[1].split() == ["org", "1.50", "1.00", "150%", "0.00", "0.00", "-"]
     assert lines[2].startswith("  team ")
     document = json.loads(strom("usage", "-A", "--shares", "-o", "json").stdout)

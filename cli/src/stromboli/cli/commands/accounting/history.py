@@ -49,6 +49,8 @@ COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
     "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),
     "devices": lambda it, _: device_annotations.format_assignments(it.devices),
+    "confirmed_devices": lambda it, _: device_annotations.format_assignments(it.confirmed_devices),
+    "numa_nodes": lambda it, _: ",".join(map(str, it.numa_nodes)),
     "labels": lambda it, _: ",".join(f"{key}={value}" for key, value in sorted(it.labels.items())),
     "requests": lambda it, _: ",".join(
         f"{key}={value}" for key, value in sorted(it.requests.items())

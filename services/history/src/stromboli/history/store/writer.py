@@ -252,9 +252,14 @@ async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
     decisions = {decision for decision, _ in needed.evictions}
     for row in await _select(connection, evictions, evictions.c.decision, decisions):
         rows.evictions[row["decision"], row["pod_uid"]] = EvictionRow(**row)
-    objects, names = tables.CLUSTER_OBJECTS, {name for _, name in needed.objects}
-    for row in await _select(connection, objects, objects.c.name, names):
-        rows.objects[row["kind"], row["name"]] = ObjectRow(**row)
+    for row in await _select(connection, attempts, attempts.c.node, needed.nodes, is_open):
+        rows.attempts[row["pod_uid"]] = AttemptRow(**row)
+    objects = tables.CLUSTER_OBJECTS
+    for kind in sorted({kind for kind, _ in needed.objects}):
+        names = {name for each, name in needed.objects if each == kind}
+        of_kind = objects.c.kind == kind
+        for row in await _select(connection, objects, objects.c.name, names, of_kind):
+            rows.objects[kind, row["name"]] = ObjectRow(**row)
     last, chunks = tables.LAST_EXPLANATIONS, tables.QUEUE_CHUNKS
     for row in await _select(connection, last, last.c.pod_group, needed.pod_groups):
         rows.last_explanations[row["pod_group"]] = LastExplanationRow(**row)

@@ -96,7 +96,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     for pods that were created before the job began, else ``created_at``, the creation of the pod.
     ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
     ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
-    label with their type. The seconds are requests times the time since ``allocated_at``:
+    label with their type. ``numa_nodes``, ``exclusive_cpus`` (a list such as ``0-3,8``) and
+    ``confirmed_devices``: what it held according to its kubelet; empty if the node has no agent, or
+    if it held nothing exclusively. The seconds are requests times the time since ``allocated_at``:
     core-seconds, GiB-seconds and GPU-seconds.
     """
 
@@ -128,6 +130,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
     gpu_type: str = ""
+    numa_nodes: tuple[int, ...] = ()
+    exclusive_cpus: str = ""
+    confirmed_devices: dict[str, tuple[str, ...]] = {}
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
