@@ -28,6 +28,7 @@ from stromboli.shared.jobspec.validation import (
     topology,
 )
 from stromboli.shared.jobspec.validation.defaults import min_available
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
@@ -40,13 +41,14 @@ def validate_create(
     queues: Mapping[str, Queue],
     plugins: job_plugins.Plugins,
     tiers: network_topology.Tiers | None = None,
+    submitter: permissions.Submitter | None = None,
 ) -> Iterator[Violation]:
     """All violations of a new job with defaults. ``plugins``: the plugins that the controller runs;
     ``tiers``: the tiers of the network topology, None if unknown.
     """
     yield from validate_alone(job)
     yield from of_plugins(job, plugins)
-    yield from queue_rules.validate_open(job.spec.queue, queues)
+    yield from queue_rules.validate_open(job.spec.queue, queues, job.metadata.namespace, submitter)
     yield from topology.unsatisfiable(job.spec.network_topology, "spec.networkTopology", tiers)
     for index, task in enumerate(job.spec.tasks):
         if task.partition_policy is not None:

@@ -22,6 +22,7 @@ from stromboli.shared.jobspec.validation import (
     defaults,
     flows,
     jobs,
+    naming,
     patch,
     pod_groups,
     pods,
@@ -63,7 +64,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     which another system acts.
 
     ``reservations``: all reservations by name, and ``nodes``: all nodes, if the object is about
-    reservations. ``priority_classes``: all priority classes by name.
+    reservations. ``priority_classes``: all priority classes by name. ``submitter``: None:
     permissions are not checked. ``requester``: the user of the request; None: one of our services,
     which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
     API server.
@@ -314,7 +315,9 @@ def _of_ours(
         case batch.Job() if old:
             yield from jobs.validate_update(read, old)
         case batch.Job():
-            yield from jobs.validate_create(read, known.queues, policy.plugins, known.tiers)
+            yield from jobs.validate_create(
+                read, known.queues, policy.plugins, known.tiers, known.submitter
+            )
             yield from reservations.of_job(
                 read.metadata, read.spec.queue, known.reservations, known.submitter
             )
@@ -392,9 +395,22 @@ def _without_priority_class(
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
-                expected=f"use an existing one, or create {name}: strom apply -f FILE with a "
-                "PriorityClass",
+                expected=_other_class(name, read.metadata.namespace, known),
             )
+
+
+def _other_class(name: str, namespace: str, known: ClusterContext) -> str:
+    """What to use instead of an absent priority class: those that the submitter may use, without
+    Kubernetes' own (system-...)."""
+    submitter = known.submitter or permissions.Submitter()
+    usable = (
+        it.metadata.name
+        for it in known.priority_classes.values()
+        if permissions.allows(it.metadata, namespace, submitter)
+        and not it.metadata.name.startswith("system-")
+    )
+    create = "strom apply -f FILE with a PriorityClass"
+    return naming.alternatives(name, tuple(sorted(usable)), "Priority classes", create)
 
 
 def _references(read: batch.Job | flow.CronJob) -> permissions.RestrictedReferences:
