@@ -37,12 +37,20 @@ def test_set_changes_priority_and_replicas_together(api_server: Any, strom: Any)
     assert (spec.priority_class_name, spec.tasks[0].replicas, spec.min_available) == ("high", 4, 4)
 
 
-def test_a_fixed_field_is_refused_with_the_command_that_submits_again(strom: Any) -> None:
+def test_set_changes_the_queue_of_a_job_that_waits(api_server: Any, strom: Any) -> None:
+    strom("queue", "create", "research")
     strom("job", "run", "a")
-    refused = strom("job", "set", "a", "queue=research", "time-limit=4h")
-    assert refused.exit_code == 1
-    assert "queue cannot be changed in a job that exists" in refused.stderr
-    assert "strom job resubmit a queue=research time-limit=4h -n default" in refused.stderr
+    api_server.set_status("a", "Pending")
+    assert strom("job", "set", "a", "queue=research").exit_code == 0
+    assert api_server.job("a").spec.queue == "research"
+    api_server.set_status("a", "Running")
+    assert strom("job", "set", "a", "queue=default").stderr == (
+        "strom: job default/a: rejected with 1 error\n"
+        "  queue: the job is Running, and the queue can change only while the job waits; "
+        "suspend it first (strom job suspend a), and resume it in the other queue; or submit a "
+        "new job\n"
+        "next: correct the errors and try again; nothing was written\n"
+    )
 
 
 def test_set_changes_the_time_limit_with_the_estimate_of_the_scheduler(
@@ -170,7 +178,7 @@ def test_an_edit_that_is_refused_opens_the_text_again_with_the_reason_and_keeps_
     refused = strom("job", "edit", "a", env=env)
     assert refused.exit_code == 1
     assert "spec.queue" in (tmp_path / "seen-2").read_text().splitlines()[1]
-    assert "cannot be changed in a job that exists" in refused.stderr
+    assert "queue 'other' does not exist" in refused.stderr
     (kept,) = Path(refused.stderr.rpartition(" ")[2].strip()).parent.glob("strom-a-*")
     assert "queue: other" in kept.read_text()
     kept.unlink()

@@ -15,6 +15,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
 
     replicas: Mapping[str, int] = {}
     min_available: int | None = None
+    queue: str | None = None
     priority_class_name: str | None = None
     active_deadline_seconds: int | None = None
     running_estimate: str | None = None
@@ -22,6 +23,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
 
 _PLAIN = {
     "min_available": "minAvailable",
+    "queue": "queue",
     "priority_class_name": "priorityClassName",
     "active_deadline_seconds": "activeDeadlineSeconds",
     "running_estimate": "runningEstimate",

@@ -33,7 +33,12 @@ from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
 CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"
-"""The mutable fields of an existing job, for messages."""
+"""The mutable fields of an existing job, for messages; and queue, while the job waits."""
+SUSPENDED = ("Aborting", "Aborted")
+WAITS = ("", "Pending", *SUSPENDED)
+"""Phases in which the queue of a job can change."""
+PLACED = ("Running", "Unknown", "Completed")
+"""Phases of a PodGroup with pods on nodes."""
 
 
 def validate_create(
@@ -131,8 +136,15 @@ def missing_dependency(name: str) -> Violation:
     )
 
 
-def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
-    """All violations of a change of a job's spec."""
+def validate_update(
+    job: batch.Job,
+    before: batch.Job,
+    queues: Mapping[str, Queue],
+    submitter: permissions.Submitter | None = None,
+    pod_group_phase: str = "",
+) -> Iterator[Violation]:
+    """All violations of a change of a job's spec. ``pod_group_phase``: of the job's PodGroup, if
+    the queue changes; empty if it has none."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
@@ -156,6 +168,8 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
         yield from debug_tools.violations(job)
     if job.metadata.annotation(keys.NOTIFY) != before.metadata.annotation(keys.NOTIFY):
         yield from notifications.violations(job)
+    if spec.queue != before.spec.queue:
+        yield from _of_queue_change(job, before, queues, submitter, pod_group_phase)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):
@@ -164,6 +178,40 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
                 reason="cannot be changed in a job that exists",
                 expected=f"change {CHANGEABLE}, or submit a new job",
             )
+
+
+def _of_queue_change(
+    job: batch.Job,
+    before: batch.Job,
+    queues: Mapping[str, Queue],
+    submitter: permissions.Submitter | None,
+    pod_group_phase: str,
+) -> Iterator[Violation]:
+    """The violation of a change of the queue if a pod has a node, as its quota is used already;
+    else those of the two queues."""
+    status, name = before.status, job.metadata.name
+    why = ""
+    if status.state.phase not in WAITS:
+        why = f"the job is {status.state.phase}"
+    elif status.state.phase not in SUSPENDED and (
+        pod_group_phase in PLACED or status.running + status.succeeded + status.failed
+    ):
+        why = "pods of the job are on nodes already"
+    if why:
+        yield Violation(
+            path="spec.queue",
+            reason=f"{why}, and the queue can change only while the job waits",
+            expected=f"suspend it first (strom job suspend {name}), and resume it in the other "
+            "queue; or submit a new job",
+        )
+        return
+    namespace = job.metadata.namespace
+    left = queues.get(before.spec.queue)
+    if submitter is not None and left is not None:
+        yield from permissions.violations(
+            "spec.queue", "queue", left.metadata, namespace, submitter
+        )
+    yield from queue_rules.validate_open(job.spec.queue, queues, namespace, submitter)
 
 
 def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violation]:
@@ -359,6 +407,7 @@ def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
         active_deadline_seconds=None,
         min_available=0,
         priority_class_name="",
+        queue="",
         running_estimate="",
         tasks=tasks,
         volumes=volumes,

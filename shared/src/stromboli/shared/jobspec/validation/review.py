@@ -67,7 +67,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     reservations. ``priority_classes``: all priority classes by name. ``submitter``: None:
     permissions are not checked. ``requester``: the user of the request; None: one of our services,
     which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
-    API server.
+    API server. ``pod_group_phase``: of the PodGroup of a job whose queue changes.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -80,6 +80,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     absent_priority_classes: frozenset[str] = frozenset()
     reservations: Mapping[str, reservation.AdvanceReservation] = {}
     nodes: tuple[core.Node, ...] = ()
+    pod_group_phase: str = ""
 
     @property
     def namespace_queue(self) -> str:
@@ -279,6 +280,20 @@ def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
+def queue_change(
+    kind: Kind[Any], document: Document, before: Document | None
+) -> tuple[str, str] | None:
+    """The namespace and name of the PodGroup of a job whose queue changes; else None."""
+    if kind != kinds.JOBS or before is None:
+        return None
+    specs = [it.get("spec") for it in (document, before)]
+    now, then = (it.get("queue") if isinstance(it, dict) else None for it in specs)
+    if now == then:
+        return None
+    metadata = kinds.metadata_of(msgspec.json.encode(before))
+    return metadata.namespace, f"{metadata.name}-{metadata.uid}"
+
+
 def is_about_queues(kind: Kind[Any], document: Document) -> bool:
     """Whether the object is a queue or a command for a queue. Their changes are rare and affect
     other queues, so they are validated with queues read from the API server."""
@@ -313,7 +328,13 @@ def _of_ours(
     """The violations of our own rules beyond the schema, by kind."""
     match read:
         case batch.Job() if old:
-            yield from jobs.validate_update(read, old)
+            yield from jobs.validate_update(
+                read, old, known.queues, known.submitter, known.pod_group_phase
+            )
+            if read.spec.queue != old.spec.queue:
+                yield from reservations.of_job(
+                    read.metadata, read.spec.queue, known.reservations, known.submitter
+                )
         case batch.Job():
             yield from jobs.validate_create(
                 read, known.queues, policy.plugins, known.tiers, known.submitter

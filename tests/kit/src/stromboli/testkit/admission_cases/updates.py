@@ -32,7 +32,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
     "more-pods-than-a-job-may-have": ("spec.tasks", _tasks(task(replicas=100_001))),
     "another-priority": ("", job(priorityClassName="high")),
     "another-time-limit": ("", job(activeDeadlineSeconds=60, runningEstimate="60s")),
-    "another-queue": ("spec.queue", job(queue="child")),
+    "another-queue": ("", job(queue="child")),
     "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
     "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),
     "more-than-there-are": ("spec.minAvailable", job(minAvailable=9)),
@@ -123,6 +123,7 @@ CONTEXT_CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         _with_volume(volumeClaimName="a"),
         _with_volume(volumeClaimName="b"),
     ),
+    "to-a-closed-queue": ("spec.queue", kinds.JOBS, job(), job(queue="closed")),
     **{
         f"to-{name}": (
             f"metadata.annotations[{key}]",
