@@ -149,6 +149,61 @@ def test_retry_refuses_indexes_that_have_not_ended(
     assert (refused.exit_code, why in refused.stderr) == (1, True)
 
 
+def test_indexes_of_an_array_are_cancelled_and_can_run_again(api_server: Any, strom: Any) -> None:
+    """As ``scancel 123_[4-5]``. An index that has ended keeps its result."""
+    strom(*ARRAY)
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2"})
+    cancelled = strom("job", "cancel", "sweep[2,4-5]", "sweep[7]")
+    assert cancelled.stdout == (
+        "job.batch.volcano.sh/sweep[2,4-5] cancelled\njob.batch.volcano.sh/sweep[7] cancelled\n"
+    )
+    assert api_server.job("sweep").spec.array.cancelled == "4-5,7"
+    assert "3 of 7 indexes succeeded, 3 cancelled: 4-5,7" in strom("job", "get", "sweep").stdout
+    assert " 3/7 " in strom("job", "list").stdout
+    assert strom("job", "retry", "sweep[4]", "--name", "again").exit_code == 0
+    array = api_server.job("again").spec.array
+    assert (array.indexes, array.cancelled) == ("4", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("sweep[0-1]", "0-1: nothing to cancel, these indexes have ended"),
+        ("sweep[8-12]", "the array has no index 10-12; some of 0-9"),
+        ("plain[0]", "the job is not an array; delete the job"),
+    ],
+)
+def test_indexes_that_have_ended_or_do_not_exist_are_not_cancelled(
+    api_server: Any, strom: Any, words: str, why: str
+) -> None:
+    strom(*ARRAY)
+    strom("job", "run", "plain")
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2"})
+    refused = strom("job", "cancel", words)
+    assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        ("sweep[0,2]", 0, "default/sweep[0,2]: 2 succeeded: 0,2\n"),
+        ("sweep[2-5]", 1, "default/sweep[2-5]: 1 succeeded: 2, 1 failed: 3, 2 cancelled: 4-5\n"),
+    ],
+)
+def test_a_wait_for_indexes_ends_when_they_have_ended(
+    api_server: Any, strom: Any, words: str, code: int, shown: str
+) -> None:
+    strom(*ARRAY)
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2", "failed": "3"})
+    strom("job", "cancel", "sweep[4-5]")
+    waited = strom("job", "wait", words)
+    assert (waited.exit_code, waited.stdout) == (code, shown)
+    assert strom("job", "wait", "sweep[12]").stderr.startswith(
+        "strom: job default/sweep: it has no index 12\n"
+    )
+    assert strom("job", "wait", "sweep[7]", "--timeout", "0s").exit_code == 124
+
+
 def test_single_indexes_select_pods_in_logs_and_get(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     for index in range(3):

@@ -204,6 +204,12 @@ class AnyOrder(RuleBasedStateMachine):
         if ("jobs", key) in self.harness.objects and self.harness.phase(key) in jobs_rules.WAITS:
             self.harness.change_queue(key, queue)
 
+    @rule(name=NAMES, indexes=st.sampled_from(["0", "1", ""]))
+    def cancel(self, name: str, indexes: str) -> None:
+        found = self.harness.objects.get(("jobs", f"default/{name}"))
+        if found is not None and found["spec"].get("array"):
+            self.harness.cancel(f"default/{name}", indexes)
+
     @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
     def command(self, name: str, action: str) -> None:
         if ("jobs", f"default/{name}") in self.harness.objects:

@@ -143,7 +143,8 @@ def _to_retry(
     if unknown := wanted - indexes.parse(job.spec.array.indexes):
         has = f"its indexes are {job.spec.array.indexes}"
         raise CommandError(what, f"it has no index {unknown}; {has}", "name some of its indexes")
-    if active := wanted - (succeeded | failed):
+    cancelled = indexes.parse(job.spec.array.cancelled)
+    if active := wanted - (succeeded | failed | cancelled):
         raise CommandError(
             what, f"these indexes have not ended: {active}", "wait for them, or name others"
         )

@@ -23,6 +23,7 @@ Rules = dict[str, str]
 CHANGEABLE = frozenset(
     {
         "activeDeadlineSeconds",
+        "array",
         "minAvailable",
         "priorityClassName",
         "queue",
@@ -180,6 +181,11 @@ def _of_jobs() -> Rules:
             "!variables.isNew && oldObject.spec.?tasks.orValue([]).map(t, t.?template) != "
             f"{tasks}.map(t, t.?template)",
             "'spec.tasks: templates cannot be changed in a job that exists'",
+        ),
+        "array": _when(
+            "!variables.isNew && ['indexes', 'maxRetries'].exists(f, "
+            "object.spec.?array[?f] != oldObject.spec.?array[?f])",
+            "'spec.array: only cancelled can be changed in a job that exists'",
         ),
         # Whether pods are on nodes already is known from the PodGroup, which is not read here.
         "queue": _when(

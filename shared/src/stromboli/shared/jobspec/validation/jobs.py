@@ -32,7 +32,7 @@ from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
-CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"
+CHANGEABLE = "minAvailable, replicas, priorityClassName, activeDeadlineSeconds or array.cancelled"
 """The mutable fields of an existing job, for messages; and queue, while the job waits."""
 SUSPENDED = ("Aborting", "Aborted")
 WAITS = ("", "Pending", *SUSPENDED)
@@ -170,6 +170,8 @@ def validate_update(
         yield from notifications.violations(job)
     if spec.queue != before.spec.queue:
         yield from _of_queue_change(job, before, queues, submitter, pod_group_phase)
+    if spec.array is not None and before.spec.array is not None:
+        yield from _of_cancelled(spec.array)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):
@@ -382,6 +384,29 @@ def _of_array(spec: batch.JobSpec) -> Iterator[Violation]:
         yield Violation(
             path="spec.tasks", reason=f"an array with {len(spec.tasks)} tasks", expected="one task"
         )
+    if not problem:
+        yield from _of_cancelled(spec.array)
+
+
+def _of_cancelled(array: batch.ArraySpec) -> Iterator[Violation]:
+    """The violation of the cancelled indexes. O(indexes)."""
+    if not array.cancelled:
+        return
+    path = "spec.array.cancelled"
+    if problem := indexes.problem(array.cancelled):
+        yield Violation(path=path, reason=problem, expected=f"{indexes.FORM}, {indexes.BOUNDS}")
+        return
+    asked, cancelled = indexes.parse(array.indexes), indexes.parse(array.cancelled)
+    if unknown := cancelled - asked:
+        yield Violation(
+            path=path,
+            reason=f"the array has no index {unknown}",
+            expected=f"some of {array.indexes}",
+        )
+    elif not asked - cancelled:
+        yield Violation(
+            path=path, reason="all indexes would be cancelled", expected="delete the job instead"
+        )
 
 
 def _highest_index(job: batch.Job, task: batch.TaskSpec) -> int:
@@ -402,8 +427,10 @@ def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
         else msgspec.structs.replace(volume, volume_claim_name="")
         for volume in spec.volumes
     )
+    array = spec.array and msgspec.structs.replace(spec.array, cancelled="")
     return msgspec.structs.replace(
         spec,
+        array=array,
         active_deadline_seconds=None,
         min_available=0,
         priority_class_name="",

@@ -70,6 +70,18 @@ CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         job(queue="closed"),
         job(queue="closed", priorityClassName="high"),
     ),
+    "to-fewer-indexes": (
+        "",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "3,7-9"}),
+    ),
+    "to-other-indexes": (
+        "spec.array",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-8"}),
+    ),
     "to-another-weight": (
         "",
         kinds.QUEUES,
@@ -122,6 +134,18 @@ CONTEXT_CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         kinds.JOBS,
         _with_volume(volumeClaimName="a"),
         _with_volume(volumeClaimName="b"),
+    ),
+    "to-none-of-its-indexes": (
+        "spec.array.cancelled",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "0-9"}),
+    ),
+    "to-an-index-that-it-does-not-have": (
+        "spec.array.cancelled",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "10"}),
     ),
     "to-a-closed-queue": ("spec.queue", kinds.JOBS, job(), job(queue="closed")),
     **{
