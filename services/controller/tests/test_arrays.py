@@ -345,6 +345,13 @@ def test_an_array_of_which_only_cancelled_indexes_are_left_is_completed() -> Non
     assert harness.phase() == "Completed"
 
 
+def test_an_array_of_which_all_indexes_are_cancelled_is_completed() -> None:
+    """Admission rejects it, and may have been away."""
+    harness = running(array("0-3", 2))
+    cancel(harness, "0-3")
+    assert (harness.phase(), harness.job().status.succeeded) == ("Completed", 0)
+
+
 def test_indexes_of_a_waiting_array_are_cancelled_and_the_gang_shrinks() -> None:
     job = make_job(tasks=[make_task("t", 3)], min_available=3, array=batch.ArraySpec(indexes="0-2"))
     harness = enqueued(job)

@@ -220,7 +220,8 @@ def index_results(job: batch.Job, wanted: indexes.Indexes) -> dict[str, indexes.
 def _attempts(job: batch.Job) -> str:
     """The number of failed attempts, out of ``maxRetry``; the first attempt counts."""
     free = job.status.asked_retries
-    beside = f", and {free} restarts cost none" if free else ""
+    restarts = "1 restart costs" if free == 1 else f"{free} restarts cost"
+    beside = f", and {restarts} none" if free else ""
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
 
 

@@ -40,7 +40,9 @@ def wait(
     ] = None,
     server: options.Server = None,
 ) -> None:
-    """Wait until a job reaches a phase or ends; JOB[3,7-9]: until these indexes have ended.
+    """Wait until a job reaches a phase or ends.
+
+    JOB[3,7-9] waits until these indexes of an array have ended.
 
     Exit code 0: the job is in a phase of --for, or Completed, or the indexes have succeeded. 1: it
     ended in another phase or was deleted, or an index has not succeeded. 124: timeout.

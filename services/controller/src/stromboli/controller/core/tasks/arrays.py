@@ -46,11 +46,11 @@ def size(job: Job) -> int:
     return 0 if job.spec.array is None else len(_asked(job.spec.array.indexes))
 
 
-def total(job: Job) -> int:
+def total(job: Job) -> int | None:
     """The number of indexes that run until they have a result: without those that were cancelled
-    before; 0 for a job that is not an array. O(runs)."""
+    before; None for a job that is not an array. O(runs)."""
     if job.spec.array is None:
-        return 0
+        return None
     found = job.status.array or ArrayStatus()
     results = _parse(found.succeeded) | _parse(found.failed)
     return len(_without_result(job, job.spec.array) | results)
