@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from services.controller.tests.support.core_harness import CoreHarness, KilledError, TopicKey
+from services.controller.tests.support.scenarios import edit
 from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.pods import pods
 from stromboli.controller.core.tasks import tasks
@@ -202,13 +203,13 @@ class AnyOrder(RuleBasedStateMachine):
         """Valid for admission, which rejects it unless the job waits."""
         key = f"default/{name}"
         if ("jobs", key) in self.harness.objects and self.harness.phase(key) in jobs_rules.WAITS:
-            self.harness.change_queue(key, queue)
+            edit(self.harness, key, queue=queue)
 
     @rule(name=NAMES, indexes=st.sampled_from(["0", "1", ""]))
     def cancel(self, name: str, indexes: str) -> None:
         found = self.harness.objects.get(("jobs", f"default/{name}"))
         if found is not None and found["spec"].get("array"):
-            self.harness.cancel(f"default/{name}", indexes)
+            edit(self.harness, f"default/{name}", array={"cancelled": indexes})
 
     @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
     def command(self, name: str, action: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import (
     J,
+    edit,
     enqueued,
     fail,
     go_on,
@@ -300,7 +301,7 @@ def test_pods_that_are_still_going_take_room_in_the_window() -> None:
 
 
 def cancel(harness: CoreHarness, text: str) -> None:
-    harness.cancel(J, text)
+    edit(harness, J, array={"cancelled": text})
     harness.settle()
     reap_all(harness)
 

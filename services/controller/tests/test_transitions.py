@@ -10,6 +10,7 @@ import pytest
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import (
     J,
+    edit,
     enqueued,
     evict,
     go_on,
@@ -121,7 +122,7 @@ def ends(phase: str) -> Step:
 
 
 def moves(harness: CoreHarness) -> None:
-    harness.change_queue(J, "other")
+    edit(harness, J, queue="other")
     harness.settle()
 
 

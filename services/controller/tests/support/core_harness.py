@@ -404,18 +404,6 @@ class CoreHarness:
         body["spec"]["tasks"][task]["replicas"] = replicas
         self.put(kinds.JOBS, body)
 
-    def change_queue(self, key: str, queue: str) -> None:
-        """A user changes the queue of a job, which admission allows while it waits."""
-        body = copy.deepcopy(self.objects["jobs", key])
-        body["spec"]["queue"] = queue
-        self.put(kinds.JOBS, body)
-
-    def cancel(self, key: str, indexes: str) -> None:
-        """A user cancels indexes of an array."""
-        body = copy.deepcopy(self.objects["jobs", key])
-        body["spec"]["array"]["cancelled"] = indexes
-        self.put(kinds.JOBS, body)
-
     def wait(self, seconds: float) -> None:
         """Advance the time and reconcile due keys; all of them if the clock goes back."""
         before = {item: self.due(item) for item in self.cache.items()}

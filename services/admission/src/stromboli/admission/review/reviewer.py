@@ -112,7 +112,7 @@ class Reviewer:
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
         reservations, nodes = await self._reservations(kind, document, since)
-        pod_group_phase = await self._pod_group_phase(review.queue_change(kind, document, before))
+        pod_group_phase = await self._pod_group_phase(_queue_change(kind, document, before))
 
         async def judged() -> tuple[Violation, ...]:
             known = review.ClusterContext(
@@ -290,7 +290,7 @@ class Reviewer:
         queue."""
         if kind != kinds.JOBS or not self._live_jobs.is_enabled:
             return ()
-        if before is not None and review.queue_change(kind, document, before) is None:
+        if before is not None and _queue_change(kind, document, before) is None:
             return ()
         try:
             job = kinds.JOBS.decode(msgspec.json.encode(document))
@@ -318,6 +318,20 @@ class Reviewer:
         """The patch that records the submitter of an object."""
         known = review.ClusterContext(claimed=claimed, requester=who.requester)
         return review.submitter_patch(kind, document, before, self.policy, known)
+
+
+def _queue_change(
+    kind: Kind[Any], document: Document, before: Document | None
+) -> tuple[str, str] | None:
+    """The namespace and name of the PodGroup of a job whose queue changes; else None."""
+    if kind != kinds.JOBS or before is None:
+        return None
+    specs = [it.get("spec") for it in (document, before)]
+    now, then = (it.get("queue") if isinstance(it, dict) else None for it in specs)
+    if now == then:
+        return None
+    metadata = kinds.metadata_of(msgspec.json.encode(before))
+    return metadata.namespace, f"{metadata.name}-{metadata.uid}"
 
 
 async def _in_thread_if_large(document: Document, work: Callable[[], R]) -> R:

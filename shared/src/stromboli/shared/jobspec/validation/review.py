@@ -280,20 +280,6 @@ def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
-def queue_change(
-    kind: Kind[Any], document: Document, before: Document | None
-) -> tuple[str, str] | None:
-    """The namespace and name of the PodGroup of a job whose queue changes; else None."""
-    if kind != kinds.JOBS or before is None:
-        return None
-    specs = [it.get("spec") for it in (document, before)]
-    now, then = (it.get("queue") if isinstance(it, dict) else None for it in specs)
-    if now == then:
-        return None
-    metadata = kinds.metadata_of(msgspec.json.encode(before))
-    return metadata.namespace, f"{metadata.name}-{metadata.uid}"
-
-
 def is_about_queues(kind: Kind[Any], document: Document) -> bool:
     """Whether the object is a queue or a command for a queue. Their changes are rare and affect
     other queues, so they are validated with queues read from the API server."""
@@ -411,27 +397,16 @@ def _without_priority_class(
     used, before = _references(read), permissions.RestrictedReferences()
     if isinstance(old, batch.Job | flow.CronJob):
         before = _references(old)
+    classes = [it.metadata for it in known.priority_classes.values()]
+    usable = permissions.usable(classes, read.metadata.namespace, known.submitter)
+    create = "strom apply -f FILE with a PriorityClass"
     for path, name in used.beyond(before).priority_classes.items():
         if name in known.absent_priority_classes:
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
-                expected=_other_class(name, read.metadata.namespace, known),
+                expected=naming.alternatives(name, usable, "Priority classes", create),
             )
-
-
-def _other_class(name: str, namespace: str, known: ClusterContext) -> str:
-    """What to use instead of an absent priority class: those that the submitter may use, without
-    Kubernetes' own (system-...)."""
-    submitter = known.submitter or permissions.Submitter()
-    usable = (
-        it.metadata.name
-        for it in known.priority_classes.values()
-        if permissions.allows(it.metadata, namespace, submitter)
-        and not it.metadata.name.startswith("system-")
-    )
-    create = "strom apply -f FILE with a PriorityClass"
-    return naming.alternatives(name, tuple(sorted(usable)), "Priority classes", create)
 
 
 def _references(read: batch.Job | flow.CronJob) -> permissions.RestrictedReferences:

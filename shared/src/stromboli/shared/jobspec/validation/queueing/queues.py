@@ -116,7 +116,13 @@ def validate_open(
     queue = queues.get(name)
     # The controller creates protected queues if they do not exist, e.g. at the first start.
     if queue is None and name not in PROTECTED:
-        usable = _usable(queues, namespace, submitter or permissions.Submitter())
+        parents = {each.spec.parent for each in queues.values()} | {ROOT}
+        leaves = (
+            each.metadata
+            for each in queues.values()
+            if each.metadata.name not in parents and each.status.state in ("Open", "")
+        )
+        usable = permissions.usable(leaves, namespace, submitter)
         yield Violation(
             path="spec.queue",
             reason=f"queue {name!r} does not exist",
@@ -137,21 +143,6 @@ def validate_open(
             reason=f"queue {name!r} accepts no jobs: {reason}",
             expected="a queue without children",
         )
-
-
-def _usable(queues: Queues, namespace: str, submitter: permissions.Submitter) -> tuple[str, ...]:
-    """The names of the open queues without children that a submitter may use. The others are not
-    in messages: their names are for users who may read queues."""
-    parents = {queue.spec.parent for queue in queues.values()} | {ROOT}
-    return tuple(
-        sorted(
-            name
-            for name, queue in queues.items()
-            if name not in parents
-            and queue.status.state in ("Open", "")
-            and permissions.allows(queue.metadata, namespace, submitter)
-        )
-    )
 
 
 def validated_fields(queue: Queue) -> tuple[object, ...]:
