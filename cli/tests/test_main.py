@@ -92,7 +92,10 @@ def test_a_wildcard_in_a_name_is_answered_with_the_ways_to_select_jobs() -> None
 def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:
     for name in ("train", "sweep"):
         assert strom("job", "run", name).exit_code == 0
-    for words in (("job", "get", "trian"), ("job", "delete", "trian"), ("get", "job", "trian")):
+    for words in (
+        ("job", "get", "trian"), ("job", "delete", "trian"), ("job", "wait", "trian"),
+        ("get", "job", "trian"),
+    ):  # fmt: skip
         absent = strom(*words)
         assert absent.exit_code == 1
         assert absent.stderr.startswith(

@@ -238,3 +238,28 @@ def test_an_error_of_the_history_is_the_answer(past: Past, api_server: Any, stro
 
     past.attempts = fail  # type: ignore[assignment,method-assign]  # this one has failed
     assert "disk is full" in strom("history").stderr
+
+
+@pytest.mark.parametrize("command", ["get", "describe", "wait", "delete", "suspend"])
+def test_a_deleted_job_is_not_found_with_the_command_that_shows_its_attempts(
+    api_server: Any, strom: Any, command: str
+) -> None:
+    strom("job", "run", "gone")
+    uid = api_server.job("gone").metadata.uid
+    api_server.tell_tasks("default/gone", uid, "Pending", attempt=1)
+    strom("job", "delete", "gone")
+    api_server.tell_deletion("default/gone", uid)
+    assert strom("job", command, "gone").stderr == (
+        "strom: job default/gone: not found; it was deleted at 2026-01-01 12:00:00 UTC\n"
+        "next: see its attempts: strom job history gone -n default\n"
+    )
+
+
+def test_a_job_that_only_the_history_knows_is_not_found_with_its_command(
+    past: Past, strom: Any
+) -> None:
+    """The event log has dropped it."""
+    assert strom("job", "get", "a").stderr == (
+        "strom: job default/a: not found; it was deleted\n"
+        "next: see its attempts: strom history a -n default\n"
+    )

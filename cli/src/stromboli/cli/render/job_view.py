@@ -55,7 +55,7 @@ def _ended_counts(job: batch.Job) -> tuple[str, str]:
     found = _array(job)
     if found is None:
         return str(job.status.succeeded), str(_failed(job))
-    asked, succeeded, failed = map(len, found)
+    asked, succeeded, failed, _ = map(len, found)
     return f"{succeeded}/{asked}", str(phases.failed_pods(job, asked, succeeded, failed))
 
 
@@ -104,7 +104,7 @@ def progress(job: batch.Job) -> str:
 def done(job: batch.Job) -> tuple[int, int]:
     """The number of finished pods, or indexes of an array, and the total."""
     if job.spec.array is not None:
-        asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
+        asked, succeeded, failed, _ = map(len, _array(job) or ((), (), (), ()))
         return succeeded + failed, asked
     total = sum(task.replicas for task in job.spec.tasks)
     return min(job.status.succeeded + _failed(job), total), total
@@ -177,41 +177,51 @@ def _no_pods(job: batch.Job, total: int) -> str:
     return f"none, as replicas is 0: strom job scale {job.metadata.name} --replicas N"
 
 
-def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
-    """An array's indexes: all, succeeded, failed. None for a job that is not an array, and for
-    invalid indexes of a job that was stored without admission; its Events name the error.
+def _array(job: batch.Job) -> tuple[indexes.Indexes, ...] | None:
+    """An array's indexes: those that were not cancelled, succeeded, failed, cancelled. None
+    for a job that is not an array, and for invalid indexes of a job that was stored without
+    admission; its Events name the error.
     """
     if job.spec.array is None:
         return None
     found = job.status.array or batch.ArrayStatus()
     try:
-        return (
-            indexes.parse(job.spec.array.indexes),
-            indexes.parse(found.succeeded),
-            indexes.parse(found.failed),
+        asked, succeeded, failed, cancelled = map(
+            indexes.parse,
+            (job.spec.array.indexes, found.succeeded, found.failed, job.spec.array.cancelled),
         )
     except ValueError:
         return None
+    cancelled = cancelled - succeeded - failed
+    return asked - cancelled, succeeded, failed, cancelled
 
 
 def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
-    """The number of an array's succeeded indexes, and its failed indexes."""
+    """The number of an array's succeeded indexes, and its failed and cancelled indexes."""
     progress = _array(job)
     if progress is None:
         return []
-    asked, succeeded, failed = progress
+    asked, succeeded, failed, cancelled = progress
     text = f"{len(succeeded)} of {len(asked)} indexes succeeded"
-    if failed:
-        which = str(failed)
+    for word, found in (("failed", failed), ("cancelled", cancelled)):
+        which = str(found)
         shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
-        text += f", {len(failed)} failed: {shown}"
+        text += f", {len(found)} {word}: {shown}" if which else ""
     return [("array", text)]
+
+
+def index_results(job: batch.Job, wanted: indexes.Indexes) -> dict[str, indexes.Indexes]:
+    """How these indexes of an array ended: succeeded, failed, cancelled; the others are left out.
+    Empty for a job that is not an array."""
+    found = zip(("succeeded", "failed", "cancelled"), (_array(job) or ())[1:], strict=False)
+    return {word: these for word, all_of_it in found if (these := wanted - (wanted - all_of_it))}
 
 
 def _attempts(job: batch.Job) -> str:
     """The number of failed attempts, out of ``maxRetry``; the first attempt counts."""
     free = job.status.asked_retries
-    beside = f", and {free} restarts cost none" if free else ""
+    restarts = "1 restart costs" if free == 1 else f"{free} restarts cost"
+    beside = f", and {restarts} none" if free else ""
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
 
 

@@ -15,6 +15,7 @@ import typer
 from stromboli.cli import options, parsing, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
+from stromboli.client import phases
 from stromboli.shared import device_annotations
 from stromboli.shared.api.views import accounting
 
@@ -209,7 +210,7 @@ def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: 
         return COMPUTED[column](attempt, now)
     value = getattr(attempt, column)
     if is_table and column == "reason":
-        return attempt.detail or attempt.reason
+        return phases.attempt_in_words(attempt.reason, attempt.detail)
     if value is None:
         return ""
     if isinstance(value, datetime):

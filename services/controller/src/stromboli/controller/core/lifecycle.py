@@ -46,6 +46,7 @@ Event = Literal[
     "Exhausted",
     "Stopped",
     "DeadlineExceeded",
+    "QueueChanged",
     "RestartJob",
     "RestartTask",
     "RestartPod",
@@ -66,6 +67,7 @@ MEANING: Mapping[Event, str] = {
     "Exhausted": "no retry is left",
     "Stopped": "every pod has ended",
     "DeadlineExceeded": "its deadline has passed",
+    "QueueChanged": "the job has another queue than its PodGroup",
     "RestartJob": "RestartJob",
     "RestartTask": "RestartTask",
     "RestartPod": "RestartPod",
@@ -115,6 +117,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
     ("", "Accepted"): Transition("Pending"),
     ("Pending", "Started"): Transition("Running"),
     ("Pending", "DeadlineExceeded"): _OVERDUE,
+    ("Pending", "QueueChanged"): _RESTART,
     ("Pending", "RestartJob"): _RESTART,
     ("Pending", "RestartTask"): _PART,
     ("Pending", "RestartPod"): _PART,
@@ -189,7 +192,8 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
     without dependencies. ``doomed``: pods that have to be deleted and are not being deleted yet.
     ``waiting``: replicas of tasks whose dependencies are not met; if all other pods have ended,
-    they will never be created. ``indexes``: the number of indexes of an array, 0 for other jobs.
+    they will never be created. ``indexes``: the number of indexes of an array, None
+    for other jobs.
     """
 
     phase: Phase
@@ -206,13 +210,19 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     terminating: int
     doomed: int
     waiting: int = 0
-    indexes: int = 0
+    indexes: int | None = None
     is_backing_off: bool = False
 
     @property
     def replicas(self) -> int:
         """The number of pods in the spec."""
         return sum(task.replicas for task in self.tasks)
+
+    @property
+    def results(self) -> int:
+        """The number of pods, or indexes of an array, that will end. It is 0 for an array of which
+        all indexes are cancelled."""
+        return self.replicas - self.waiting if self.indexes is None else self.indexes
 
 
 def next_event(facts: LifecycleInputs) -> Event | None:
@@ -245,9 +255,9 @@ def _next_event_running(facts: LifecycleInputs) -> Event | None:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
         return "Succeeded"
-    if facts.succeeded + facts.failed >= (facts.indexes or facts.replicas - facts.waiting):
+    if facts.succeeded + facts.failed >= facts.results:
         return "Succeeded" if _has_succeeded(facts) else "Failed"
-    if facts.pending > (facts.indexes or facts.replicas) - facts.starts_with:
+    if facts.pending > facts.results + facts.waiting - facts.starts_with:
         return "FellShort"
     return None
 

@@ -61,15 +61,19 @@ class ChangeRequest(
 ):
     """The fields of a job that can change after its creation; omitted fields keep their values.
     ``replicas``: task -> its number of pods. Without ``minAvailable`` a gang that needs all its
-    pods continues to need all. ``activeDeadlineSeconds`` counts from the first start of the job's
+    pods continues to need all. ``queue`` can change while no pod of the job has a node.
+    ``cancelled_indexes``: these indexes of an array end, and do not run again.
+    ``activeDeadlineSeconds`` counts from the first start of the job's
     pods.
     """
 
     replicas: dict[str, Count] = {}
     min_available: Count | None = None
+    queue: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     priority_class_name: str | None = None
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     running_estimate: str | None = None
+    cancelled_indexes: str | None = None
 
 
 def routes(
@@ -238,7 +242,7 @@ def routes(
         JOB,
         status_code=200,
         opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
-        summary="Change replicas, minAvailable, the PriorityClass or the time limit of a job",
+        summary="Change replicas, minAvailable, queue, PriorityClass or time limit, cancel indexes",
     )
     async def change_job(
         request: Asked,

@@ -20,6 +20,7 @@ from stromboli.controller.core.jobs import (
     policy_events,
     status_transitions,
 )
+from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.pods import pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
@@ -57,6 +58,10 @@ def advance(
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} has passed"
             status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
             return _change(cache, job, status, now)
+    if phase == "Pending" and group is not None and pod_groups.is_in_other_queue(cache, job, group):
+        why = f"the queue changed from {group.spec.queue} to {job.spec.queue}"
+        status = status_transitions.after(job, "QueueChanged", observed.counts, now, why)
+        return _change(cache, job, status, now)
     is_possible = phase != "Pending" or not any(job_objects.blockers(cache, job))
     found = lifecycle_inputs.collect(cache, job, observed, now)
     event = lifecycle.next_event(found) if is_possible else None
