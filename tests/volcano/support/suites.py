@@ -1,0 +1,144 @@
+"""Runs one of Volcano's suites, and compares its results with the expectations of this repository.
+
+``expectations.toml`` has a row for each spec that does not pass, with its reason. A spec that fails
+without a row is an error, and so is a row whose spec passes or does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.testkit.parts import tools
+
+EXPECTATIONS = Path(__file__).parents[1] / "expectations.toml"
+REASONS = {
+    "text": "the same objects are accepted and rejected; a message has other words",
+    "deliberate": "Stromboli behaves otherwise on purpose: see docs/deviations.md",
+    "parts": "needs what the system of these tests has not; not run",
+    "defect": "an open defect of Stromboli",
+}
+NOT_RUN = "parts"
+IMPORTED = r"\[sig-.*\]"
+"""Specs of Kubernetes' own suites, which some suites import."""
+FAILED = frozenset({"failed", "panicked", "timedout", "interrupted", "aborted"})
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A spec that does not pass. ``spec``: its full text; ``why``: in words."""
+
+    spec: str
+    reason: str
+    why: str
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """A spec as Ginkgo reports it. ``text``: of its containers and itself."""
+
+    text: str
+    state: str
+    seconds: float
+    message: str
+
+
+def expectations(suite: str, file: Path = EXPECTATIONS) -> list[Row]:
+    """The rows of a suite. Raises msgspec.ValidationError for a row that is not one."""
+    rows = msgspec.convert(tomllib.loads(file.read_text()).get(suite, []), list[Row])
+    for row in rows:
+        if row.reason not in REASONS:
+            raise msgspec.ValidationError(f"{suite}: {row.spec!r}: no reason {row.reason!r}")
+    return rows
+
+
+def number_of_rows(file: Path = EXPECTATIONS) -> int:
+    """The number of rows of all suites, including names that are none."""
+    return sum(len(rows) for rows in tomllib.loads(file.read_text()).values())
+
+
+async def run(
+    binary: Path, folder: Path, kubeconfig: Path, rows: Iterable[Row], focus: str
+) -> list[Spec]:
+    """Run a suite in an existing folder, and return its specs. ``focus``: only specs whose text
+    matches; empty: all. Raises RuntimeError if it ends without a report."""
+    report, output = folder / "report.json", folder / "output.txt"
+    skipped = [IMPORTED, *(f"^{re.escape(row.spec)}$" for row in rows if row.reason == NOT_RUN)]
+    arguments = ["--ginkgo.no-color", f"--ginkgo.json-report={report}", "--ginkgo.timeout=6h"]
+    arguments += [f"--ginkgo.skip={'|'.join(skipped)}"]
+    arguments += [f"--ginkgo.focus={focus}"] if focus else []
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "VC_BIN": str(binary.parent),
+        "ARTIFACTS_PATH": str(folder / "artifacts"),
+        "PATH": f"{tools.locate().bin}{os.pathsep}{os.environ['PATH']}",
+    }
+    with output.open("wb") as stream:
+        process = await asyncio.create_subprocess_exec(
+            binary, *arguments, cwd=folder, env=environment, stdout=stream, stderr=stream
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    return read(report)
+
+
+def read(report: Path) -> list[Spec]:
+    """The specs of Ginkgo's report. Raises RuntimeError if there is none."""
+    if not report.exists():
+        raise RuntimeError(f"the suite ended without a report: see output.txt in {report.parent}")
+    (reported,) = msgspec.json.decode(report.read_bytes())
+    return [_spec(it) for it in reported["SpecReports"] or () if it["LeafNodeType"] == "It"]
+
+
+def _spec(reported: Mapping[str, Any]) -> Spec:
+    containers = reported["ContainerHierarchyTexts"] or ()
+    text = " ".join([*containers, reported["LeafNodeText"]])
+    failure = reported.get("Failure") or {}
+    place = failure.get("FailureNodeLocation") or failure.get("Location") or {}
+    message = failure.get("Message", "")
+    if message:
+        message = f"{Path(place.get('FileName', '')).name}:{place.get('LineNumber', 0)}: {message}"
+    return Spec(text, reported["State"], reported["RunTime"] / 1e9, message)
+
+
+def problems(specs: Iterable[Spec], rows: Iterable[Row]) -> list[str]:
+    """What differs from the expectations. Specs that were not run meet every expectation."""
+    states: dict[str, str] = {}
+    for spec in specs:
+        if states.get(spec.text) not in FAILED:
+            states[spec.text] = spec.state
+    expected = {row.spec for row in rows}
+    found = [f"no such spec: {text}" for text in expected - states.keys()]
+    for text, state in states.items():
+        if state in FAILED and text not in expected:
+            found.append(f"{state}, and no row says why: {text}")
+        if state == "passed" and text in expected:
+            found.append(f"passes, remove its row: {text}")
+    return sorted(found)
+
+
+def report(suite: str, specs: Iterable[Spec], rows: Iterable[Row]) -> str:
+    """The results as text: a line of counts, then a line for each spec, and the message of each
+    failure."""
+    reasons = {row.spec: f"{row.reason}: {row.why}" for row in rows}
+    specs = sorted(specs, key=lambda spec: (spec.state, spec.text))
+    counts = Counter(spec.state for spec in specs)
+    lines = [f"{suite}: " + ", ".join(f"{count} {state}" for state, count in counts.items())]
+    for spec in specs:
+        lines.append(f"{spec.state:<8} {spec.seconds:6.1f} s  {spec.text}")
+        if spec.text in reasons:
+            lines.append(f"    expected, {reasons[spec.text]}")
+        if spec.message:
+            lines += [f"    {line}" for line in spec.message.splitlines()[:12]]
+    return "\n".join(lines) + "\n"
