@@ -93,7 +93,8 @@ def _build(go: str, stage: Path) -> None:
         suites = [f"./test/e2e/{suite}" for suite in SUITES]
         verb = ("test", "-c", "-vet=off")
         binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=suites, verb=verb)
-        binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=["./cmd/cli"])
+        programs = ["./cmd/cli", "github.com/onsi/ginkgo/v2/ginkgo"]
+        binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=programs)
         (stage / "cli").rename(stage / "vcctl")  # Go names a program after its package
 
 

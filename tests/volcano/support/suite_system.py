@@ -21,6 +21,8 @@ from tests.volcano.support import played_containers
 NODES = 4
 TAINTED_NODES = {"gangevict": 4, "hypernode": 8}
 """Suite -> the number of its tainted nodes."""
+WITH_QUEUE_GATES = frozenset({"schedulinggates"})
+"""Suites that Volcano runs with the feature gate SchedulingGatesQueueAdmission."""
 NAMESPACE, CONFIG_MAP = "volcano-system", "integration-scheduler-configmap"
 CONFIGURATION = "volcano-scheduler-ci.conf"
 """The file of Volcano's configuration, and its key in the ConfigMap."""
@@ -42,12 +44,17 @@ async def running(state: Path, suite: str, configuration: str) -> AsyncIterator[
     the start."""
     file = _Mounted(state / "scheduler.yaml")
     file.write(configuration)
+    environment = {
+        "STROM_SCHEDULER_CONFIGURATION": str(file.path),
+        "STROM_SCHEDULER_CONFIGURATION_CHECK_S": str(CHECK_S),
+    }
+    if suite in WITH_QUEUE_GATES:
+        groups = _Mounted(state / "resource-groups.yaml")
+        groups.write("queueGates: true\n")
+        environment["STROM_ADMISSION_RESOURCE_GROUPS_FILE"] = str(groups.path)
     system = RealSystem(
         state,
-        environment={
-            "STROM_SCHEDULER_CONFIGURATION": str(file.path),
-            "STROM_SCHEDULER_CONFIGURATION_CHECK_S": str(CHECK_S),
-        },
+        environment=environment,
         controllers=CONTROLLERS,
         stages=played_containers.write(state / "stages.yaml"),
     )

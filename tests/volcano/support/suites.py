@@ -17,8 +17,6 @@ from typing import Any
 
 import msgspec
 
-from stromboli.testkit.parts import tools
-
 EXPECTATIONS = Path(__file__).parents[1] / "expectations.toml"
 REASONS = {
     "text": "the same objects are accepted and rejected; a message has other words",
@@ -29,6 +27,8 @@ REASONS = {
 NOT_RUN = "parts"
 IMPORTED = r"\[sig-.*\]"
 """Specs of Kubernetes' own suites, which some suites import."""
+PROCESSES = {"admission": 4, "cronjob": 9, "jobp": 4}
+"""Suite -> how many of its specs run at once. Those of other suites fill the whole cluster."""
 FAILED = frozenset({"failed", "panicked", "timedout", "interrupted", "aborted"})
 
 
@@ -70,25 +70,30 @@ async def run(
     matches; empty: all. Raises RuntimeError if it ends without a report."""
     report, output = folder / "report.json", folder / "output.txt"
     skipped = [IMPORTED, *(f"^{re.escape(row.spec)}$" for row in rows if row.reason == NOT_RUN)]
-    arguments = ["--ginkgo.no-color", f"--ginkgo.json-report={report}", "--ginkgo.timeout=6h"]
-    arguments += [f"--ginkgo.skip={'|'.join(skipped)}"]
-    arguments += [f"--ginkgo.focus={focus}"] if focus else []
+    arguments = ["--no-color", f"--procs={PROCESSES.get(binary.stem, 1)}", "--timeout=6h"]
+    arguments += [f"--output-dir={folder}", f"--json-report={report.name}"]
+    arguments += [f"--skip={'|'.join(skipped)}", *([f"--focus={focus}"] if focus else [])]
     environment = {
         **os.environ,
         "KUBECONFIG": str(kubeconfig),
         "VC_BIN": str(binary.parent),
         "ARTIFACTS_PATH": str(folder / "artifacts"),
-        "PATH": f"{tools.locate().bin}{os.pathsep}{os.environ['PATH']}",
     }
     with output.open("wb") as stream:
         process = await asyncio.create_subprocess_exec(
-            binary, *arguments, cwd=folder, env=environment, stdout=stream, stderr=stream
+            binary.parent / "ginkgo",
+            *arguments,
+            binary,
+            cwd=folder,
+            env=environment,
+            stdout=stream,
+            stderr=stream,
         )
         try:
             await process.wait()
         finally:
             if process.returncode is None:
-                process.kill()
+                process.terminate()
                 await process.wait()
     return read(report)
 

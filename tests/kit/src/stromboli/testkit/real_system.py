@@ -265,7 +265,9 @@ class RealSystem:
 
     def _webhooks(self) -> list[dict[str, Any]]:
         url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
-        return list(webhooks.configurations(url, self._authority.cert_pem.bytes()))
+        authority = self._authority.cert_pem.bytes()
+        pods = bool(self._further.get("STROM_ADMISSION_RESOURCE_GROUPS_FILE"))
+        return list(webhooks.configurations(url, authority, resource_groups=pods))
 
     def standby(self, name: str) -> Service:
         """Another replica of a service; the test starts and stops it."""
