@@ -23,10 +23,9 @@ async def test_specs_pass_except_those_with_a_reason(
     suite: str, volcano_suites: Path, tmp_path: Path
 ) -> None:
     rows = suites.expectations(suite)
-    configuration = (volcano_suites / suite_system.CONFIGURATION).read_text()
     binary = volcano_suites / f"{suite}.test"
     focus = os.environ.get("STROM_VOLCANO_FOCUS", "")
-    async with suite_system.running(tmp_path, suite, configuration) as system:
+    async with suite_system.running(tmp_path, suite, volcano_suites) as system:
         specs = await suites.run(binary, tmp_path, system.parts.kubeconfig, rows, focus)
     REPORTS.mkdir(exist_ok=True)
     (REPORTS / f"{suite}.txt").write_text(suites.report(suite, specs, rows))

@@ -46,6 +46,8 @@ SUITES = (
     "vcctl",
 )
 """Those of test/e2e that need no kubelets and no agent or sharded scheduler beside ours."""
+PROGRAMS = ("./cmd/cli", "github.com/onsi/ginkgo/v2/ginkgo", "k8s.io/kubernetes/cmd/kube-scheduler")
+"""Beside the suites: Volcano's command line, the runner, and the scheduler of pods of others."""
 CONFIGURATION = Path("installer/helm/chart/volcano/config/volcano-scheduler-ci.conf")
 """The scheduler's configuration under which Volcano runs its suites."""
 
@@ -93,8 +95,7 @@ def _build(go: str, stage: Path) -> None:
         suites = [f"./test/e2e/{suite}" for suite in SUITES]
         verb = ("test", "-c", "-vet=off")
         binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=suites, verb=verb)
-        programs = ["./cmd/cli", "github.com/onsi/ginkgo/v2/ginkgo"]
-        binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=programs)
+        binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=PROGRAMS)
         (stage / "cli").rename(stage / "vcctl")  # Go names a program after its package
 
 

@@ -35,13 +35,13 @@ CONTROLLERS = (
 )
 TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 LOAD = {"cpu": "100m", "memory": "50Mi"}
-"""Of the pods that each node of Volcano's cluster has."""
+"""Of the network agent that each node of Volcano's cluster has, the tainted ones too."""
 
 
 @contextlib.asynccontextmanager
-async def running(state: Path, suite: str, configuration: str) -> AsyncIterator[RealSystem]:
-    """The system of a suite. ``state``: an existing folder; ``configuration``: the scheduler's at
-    the start."""
+async def running(state: Path, suite: str, programs: Path) -> AsyncIterator[RealSystem]:
+    """The system of a suite. ``state``: an existing folder; ``programs``: that of the suites."""
+    configuration = (programs / CONFIGURATION).read_text()
     file = _Mounted(state / "scheduler.yaml")
     file.write(configuration)
     environment = {
@@ -58,7 +58,10 @@ async def running(state: Path, suite: str, configuration: str) -> AsyncIterator[
         controllers=CONTROLLERS,
         stages=played_containers.write(state / "stages.yaml"),
     )
+    program, folder = str(programs / "kube-scheduler"), state / "kube-scheduler"
+    others = kubernetes.Scheduler(program, folder, system.parts.api_server)
     async with system, system.parts.client() as api:
+        await others.start()
         await _furnish(api, TAINTED_NODES.get(suite, 0), configuration)
         mounted = asyncio.create_task(_mount(api, file))
         try:
@@ -67,6 +70,7 @@ async def running(state: Path, suite: str, configuration: str) -> AsyncIterator[
             mounted.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await mounted
+            await others.stop()
 
 
 async def _furnish(api: Api, tainted: int, configuration: str) -> None:
@@ -74,6 +78,7 @@ async def _furnish(api: Api, tainted: int, configuration: str) -> None:
     for index in range(tainted):
         node = kwok.node(f"kwok-node-{index}", cpu="8", memory="8Gi", labels={"type": "kwok"})
         await api.create("/api/v1/nodes", node | {"spec": {"taints": [TAINT]}})
+        names.append(node["metadata"]["name"])
     for document in manifests.documents(kinds.PODS.plural):
         kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
         await api.create(kind.path(), document)
