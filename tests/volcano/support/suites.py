@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -99,12 +100,13 @@ async def run(
             env=environment,
             stdout=stream,
             stderr=stream,
+            start_new_session=True,
         )
         try:
             await process.wait()
         finally:
-            if process.returncode is None:
-                process.terminate()
+            if process.returncode is None:  # Ginkgo would wait for the specs that run
+                os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
     return read(report)
 
