@@ -108,7 +108,7 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, operators
+nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, Volcano's suites
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
