@@ -14,8 +14,9 @@ import yaml
 from stromboli.testkit.parts import kwok
 
 Document = dict[str, Any]
-STARTS_MS = 1000
-"""A kubelet takes at least this long from a bound pod to its first container."""
+STARTS = '(if (.spec.containers[0].image | test("rayproject")) then "10s" else "1s" end)'
+"""How long a kubelet takes at least from a bound pod to its first container: Ray's image has two
+gigabytes."""
 GOES_MS = 1000
 COMMAND = '(.spec.containers[0] | (.command // []) + (.args // []) | join(" "))'
 SHELL = '(.spec.containers[0].image | test("busybox"))'
@@ -30,7 +31,7 @@ def write(path: Path) -> Path:
     """Write KWOK's stages to a file and return it."""
     stages = {it["metadata"]["name"]: it for it in yaml.safe_load_all(kwok.STAGES.read_text())}
     end = stages.pop("pod-ends")
-    stages["pod-runs"]["spec"]["delay"] = {"durationMilliseconds": STARTS_MS}
+    stages["pod-runs"]["spec"]["delay"] = {"durationFrom": {"expressionFrom": STARTS}}
     stages["pod-goes"]["spec"]["delay"] = {"durationMilliseconds": GOES_MS}
     path.write_text(yaml.safe_dump_all([*stages.values(), *_ends(end)]))
     return path

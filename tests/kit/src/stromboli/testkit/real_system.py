@@ -148,9 +148,9 @@ class RealSystem:
         """``state``: the folder for all state. ``environment``: further settings; ``commands``:
         service -> the command that replaces the service of this working tree; ``controllers``: of
         Kubernetes, beside the usual ones; ``stages``: what KWOK plays; ``kubelets``: nodes with
-        real kubelets and containers, for which ``make kubelet-tools`` must have been run; ``kubelet_options``: see
-        ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``; ``api_server_options``: see
-        ``ApiServer``."""
+        real kubelets and containers, for which ``make kubelet-tools`` must have been run;
+        ``kubelet_options``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``;
+        ``api_server_options``: see ``ApiServer``."""
         self._authority = trustme.CA()
         client = client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
