@@ -62,7 +62,7 @@ async def running(state: Path, suite: str, programs: Path) -> AsyncIterator[Real
     others = kubernetes.Scheduler(program, folder, system.parts.api_server)
     async with system, system.parts.client() as api:
         await others.start()
-        await _furnish(api, TAINTED_NODES.get(suite, 0), configuration)
+        await _set_up(api, TAINTED_NODES.get(suite, 0), configuration)
         mounted = asyncio.create_task(_mount(api, file))
         try:
             yield system
@@ -73,7 +73,7 @@ async def running(state: Path, suite: str, programs: Path) -> AsyncIterator[Real
             await others.stop()
 
 
-async def _furnish(api: Api, tainted: int, configuration: str) -> None:
+async def _set_up(api: Api, tainted: int, configuration: str) -> None:
     names = await kwok.create_nodes(api, NODES, prefix="worker", cpu="4", memory="16Gi")
     for index in range(tainted):
         node = kwok.node(f"kwok-node-{index}", cpu="8", memory="8Gi", labels={"type": "kwok"})

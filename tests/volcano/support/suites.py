@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
+
 EXPECTATIONS = Path(__file__).parents[1] / "expectations.toml"
 REASONS = {
     "text": "the same objects are accepted and rejected; a message has other words",
@@ -64,7 +66,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 def expectations(suite: str, file: Path = EXPECTATIONS) -> list[Row]:
     """The rows of a suite. Raises msgspec.ValidationError for a row that is not one."""
-    rows = msgspec.convert(tomllib.loads(file.read_text()).get(suite, []), list[_Rows])
+    rows = decoding.convert(tomllib.loads(file.read_text()).get(suite, []), list[_Rows])
     for each in rows:
         if each.reason not in REASONS:
             raise msgspec.ValidationError(f"{suite}: no reason {each.reason!r}: {each.why}")
@@ -118,7 +120,7 @@ def read(report: Path) -> list[Spec]:
     """The specs of Ginkgo's report. Raises RuntimeError if there is none."""
     if not report.exists():
         raise RuntimeError(f"the suite ended without a report: see output.txt in {report.parent}")
-    (reported,) = msgspec.json.decode(report.read_bytes())
+    (reported,) = decoding.from_json(report.read_bytes(), list[dict[str, Any]])
     specs = [_spec(it) for it in reported["SpecReports"] or () if it["LeafNodeType"] == "It"]
     return [spec for spec in specs if not re.match(IMPORTED, spec.text)]
 
