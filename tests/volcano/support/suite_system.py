@@ -60,17 +60,16 @@ async def running(state: Path, suite: str, programs: Path) -> AsyncIterator[Real
     )
     program, folder = str(programs / "kube-scheduler"), state / "kube-scheduler"
     others = kubernetes.Scheduler(program, folder, system.parts.api_server)
-    async with system, system.parts.client() as api:
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(system)
+        api = await stack.enter_async_context(system.parts.client())
+        stack.push_async_callback(others.stop)
         await others.start()
         await _set_up(api, TAINTED_NODES.get(suite, 0), configuration)
-        mounted = asyncio.create_task(_mount(api, file))
-        try:
+        async with asyncio.TaskGroup() as group:
+            mounted = group.create_task(_mount(api, file))
             yield system
-        finally:
             mounted.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await mounted
-            await others.stop()
 
 
 async def _set_up(api: Api, tainted: int, configuration: str) -> None:
