@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif volcano-tools test-volcano real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -57,7 +57,7 @@ demo: setup ## gangs against single pods, live, in about a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators and not sif"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine and not operators and not sif and not volcano"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
@@ -100,12 +100,15 @@ test-operators: setup real-tools operator-tools ## released operators of others 
 test-sif: setup sif-tools ## image files (SIF) on process nodes, run by SingularityCE
 	STROM_SIF=1 $(BIN)/pytest -m sif
 
+test-volcano: setup real-tools volcano-tools ## Volcano's own suites over our services: make test-volcano SUITE=jobp FOCUS=PATTERN
+	STROM_REAL=1 STROM_VOLCANO=1 STROM_VOLCANO_FOCUS='$(FOCUS)' $(BIN)/pytest -m volcano -k '$(SUITE)' $(NO_TIMEOUT) tests/volcano
+
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, operators
+nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, Volcano's suites
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) properties DEPTH=50
@@ -116,6 +119,7 @@ nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, ku
 	$(MAKE) test-engine
 	$(MAKE) test-operators
 	$(MAKE) test-sif
+	$(MAKE) test-volcano
 
 check: setup ## formatting, lint, types, imports between packages, generated files, docs
 	$(BIN)/ruff format --check .
@@ -176,6 +180,9 @@ operator-tools: setup ## build controllers of others for test-operators (minutes
 
 sif-tools: setup ## install squashfs tools and build SingularityCE for test-sif (root, minutes the first time)
 	@$(BIN)/python tools/real/image_files.py
+
+volcano-tools: setup ## build Volcano's suites for test-volcano (20 minutes the first time)
+	@$(BIN)/python tools/real/volcano.py
 
 real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100 KUBELETS=0
 ifneq ($(KUBELETS),0)

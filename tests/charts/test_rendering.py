@@ -157,7 +157,7 @@ def test_monitoring_and_cert_manager_are_rendered_when_enabled(real_tools: tools
     assert {each["resources"][0] for each in rules} == {"leases"}
 
 
-def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
+def test_pods_are_shown_to_us_only_where_groups_or_gates_need_it(
     whole: list[helm.Object], real_tools: tools.Tools
 ) -> None:
     def resources(objects: list[helm.Object]) -> set[str]:
@@ -166,8 +166,9 @@ def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
 
     assert "pods" not in resources(whole)
     groups = '[{"resourceGroup": "gpu", "object": {"key": "namespace", "value": ["ml"]}}]'
-    objects = helm.rendered("admission", *helm.BROKERS, "--set-json", f"resourceGroups={groups}")
-    assert "pods" in resources(objects)
+    for value in (f"resourceGroups={groups}", "queueGates=true"):
+        objects = helm.rendered("admission", *helm.BROKERS, "--set-json", value)
+        assert "pods" in resources(objects)
 
 
 def test_no_object_contains_the_brokers_secrets(real_tools: tools.Tools) -> None:

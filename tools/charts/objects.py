@@ -109,7 +109,7 @@ _ACCOUNTS = '{{ include "admission.serviceAccounts" . }}'
 _NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
-_IF_GROUPS = "{{- if .Values.resourceGroups }}\n"
+_IF_GROUPS = "{{- if or .Values.resourceGroups .Values.queueGates }}\n"
 _END = "{{- end }}\n"
 _METADATA = """\
 metadata:

@@ -210,6 +210,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
             ),
             "judgedBy": {"enum": ["webhooks", "policies"]},
             "rest": _object({"enabled": _FLAG, "impersonate": _FLAG, "from": _list(_ANY)}),
+            "queueGates": _FLAG,
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
         },
         "console": {

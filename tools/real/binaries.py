@@ -8,8 +8,10 @@ checks.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -98,10 +100,11 @@ def go_build(
     packages: Sequence[str] = ("tool",),
     *,
     has_c: bool = False,
+    verb: Sequence[str] = ("build",),
 ) -> None:
     """Build packages of a Go module, by default its tools, into a directory, at low priority.
-    ``has_c``: see ``go_environment``. Raises InstallError."""
-    command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
+    ``has_c``: see ``go_environment``; ``verb``: Go's command. Raises InstallError."""
+    command = ["nice", go, *verb, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", *packages]
     running = subprocess.Popen(
         command,
@@ -127,6 +130,32 @@ def go_build(
             running.wait()
     if status != 0:
         raise InstallError(f"go build failed: {failure(lines)}")
+
+
+def module_source(go: str, folder: Path, module: str) -> Path:
+    """The folder in Go's module cache of a module that the go.sum in ``folder`` pins, downloaded if
+    it is not there. ``module``: its path, with or without a version. Raises InstallError."""
+    answer = subprocess.run(
+        [go, "mod", "download", "-json", module],
+        cwd=folder,
+        env=go_environment(os.environ),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if answer.returncode != 0:
+        reason = failure([*answer.stderr.splitlines(), *answer.stdout.splitlines()])
+        raise InstallError(f"go mod download failed: {reason}")
+    return Path(json.loads(answer.stdout)["Dir"])
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a file, or a folder recursively, without the read-only modes of the module cache."""
+    files = [source] if source.is_file() else [it for it in source.rglob("*") if it.is_file()]
+    for file in files:
+        place = target / file.relative_to(source) if file != source else target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
 
 
 def _report(lines: list[str], finished: threading.Event) -> None:

@@ -16,8 +16,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -133,13 +131,14 @@ def build(operator: Operator) -> None:
         release = version(operator)
         print(f"building {operator.name} {release} ({operator.cost})", flush=True)
         with cache.staged(place, {operator.name: release, "go": go}) as stage:
-            source, module, has_c = _source(go, operator), module_of(operator), operator.has_c
+            module, has_c = module_of(operator), operator.has_c
+            source = binaries.module_source(go, module, operator.module)
             if operator.added:
                 _build_completed(go, operator, source, stage)
             else:
                 binaries.go_build(go, module, stage, "-s -w", os.environ, has_c=has_c)
             for name in operator.files:
-                _copy(source / name, stage / name)
+                binaries.copy_files(source / name, stage / name)
 
 
 def _build_completed(go: str, operator: Operator, source: Path, stage: Path) -> None:
@@ -148,37 +147,11 @@ def _build_completed(go: str, operator: Operator, source: Path, stage: Path) -> 
     InstallError."""
     with tempfile.TemporaryDirectory(prefix="stromboli-go-") as folder:
         copied = Path(folder)
-        _copy(source, copied)
+        binaries.copy_files(source, copied)
         for ours, path in operator.added:
-            _copy(module_of(operator) / ours, copied / path)
+            binaries.copy_files(module_of(operator) / ours, copied / path)
         packages = [f"./{package}" for package in operator.packages]
         binaries.go_build(go, copied, stage, "-s -w", os.environ, packages=packages)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file, or a folder recursively, without the read-only modes of the module cache."""
-    files = [source] if source.is_file() else [it for it in source.rglob("*") if it.is_file()]
-    for file in files:
-        place = target / file.relative_to(source) if file != source else target
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, place)
-
-
-def _source(go: str, operator: Operator) -> Path:
-    """The folder of the operator's module in Go's module cache, downloaded if it is not there.
-    Raises InstallError."""
-    answer = subprocess.run(
-        [go, "mod", "download", "-json", operator.module],
-        cwd=module_of(operator),
-        env=binaries.go_environment(os.environ),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if answer.returncode != 0:
-        reason = binaries.failure([*answer.stderr.splitlines(), *answer.stdout.splitlines()])
-        raise InstallError(f"go mod download failed: {reason}")
-    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def where() -> str:

@@ -17,6 +17,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
+from stromboli.testkit import builders
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.doubles import shared_rest
 
@@ -182,6 +183,17 @@ async def test_a_queue_that_was_just_created_is_found(tmp_path: Path) -> None:
             answer = await client.post("/v1/bulk", content=content, headers=headers)
     results = [item["result"] for item in answer.json()["items"]]
     assert results == ["refused", "created", "created", "created"]
+
+
+async def test_a_queue_whose_child_was_just_deleted_may_be_deleted(tmp_path: Path) -> None:
+    """The cache still has the child: ``kubectl delete`` of both asks for one after the other."""
+    child = builders.make_queue("child", parent="parent")
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        admission.fold(builders.make_record(builders.snapshot_of(child)))
+        await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("parent")))
+        async with shared_rest.client_of(admission, cluster) as client:
+            assert (await client.delete("/v1/queues/parent")).status_code == 204
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import crds
 from stromboli.shared.jobspec.policies import pod_annotations
-from stromboli.testkit.parts import kubernetes, tools
+from stromboli.testkit.parts import kubernetes, kwok, tools
 from stromboli.testkit.parts.api import Api, ApiError
 from stromboli.testkit.parts.kubelets import KubeletNodes, KubeletOptions
 from stromboli.testkit.parts.part import Part
@@ -139,6 +139,7 @@ class RealSystem:
         environment: Mapping[str, str] | None = None,
         commands: Mapping[str, Sequence[str]] | None = None,
         controllers: Sequence[str] = (),
+        stages: Path = kwok.STAGES,
         kubelets: int = 0,
         kubelet_options: KubeletOptions | None = None,
         node_grace_s: int | None = None,
@@ -146,10 +147,10 @@ class RealSystem:
     ) -> None:
         """``state``: the folder for all state. ``environment``: further settings; ``commands``:
         service -> the command that replaces the service of this working tree; ``controllers``: of
-        Kubernetes, beside the usual ones; ``kubelets``: nodes with real kubelets and containers,
-        for which ``make kubelet-tools`` must have been run; ``kubelet_options``: see
-        ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``; ``api_server_options``: see
-        ``ApiServer``."""
+        Kubernetes, beside the usual ones; ``stages``: what KWOK plays; ``kubelets``: nodes with
+        real kubelets and containers, for which ``make kubelet-tools`` must have been run;
+        ``kubelet_options``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``;
+        ``api_server_options``: see ``ApiServer``."""
         self._authority = trustme.CA()
         client = client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
@@ -157,6 +158,7 @@ class RealSystem:
             nodes=fake_nodes,
             definitions=crds.documents(),
             controllers=controllers,
+            stages=stages,
             kubelet_client=client,
             node_grace_s=node_grace_s,
             api_server_options=api_server_options,
@@ -263,7 +265,9 @@ class RealSystem:
 
     def _webhooks(self) -> list[dict[str, Any]]:
         url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
-        return list(webhooks.configurations(url, self._authority.cert_pem.bytes()))
+        authority = self._authority.cert_pem.bytes()
+        pods = bool(self._further.get("STROM_ADMISSION_RESOURCE_GROUPS_FILE"))
+        return list(webhooks.configurations(url, authority, resource_groups=pods))
 
     def standby(self, name: str) -> Service:
         """Another replica of a service; the test starts and stops it."""

@@ -136,19 +136,20 @@ class Reviewer:
         needs_queues = review.is_about_queues(kind, document) or (
             kind in permissions.SUBMITTER_KINDS and not self.is_caught_up
         )
+        # Lists replace what the cache has: objects may also have been deleted a moment ago.
         if needs_queues:
-            queues.update(
-                {it.metadata.name: it for it in await self._listings.of(kinds.QUEUES, since)}
-            )
+            queues = await self._listed_queues(since)
         found = await judged()
         if review.may_depend_on_topology(found):
-            hyper_nodes.extend(await self._listings.of(kinds.HYPER_NODES, since))
+            hyper_nodes = await self._listings.of(kinds.HYPER_NODES, since)
             found = await judged()
         if needs_queues or not review.may_depend_on_queues(found):
             return found
-        listed = await self._listings.of(kinds.QUEUES, since)
-        queues.update({queue.metadata.name: queue for queue in listed})
+        queues = await self._listed_queues(since)
         return await judged()
+
+    async def _listed_queues(self, since: float) -> dict[str, Queue]:
+        return {it.metadata.name: it for it in await self._listings.of(kinds.QUEUES, since)}
 
     async def unknown_fields(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -65,6 +66,18 @@ def operator_tools(real_tools: tools.Tools) -> dict[str, tools.OperatorTool]:
         return tools.locate_operators()
     except tools.RealPartsMissingError as error:
         if os.environ.get("STROM_OPERATORS") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def volcano_suites(real_tools: tools.Tools) -> Path:
+    """The folder of Volcano's suites. Skips if they are missing; `make test-volcano` fails
+    instead."""
+    try:
+        return tools.locate_volcano()
+    except tools.RealPartsMissingError as error:
+        if os.environ.get("STROM_VOLCANO") == "1":
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
 

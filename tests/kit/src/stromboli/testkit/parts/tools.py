@@ -17,6 +17,8 @@ ENGINE_INSTALLER = "engine.py"
 """Beside it."""
 OPERATOR_INSTALLER = "operators.py"
 """Beside it."""
+VOLCANO_INSTALLER = "volcano.py"
+"""Beside it."""
 IMAGE_FILE_INSTALLER = "image_files.py"
 """Beside it."""
 LOCATE_TIMEOUT_S = 60
@@ -159,6 +161,12 @@ def locate_operators() -> dict[str, OperatorTool]:
         name: OperatorTool(Path(it["directory"]), it["program"], it["version"])
         for name, it in found.items()
     }
+
+
+@functools.cache
+def locate_volcano() -> Path:
+    """The folder of Volcano's suites. Raises RealPartsMissingError if they are not built."""
+    return Path(_located(VOLCANO_INSTALLER, "run `make volcano-tools`")["directory"])
 
 
 @functools.cache

@@ -9,13 +9,13 @@ condition. So a long queue costs few requests.
 Unlike in Volcano, a condition that no longer holds is set False.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import msgspec
 
 from stromboli.controller.core import commands, manifests
-from stromboli.controller.core.pod_groups import missing_groups
+from stromboli.controller.core.pod_groups import missing_groups, queue_gates
 from stromboli.controller.core.store import (
     controller_cache,
     eviction_cycles,
@@ -33,8 +33,6 @@ PODS_REPORTED_AFTER = timedelta(seconds=1)
 """How long a gang must be pending before its pods get a condition, which autoscalers and users
 read. A gang whose pods were just created is usually pending only briefly, and a condition on each
 pod would cost another write and could conflict with the bind."""
-Members = Mapping[pod_group_members.MemberState, Collection[str]]
-"""State of members -> keys of the members in that state."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -54,7 +52,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     if not _is_ours(cache, group, members):
         return ()
     status = next_status(cache, group, members, now)
-    stage: list[commands.Command] = []
+    stage: list[commands.Command] = [*queue_gates.removals(cache, group, members)]
     if status != group.status:
         stage.append(_patch(group, status))
         stage += _events(cache, group, status, now)
@@ -93,7 +91,10 @@ def _pending_since(group: PodGroup) -> datetime | None:
 
 
 def next_status(
-    cache: controller_cache.ControllerCache, group: PodGroup, members: Members, now: datetime
+    cache: controller_cache.ControllerCache,
+    group: PodGroup,
+    members: pod_group_members.Members,
+    now: datetime,
 ) -> PodGroupStatus:
     """The status, derived from the states of members and the explanation. O(member states)."""
     running = succeeded = failed = placed = 0
@@ -202,7 +203,9 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
     return next((it for it in status.conditions if it.type == type_ and it.status == "True"), None)
 
 
-def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
+def _is_ours(
+    cache: controller_cache.ControllerCache, group: PodGroup, members: pod_group_members.Members
+) -> bool:
     """Whether this controller manages the PodGroup: if it manages the PodGroup's job or, for
     unmanaged pods, if one of the pods names our scheduler.
     """
@@ -255,7 +258,10 @@ def _events(
 
 
 def _pod_conditions(
-    cache: controller_cache.ControllerCache, members: Members, status: PodGroupStatus, now: datetime
+    cache: controller_cache.ControllerCache,
+    members: pod_group_members.Members,
+    status: PodGroupStatus,
+    now: datetime,
 ) -> Iterator[commands.Patch]:
     """The patches that set the condition ``PodScheduled`` to False, with the PodGroup's message, on
     all pending pods. O(pods without this condition).
@@ -267,7 +273,7 @@ def _pod_conditions(
     unreported: list[str] = []
     for found, keys in members.items():
         waits = found.phase in ("", "Pending") and not (found.has_node or found.is_going)
-        if waits and not found.is_gated and found.condition != wanted:
+        if waits and not found.gates and found.condition != wanted:
             unreported += keys
     for key in sorted(unreported):
         pod = cache.pod(key)

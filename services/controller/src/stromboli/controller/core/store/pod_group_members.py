@@ -21,9 +21,13 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     is_going: bool
     phase: str
     has_node: bool
-    is_gated: bool
+    gates: tuple[str, ...]
     scheduler_name: str
     condition: tuple[str, str, str] | None
+
+
+Members = Mapping[MemberState, Collection[str]]
+"""State of members -> keys of the members in that state."""
 
 
 class _Members(msgspec.Struct, frozen=True, eq=False):
@@ -46,7 +50,7 @@ class GroupMembers:
         """Keys of PodGroups that have members."""
         return self._groups.keys()
 
-    def member_states(self, group: str) -> Mapping[MemberState, Collection[str]]:
+    def member_states(self, group: str) -> Members:
         """State -> keys of the members in that state."""
         return {state: found.pods for state, found in self._groups.get(group, {}).items()}
 
@@ -89,7 +93,7 @@ def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
         is_going=is_going,
         phase=pod.status.phase,
         has_node=bool(pod.spec.node_name),
-        is_gated=bool(pod.spec.scheduling_gates),
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
         scheduler_name=pod.spec.scheduler_name,
         condition=None if found is None else (found.status, found.reason, found.message),
     )

@@ -1,0 +1,48 @@
+"""Removes the scheduling gate with which pods wait for their queue.
+
+A pod that requests it by annotation gets the gate from the webhook of pods, if the operator has
+enabled it (``queueGates``): autoscalers take no notice of gated pods. The gate is removed from all
+members once the queue has admitted the gang. Volcano's scheduler removes it pod by pod, when the
+queue has room for the pod.
+"""
+
+from collections.abc import Iterator
+
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache, pod_group_members
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.scheduling import PodGroup
+
+
+def removals(
+    cache: controller_cache.ControllerCache,
+    group: PodGroup,
+    members: pod_group_members.Members,
+) -> Iterator[commands.Patch]:
+    """The patches that remove the gate from members which have no other one. O(these members)."""
+    if not cache.is_enqueued(group):
+        return
+    gated = [
+        key
+        for state, found in members.items()
+        if state.gates == (keys.QUEUE_GATE,) and not state.is_going
+        for key in found
+    ]
+    for key in sorted(gated):
+        pod = cache.pod(key)
+        if pod is None or pod.metadata.annotation(keys.QUEUE_GATE) != "true":
+            continue
+        path = "/spec/schedulingGates"
+        changes = [
+            manifests.test("/metadata/uid", pod.metadata.uid),
+            manifests.test(path, [{"name": keys.QUEUE_GATE}]),
+            {"op": "remove", "path": path},
+        ]
+        yield commands.Patch(
+            kind=kinds.PODS,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            uid=pod.metadata.uid,
+            patch=manifests.encode(changes),
+        )
