@@ -102,6 +102,7 @@ class Engine:
         measures: instruments.Instruments | None = None,
     ) -> None:
         self.cache = cluster_cache.ClusterCache(by.scheduler_names)
+        self.cache.defer()
         self._policy = by
         self._configure()
         self._seed = seed
@@ -259,6 +260,7 @@ class Engine:
         self.cache.advance(position.positions, position.epochs, position.topic_ids)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
+            self.cache.build()
             self.cache.request_session(self._own_event_id)
 
     def _apply(self, record: envelope.Record, at_end: Mapping[str, float]) -> str:

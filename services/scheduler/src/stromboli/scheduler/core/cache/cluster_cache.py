@@ -16,7 +16,7 @@ Changes of status fields that no decision depends on, and gangs that lack pods, 
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +53,7 @@ _MESSAGE_TOPICS = (
     *node_reports.TOPICS,
 )
 """Topics whose records are messages, not snapshots of objects."""
+_GANG_KINDS: tuple[kinds.Kind[Any], ...] = (kinds.POD_GROUPS, kinds.PODS)
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _MakeWorld = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
 
@@ -96,6 +97,7 @@ class ClusterCache:
         """Whether an action evicts. If so, a pod that starts to run triggers a session."""
         self._scheduler_names = scheduler_names
         self._last_readable: dict[str, core.Pod] = {}
+        self._is_deferred = False
         self._is_throttled, self._cause = False, ""
 
     # Records
@@ -290,12 +292,33 @@ class ClusterCache:
         try:
             self._apply_change(change)
         except Exception as error:
-            at = (change.kind, change.key)
-            doing = f"{change.kind.kind} {change.key} cannot be applied"
-            is_ours = isinstance(error, errors.InvariantError)
-            if is_ours or not self.quarantine.isolate(at, error, by_session=False):
-                raise self.quarantine.broken(doing, error) from error
-            self.rebuild()
+            self._isolate((change.kind, change.key), error)
+
+    def _isolate(self, at: quarantine.Key, error: Exception) -> None:
+        """Isolate an object that cannot be applied. O(cluster)."""
+        is_ours = isinstance(error, errors.InvariantError)
+        if is_ours or not self.quarantine.isolate(at, error, by_session=False):
+            doing = f"{at[0].kind} {at[1]} cannot be applied"
+            raise self.quarantine.broken(doing, error) from error
+        self.rebuild()
+
+    def defer(self) -> None:
+        """Leave pods and PodGroups out of the model until ``build``.
+
+        For a log that is read from its start: the model is then built from the newest versions in
+        one pass, which takes half as long as following each record, and no session needs it before.
+        """
+        self._is_deferred = True
+
+    def build(self) -> None:
+        """Add all pods and PodGroups to the model. O(cluster)."""
+        self._is_deferred = False
+        for kind, key in self._gang_objects():
+            try:
+                self._put(kind, key)
+            except Exception as error:
+                self._isolate((kind, key), error)
+        self._finish_build()
 
     def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
@@ -306,12 +329,31 @@ class ClusterCache:
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
             for kind in api_seen.SCHEDULING_KINDS:
-                for key in self.snapshot.keys(kind):
+                for key in () if kind in _GANG_KINDS else self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
+            for kind, key in () if self._is_deferred else self._gang_objects():
+                self._put(kind, key)
+            self._finish_build()
         except Exception as error:
             raise self.quarantine.broken("the cluster model cannot be rebuilt", error) from error
         self.request_session(self._cause)
+
+    def _gang_objects(self) -> Iterator[tuple[kinds.Kind[Any], str]]:
+        return ((kind, key) for kind in _GANG_KINDS for key in self.snapshot.keys(kind))
+
+    def _put(self, kind: kinds.Kind[Any], key: str) -> None:
+        (self._put_pod if kind == kinds.PODS else self._put_group)(key)
+
+    def _finish_build(self) -> None:
+        """Add what no snapshot shows, such as pods that are being created, and find the gangs that
+        wait."""
+        if self._is_deferred:
+            return
+        for statement in self.assumed.statements():
+            self.refresh_statement(statement)
+        self._settle_references()
+        self._update_all_waiting(self.snapshot.keys(kinds.POD_GROUPS))
 
     # Snapshots
 
@@ -365,6 +407,10 @@ class ClusterCache:
                 labels = found.metadata.labels or {} if isinstance(found, meta.Object) else None
                 if self.world.label_namespace(change.key, labels):
                     self._request_session_if_waiting()
+        self._settle_references()
+
+    def _settle_references(self) -> None:
+        """Update what refers to other objects: claims, and requests of resources that none has."""
         if self.claims.refresh():
             self._request_session_if_waiting()
         for owner, key in self.world.resources.take_retriable():
@@ -403,10 +449,23 @@ class ClusterCache:
         self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
+        """Update the job, and request a session if decisions depend on the change."""
+        if self._is_deferred:
+            return
+        before = triggers.job_fingerprint(self.world.job(key))
+        self._put_group(key)
+        after = triggers.job_fingerprint(self.world.job(key))
+        if before != after:
+            self._update_waiting(key)
+            if triggers.releases_reserved_room(before, after):
+                self._request_session_if_waiting()
+        elif self.world.job(key) is None:
+            self._update_waiting(key)
+
+    def _put_group(self, key: str) -> None:
         """Update the job from its PodGroup and from open decisions."""
         found = self.quarantine.state(kinds.POD_GROUPS, key)
         self.plans.expect(key, found)
-        before = triggers.job_fingerprint(self.world.job(key))
         match found:
             case scheduling.PodGroup():
                 is_enqueued = self.assumed.is_enqueued(key, found.metadata.uid)
@@ -416,13 +475,6 @@ class ClusterCache:
             case _:
                 self.world.remove_pod_group(key)
         self._refresh_freeze(key)
-        after = triggers.job_fingerprint(self.world.job(key))
-        if before != after:
-            self._update_waiting(key)
-            if triggers.releases_reserved_room(before, after):
-                self._request_session_if_waiting()
-        elif self.world.job(key) is None:
-            self._update_waiting(key)
 
     def _refresh_freeze(self, key: str) -> None:
         """Update why sessions decide nothing about the PodGroup, if they may not."""
@@ -432,12 +484,22 @@ class ClusterCache:
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
-        """Update the task from the pod's snapshot and from open decisions."""
-        found = self.quarantine.state(kinds.PODS, key)
+        """Update the task, and request a session if decisions depend on the change."""
+        if self._is_deferred:
+            return
         before, group = self._placement_of(key), self._job_key_of(key)
         known = triggers.task_fingerprint(self.world, key)
-        match found:
-            case core.Pod():
+        self._put_pod(key)
+        has_moved = before != self._placement_of(key)
+        if has_moved and (before is not None or triggers.may_attract(self.world, key)):
+            self._request_session_if_waiting()
+        if known != triggers.task_fingerprint(self.world, key):
+            self._update_all_waiting({group, self._job_key_of(key)} - {""})
+
+    def _put_pod(self, key: str) -> None:
+        """Update the task from the pod's snapshot and from open decisions."""
+        match self.quarantine.state(kinds.PODS, key):
+            case core.Pod() as found:
                 uid = found.metadata.uid
                 bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
                 is_evicted = self.assumed.is_evicted(key, uid)
@@ -460,11 +522,6 @@ class ClusterCache:
                 self.world.put_unreadable_pod(key, reason, node, job)
             case _:
                 self.plans.show(self.world, key, self.assumed.bind_of(key))
-        has_moved = before != self._placement_of(key)
-        if has_moved and (before is not None or triggers.may_attract(self.world, key)):
-            self._request_session_if_waiting()
-        if known != triggers.task_fingerprint(self.world, key):
-            self._update_all_waiting({group, self._job_key_of(key)} - {""})
 
     def _placement_of(self, key: str) -> triggers.PodPlacement | None:
         return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)

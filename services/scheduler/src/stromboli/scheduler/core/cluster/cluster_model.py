@@ -200,7 +200,8 @@ class ClusterModel:
             if task.job:
                 self._note_change(task.job)
             return
-        self.remove_pod(key)
+        if task is not None or key in self.unreadable:
+            self.remove_pod(key)
         self.select(pod)
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
         try:
@@ -213,7 +214,7 @@ class ClusterModel:
             return
         self._add_columns()
         task = job_builder.build_task(pod, task_class, *self._request(task_class.shape))
-        task.job, task.status, task.node = job, status, node
+        task.key, task.job, task.status, task.node = key, job, status, node
         is_placed = bool(task.node) and task.status in entities.ON_NODE
         if not job and not is_placed:
             self.resources.drop(("pod", key))
