@@ -16,7 +16,7 @@ Changes of status fields that no decision depends on, and gangs that lack pods, 
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ import msgspec
 
 from stromboli.scheduler.core.cache import (
     claim_cache,
+    gang_objects,
     inflight_limit,
     node_rejections,
     pod_plans,
@@ -37,7 +38,7 @@ from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
-from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
@@ -53,7 +54,6 @@ _MESSAGE_TOPICS = (
     *node_reports.TOPICS,
 )
 """Topics whose records are messages, not snapshots of objects."""
-_GANG_KINDS: tuple[kinds.Kind[Any], ...] = (kinds.POD_GROUPS, kinds.PODS)
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _MakeWorld = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
 
@@ -65,8 +65,12 @@ class ClusterCache:
         self,
         scheduler_names: tuple[str, ...],
         default_queue: str = "default",
+        *,
+        is_deferred: bool = False,
         make_world: _MakeWorld = cluster_model.ClusterModel,
     ) -> None:
+        """``is_deferred``: pods and PodGroups are left out of the model until ``build``: half of
+        the time if a log is read from its start."""
         self.snapshot = snapshot.Snapshot()
         self.quarantine = quarantine.Quarantine(self.snapshot)
         self._make_world = make_world
@@ -96,16 +100,17 @@ class ClusterCache:
         self.sessions_may_evict = False
         """Whether an action evicts. If so, a pod that starts to run triggers a session."""
         self._scheduler_names = scheduler_names
-        self._last_readable: dict[str, core.Pod] = {}
-        self._is_deferred = False
+        self._gang_objects = gang_objects.GangObjects(
+            self.snapshot, self.quarantine, self.assumed, self.plans, scheduler_names
+        )
+        self._is_deferred = is_deferred
         self._is_throttled, self._cause = False, ""
 
     # Records
 
     def apply(self, record: envelope.Record) -> str:
         """Apply one record; a record of another topic changes nothing. Return the reason if the
-        record cannot be decoded, for the dead-letter topic; else empty.
-        """
+        record cannot be decoded, for the dead-letter topic; else empty."""
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
         self._cause = record.id or name
@@ -273,8 +278,7 @@ class ClusterCache:
 
     def isolate(self, error: Exception) -> None:
         """Isolate the objects that a failed session worked on (see ``quarantine``). O(cluster).
-        Raises InvariantError if no object can be blamed.
-        """
+        Raises InvariantError if no object can be blamed."""
         if isinstance(error, errors.InvariantError):
             raise error
         blamed = quarantine.suspects(error)
@@ -293,32 +297,25 @@ class ClusterCache:
             self._apply_change(change)
         except Exception as error:
             self._isolate((change.kind, change.key), error)
+            self.rebuild()
 
     def _isolate(self, at: quarantine.Key, error: Exception) -> None:
-        """Isolate an object that cannot be applied. O(cluster)."""
         is_ours = isinstance(error, errors.InvariantError)
         if is_ours or not self.quarantine.isolate(at, error, by_session=False):
-            doing = f"{at[0].kind} {at[1]} cannot be applied"
-            raise self.quarantine.broken(doing, error) from error
-        self.rebuild()
-
-    def defer(self) -> None:
-        """Leave pods and PodGroups out of the model until ``build``.
-
-        For a log that is read from its start: the model is then built from the newest versions in
-        one pass, which takes half as long as following each record, and no session needs it before.
-        """
-        self._is_deferred = True
+            raise self.quarantine.broken(
+                f"{at[0].kind} {at[1]} cannot be applied", error
+            ) from error
 
     def build(self) -> None:
         """Add all pods and PodGroups to the model. O(cluster)."""
-        self._is_deferred = False
-        for kind, key in self._gang_objects():
+        self._is_deferred = has_failed = False
+        for at in self._gang_objects:
             try:
-                self._put(kind, key)
+                self._gang_objects.put(self.world, at)
             except Exception as error:
-                self._isolate((kind, key), error)
-        self._finish_build()
+                self._isolate(at, error)
+                has_failed = True
+        (self.rebuild if has_failed else self._finish_build)()
 
     def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
@@ -329,27 +326,19 @@ class ClusterCache:
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
             for kind in api_seen.SCHEDULING_KINDS:
-                for key in () if kind in _GANG_KINDS else self.snapshot.keys(kind):
+                for key in () if kind in gang_objects.KINDS else self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
-            for kind, key in () if self._is_deferred else self._gang_objects():
-                self._put(kind, key)
-            self._finish_build()
+            if not self._is_deferred:
+                for at in self._gang_objects:
+                    self._gang_objects.put(self.world, at)
+                self._finish_build()
         except Exception as error:
             raise self.quarantine.broken("the cluster model cannot be rebuilt", error) from error
         self.request_session(self._cause)
 
-    def _gang_objects(self) -> Iterator[tuple[kinds.Kind[Any], str]]:
-        return ((kind, key) for kind in _GANG_KINDS for key in self.snapshot.keys(kind))
-
-    def _put(self, kind: kinds.Kind[Any], key: str) -> None:
-        (self._put_pod if kind == kinds.PODS else self._put_group)(key)
-
     def _finish_build(self) -> None:
-        """Add what no snapshot shows, such as pods that are being created, and find the gangs that
-        wait."""
-        if self._is_deferred:
-            return
+        """Add planned pods, which have no snapshots yet, and find the gangs that wait."""
         for statement in self.assumed.statements():
             self.refresh_statement(statement)
         self._settle_references()
@@ -363,10 +352,7 @@ class ClusterCache:
             self.newest_creation = max(self.newest_creation, created)
         match change.kind:
             case kinds.PODS:
-                if not isinstance(change.after, snapshot.Unknown):
-                    self._last_readable.pop(change.key, None)
-                elif isinstance(change.before, core.Pod):
-                    self._last_readable[change.key] = change.before
+                self._gang_objects.note(change)
                 if self.rejected_pods.put(change.key, change.after):
                     self._request_session()
                 self._observe_pod(change)
@@ -449,11 +435,12 @@ class ClusterCache:
         self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
-        """Update the job, and request a session if decisions depend on the change."""
+        """Update the job. Request a session if decisions depend on the change."""
         if self._is_deferred:
             return
         before = triggers.job_fingerprint(self.world.job(key))
-        self._put_group(key)
+        if self._gang_objects.put_group(self.world, key):
+            self._update_waiting(key)
         after = triggers.job_fingerprint(self.world.job(key))
         if before != after:
             self._update_waiting(key)
@@ -462,25 +449,8 @@ class ClusterCache:
         elif self.world.job(key) is None:
             self._update_waiting(key)
 
-    def _put_group(self, key: str) -> None:
-        """Update the job from its PodGroup and from open decisions."""
-        found = self.quarantine.state(kinds.POD_GROUPS, key)
-        self.plans.expect(key, found)
-        match found:
-            case scheduling.PodGroup():
-                is_enqueued = self.assumed.is_enqueued(key, found.metadata.uid)
-                self.world.put_pod_group(found, is_enqueued=is_enqueued)
-            case snapshot.Unknown(reason=reason):
-                self.world.put_unreadable_pod_group(key, reason)
-            case _:
-                self.world.remove_pod_group(key)
-        self._refresh_freeze(key)
-
     def _refresh_freeze(self, key: str) -> None:
-        """Update why sessions decide nothing about the PodGroup, if they may not."""
-        reason = self.assumed.undecodable.reason(key) or self.quarantine.frozen(key)
-        if reason != self.world.frozen.get(key, ""):
-            self.world.freeze(key, reason)
+        if self._gang_objects.freeze(self.world, key):
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
@@ -489,39 +459,12 @@ class ClusterCache:
             return
         before, group = self._placement_of(key), self._job_key_of(key)
         known = triggers.task_fingerprint(self.world, key)
-        self._put_pod(key)
+        self._gang_objects.put_pod(self.world, key)
         has_moved = before != self._placement_of(key)
         if has_moved and (before is not None or triggers.may_attract(self.world, key)):
             self._request_session_if_waiting()
         if known != triggers.task_fingerprint(self.world, key):
             self._update_all_waiting({group, self._job_key_of(key)} - {""})
-
-    def _put_pod(self, key: str) -> None:
-        """Update the task from the pod's snapshot and from open decisions."""
-        match self.quarantine.state(kinds.PODS, key):
-            case core.Pod() as found:
-                uid = found.metadata.uid
-                bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
-                is_evicted = self.assumed.is_evicted(key, uid)
-                self.world.put_pod(
-                    found
-                    if bind is None
-                    else claim_cache.with_annotations(found, bind.annotations),
-                    "" if bind is None else bind.node,
-                    is_evicted=is_evicted,
-                )
-            case snapshot.Unknown(reason=reason, node=where):
-                seen = self.snapshot.state(kinds.PODS, key)
-                pod = seen if isinstance(seen, core.Pod) else self._last_readable.get(key)
-                uid = pod.metadata.uid if pod else ""
-                node = (
-                    where or (pod.spec.node_name if pod else "") or self.assumed.node_of(key, uid)
-                )
-                is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
-                job = job_builder.job_key_of(pod) if pod is not None and is_ours else ""
-                self.world.put_unreadable_pod(key, reason, node, job)
-            case _:
-                self.plans.show(self.world, key, self.assumed.bind_of(key))
 
     def _placement_of(self, key: str) -> triggers.PodPlacement | None:
         return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)
