@@ -41,6 +41,7 @@ class Sightings:
         self.pod_group: dict[str, float] = {}
         self.pod: dict[str, float] = {}
         self.bound: dict[str, float] = {}
+        self.running: set[str] = set()
         self._awaited: dict[str, asyncio.Future[None]] = {}
 
     def saw_job(self, seen: dict[str, Any], at: float) -> None:
@@ -56,6 +57,8 @@ class Sightings:
         """Note an event of a pod."""
         job = seen["metadata"].get("labels", {}).get(JOB_NAME, "")
         self.pod.setdefault(job, at)
+        if seen.get("status", {}).get("phase") == "Running":
+            self.running.add(seen["metadata"]["name"])
         if seen["spec"].get("nodeName") and job not in self.bound:
             self.bound[job] = at
             waiting = self._awaited.get(job)
@@ -107,6 +110,11 @@ class Observer:
         """Return when the job is among these sightings."""
         async with asyncio.timeout(WITHIN_S), self._moved:
             await self._moved.wait_for(lambda: job in sightings)
+
+    async def seen_running(self, pods: int) -> None:
+        """Return when this number of pods has been seen running."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: len(self.sightings.running) >= pods)
 
     async def delete(self, name: str) -> None:
         """Delete a job; its dependents are deleted in the background."""
