@@ -85,11 +85,13 @@ class Observer:
         self.sightings = Sightings()
         self._moved = asyncio.Condition()
 
-    async def submit(self, name: str, document: dict[str, Any]) -> tuple[float, float]:
+    async def submit(
+        self, name: str, document: dict[str, Any], within_s: float = WITHIN_S
+    ) -> tuple[float, float]:
         """Create a job and wait until its pod is seen with a node; return when the request was sent
         and when the server had responded."""
         bound = self.sightings.await_bound(name)
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(within_s):
             sent = now()
             await self.create(JOBS, document)
             answered = now()
@@ -144,18 +146,21 @@ class Observer:
     ) -> None:
         async with self._session.get(path) as answer:
             version = (await answer.json())["metadata"]["resourceVersion"]
-        parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-        async with self._session.get(path, params=parameters) as answer:
-            answer.raise_for_status()
-            opened.set()
-            async for line in answer.content:
-                at = now()  # before decoding, which would add the observer's own time
-                event = json.loads(line)
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    take(event["object"], at)
-                    async with self._moved:
-                        self._moved.notify_all()
-        raise RuntimeError(f"the watch of {path} ended")
+        while True:  # the server ends the watch of a client that is slow
+            parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
+            async with self._session.get(path, params=parameters) as answer:
+                answer.raise_for_status()
+                opened.set()
+                async for line in answer.content:
+                    at = now()  # before decoding, which would add the observer's own time
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(f"the watch of {path} failed: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        take(event["object"], at)
+                        async with self._moved:
+                            self._moved.notify_all()
 
     async def __aenter__(self) -> Observer:
         return self
