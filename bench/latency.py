@@ -37,7 +37,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from bench import journeys, observer, raw_rounds, same_bodies
+from bench import bulk_client, journeys, observer, raw_rounds, same_bodies
 from stromboli.testkit import real_system
 
 NODES = 100
@@ -119,12 +119,14 @@ async def measure_arriving(
         return client.sightings.bound[name] - sent
 
     nodes = max(NODES, running // PODS_PER_NODE)
-    async with _started(state, bound_pods=True, nodes=nodes) as (_, client):
+    async with _started(state, bound_pods=True, nodes=nodes) as (system, client):
         for index in range(running // GANG):
             name = f"load-{index:03d}"
             await client.submit(name, job(name, GANG), ARRIVING_WITHIN_S)
         await client.seen_running(running // GANG * GANG)
+        used = bulk_client.cpu_s(system)
         totals = await asyncio.gather(*map(submitted, range(warmup + count)))
+        spent = {name: now - used[name] for name, now in bulk_client.cpu_s(system).items()}
         raw_s = [await raw_writes(client, f"raw-{index:04d}", index) for index in range(warmup)]
     p50, p99 = (journeys.percentile(totals[warmup:], share) for share in (0.5, 0.99))
     return {
@@ -132,6 +134,7 @@ async def measure_arriving(
         "running_pods": running,
         "submit_to_bound_p50_s": round(p50, 6),
         "submit_to_bound_p99_s": round(p99, 6),
+        "cpu_ms_per_job": {name: round(s * 1000 / (warmup + count)) for name, s in spent.items()},
         "raw_writes_p50_s": round(statistics.median(raw_s), 6),
         "p99_ratio_to_raw_writes": round(p99 / statistics.median(raw_s), 3),
     }
