@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import end_to_end, observer
+from bench import latency, observer
 from bench.bulk_client import BIND, Client
 from stromboli.testkit import real_system
 
@@ -56,7 +56,7 @@ async def run(client: Client, names: list[str]) -> Any:
     async with asyncio.timeout(200), asyncio.TaskGroup() as group:
         watching = group.create_task(client.bound(version, dict.fromkeys(names, PODS)))
         for name in names:
-            await client.create(observer.JOBS, end_to_end.gang(name, PODS))
+            await client.create(observer.JOBS, latency.job(name, PODS))
         await watching
     return await client.requests() - before
 

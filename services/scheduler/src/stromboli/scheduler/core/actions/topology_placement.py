@@ -102,7 +102,7 @@ def _search_domains(
         promised: tuple[list[statement.Operation], list[entities.Task]] | None = None
         for domain in _candidate_domains(ssn, unit, tasks, group):
             left, part = list(tasks), ssn.statement()
-            job.fit_errors.clear()
+            job.fit_errors = {}
             with ssn.topology.confined(domain):
                 attempt(domain, left, part)
             if part.operations and unit.is_ready(ssn):
