@@ -230,7 +230,7 @@ async def ask(store: Database) -> dict[str, list[float]]:
 
     middle = START + timedelta(days=15)
     last = START + timedelta(days=30, minutes=-1)
-    asked: dict[str, Callable[[], Awaitable[Any]]] = {
+    requested: dict[str, Callable[[], Awaitable[Any]]] = {
         "one_job": attempts(namespace="team-3", job="job-23"),
         "a_name_in_all_namespaces": attempts(job="job-23"),
         "newest": attempts(),
@@ -271,7 +271,7 @@ async def ask(store: Database) -> dict[str, list[float]]:
             store, msgspec.structs.replace(month, by=("day", "queue")), now
         ),
     }
-    return {name: await _taken_ms(call) for name, call in asked.items()}
+    return {name: await _taken_ms(call) for name, call in requested.items()}
 
 
 async def _taken_ms(call: Callable[[], Awaitable[Any]]) -> list[float]:

@@ -107,8 +107,8 @@ def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:
 
 def test_completion_has_built_in_and_installed_commands() -> None:
     def completed(words: str) -> list[str]:
-        asked = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
-        return str(call(env=asked).stdout).split()
+        requested = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
+        return str(call(env=requested).stdout).split()
 
     assert completed("strom job li") == ["list"]
     assert completed("strom queue ") == [

@@ -37,7 +37,7 @@ class Past(empty_history.EmptyHistory):
         self.complete = True
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        self.asked.append(query)
+        self.requested.append(query)
         begin = int(query.after or 0)
         more = str(begin + 2) if begin + 2 < len(self.found) else ""
         return accounting.AttemptPage(
@@ -45,7 +45,7 @@ class Past(empty_history.EmptyHistory):
         )
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        self.asked.append(query)
+        self.requested.append(query)
         used = accounting.Usage(
             group={key: "" if key == "user" else f"some {key}" for key in query.by},
             attempts=3,
@@ -89,7 +89,7 @@ def test_json_is_a_list_of_all_attempts_for_programs(past: Past, strom: Any) -> 
     assert wanted <= found[0].keys()
     assert (found[0]["exit_code"], found[0]["submitted_at"]) == (137, "2026-01-01T12:00:00Z")
     assert (found[0]["cpu_seconds"], found[0]["gpu_seconds"]) == (7200.0, 3600.0)
-    assert len(past.asked) == 3
+    assert len(past.requested) == 3
 
 
 def test_filters_reach_the_history(past: Past, strom: Any) -> None:
@@ -98,7 +98,7 @@ def test_filters_reach_the_history(past: Past, strom: Any) -> None:
         *("--since", "2026-01-01", "--until", "2026-01-02T00:00:00+01:00", "-l", "team=vision"),
         *("--node", "n1", "--device", "GPU-1", "--uid", "u"),
     )
-    assert past.asked[0] == accounting.AttemptQuery(
+    assert past.requested[0] == accounting.AttemptQuery(
         namespace="team",
         job="a",
         uid="u",
@@ -112,7 +112,7 @@ def test_filters_reach_the_history(past: Past, strom: Any) -> None:
         labels={"team": "vision"},
     )
     strom("history", "-A")
-    assert past.asked[-1].namespace == ""
+    assert past.requested[-1].namespace == ""
 
 
 def test_the_table_has_the_columns_that_were_asked_for(past: Past, strom: Any) -> None:
@@ -171,7 +171,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
         "0.01",
         "0.00",
     ]
-    assert past.asked[0] == accounting.UsageQuery(
+    assert past.requested[0] == accounting.UsageQuery(
         since=datetime(2026, 1, 1, tzinfo=UTC),
         until=datetime(2026, 2, 1, tzinfo=UTC),
         by=("queue", "user"),
@@ -185,7 +185,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
 
 def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:
     assert strom("history", "--state", "F,pd").exit_code == 0
-    assert past.asked[-1].states == ("Failed", "Pending", "Bound")
+    assert past.requested[-1].states == ("Failed", "Pending", "Bound")
 
 
 @pytest.mark.parametrize(

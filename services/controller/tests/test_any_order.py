@@ -147,7 +147,7 @@ def jobs(name: str) -> st.SearchStrategy[batch.Job]:
 @st.composite
 def tasked(draw: st.DrawFn, name: str) -> batch.Job:
     tasks = draw(some_tasks() | some_waves())
-    asked = sum(task.replicas for task in tasks)
+    requested = sum(task.replicas for task in tasks)
     policies = draw(POLICIES)
     limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
     if draw(st.integers(0, 19)) == 7:
@@ -157,7 +157,7 @@ def tasked(draw: st.DrawFn, name: str) -> batch.Job:
         tasks=tasks,
         policies=policies,
         max_retry=draw(st.integers(1, 3)),
-        min_available=draw(st.integers(0, asked)),
+        min_available=draw(st.integers(0, requested)),
         **limits,
     )
 

@@ -61,7 +61,7 @@ def restarts_a_part(retries: int = 3) -> CoreHarness:
     return harness
 
 
-def asked(action: str) -> Scene:
+def requested(action: str) -> Scene:
     def scene() -> CoreHarness:
         harness = runs()
         asks(action)(harness)
@@ -71,14 +71,14 @@ def asked(action: str) -> Scene:
 
 
 def aborted() -> CoreHarness:
-    harness = asked("AbortJob")()
+    harness = requested("AbortJob")()
     reap_all(harness)
     return harness
 
 
 def finished(action: str) -> Scene:
     def scene() -> CoreHarness:
-        harness = asked(action)()
+        harness = requested(action)()
         reap_all(harness)
         return harness
 
@@ -136,9 +136,9 @@ IN_PHASE: Mapping[str, Scene] = {
     "Pending": lambda: enqueued(job()),
     "Running": runs,
     "Restarting": restarts_a_part,
-    "Completing": asked("CompleteJob"),
-    "Terminating": asked("TerminateJob"),
-    "Aborting": asked("AbortJob"),
+    "Completing": requested("CompleteJob"),
+    "Terminating": requested("TerminateJob"),
+    "Aborting": requested("AbortJob"),
     "Aborted": aborted,
     "Completed": finished("CompleteJob"),
     "Terminated": finished("TerminateJob"),

@@ -203,7 +203,7 @@ class EmbeddedCluster:
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield the selected objects after a namespace and name, sorted by both."""
         wanted = (labels or {}).items()
-        for key, stored in self._state.behind(
+        for key, stored in self._state.after(
             _served_kind(kind, what), *max(behind, (namespace, ""))
         ):
             if namespace and key.namespace != namespace:

@@ -247,7 +247,7 @@ class HistoryService:
         last_read, topic = self._last_read, self._events_topics
         try:
             async with asyncio.timeout(UP_TO_DATE_WITHIN_S):
-                newest = await self._bus.last(topics.BATCH_EVENTS)
+                newest = await self._bus.last_record(topics.BATCH_EVENTS)
                 end = 0 if newest is None else newest.offset + 1
                 is_recreated = _is_of_another_topic(last_read, newest)
                 while (is_recreated and topic == self._events_topics) or (

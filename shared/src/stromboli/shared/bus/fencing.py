@@ -77,7 +77,7 @@ class Fence:
         self._highest.pop(topic.name, None)
         self._next.pop(topic.name, None)
 
-    def passes(self, record: envelope.Record) -> bool:
+    def accepts(self, record: envelope.Record) -> bool:
         """Whether the record is accepted. A record without a valid epoch is accepted: it does not
         decode as a message, and readers must mark its key as *unknown*."""
         topic = record.topic
@@ -123,7 +123,7 @@ class Fence:
         fenced: list[envelope.Record] = []
         announced: list[envelope.Record] = []
         for record in records:
-            passes = self.passes(record)
+            passes = self.accepts(record)
             if is_announcement(record):
                 announced.append(record)
             else:
@@ -148,13 +148,15 @@ def is_announcement(record: envelope.Record) -> bool:
     return record.topic.is_announced and record.type == log.ANNOUNCED
 
 
-def floor(records: Iterable[envelope.Record]) -> int:
+def epoch_floor(records: Iterable[envelope.Record]) -> int:
     """The ``floor`` of a writer's ``opened``, given the last records of all its topics."""
     epochs = (record.epoch for record in records)
     return max((epoch for epoch in epochs if epoch is not None), default=-1) + 1
 
 
-def opening(service: topics.Service, instance: str, at_least: int, now: datetime) -> envelope.Draft:
+def opening_draft(
+    service: topics.Service, instance: str, at_least: int, now: datetime
+) -> envelope.Draft:
     """The draft that opens a writer."""
     return envelope.Draft(
         topic=topics.MAIN[service],

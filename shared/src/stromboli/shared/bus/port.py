@@ -125,14 +125,14 @@ class Writer(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """The records of one topic for a group; the caller finishes each with ``done``."""
+    """The records of one topic for a group; the caller acknowledges each."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
         the group was opened, TransientError, PermanentError."""
 
-    def done(self, record: envelope.Record) -> None:
-        """Finish a record. Its offset is committed soon after all earlier records are finished."""
+    def acknowledge(self, record: envelope.Record) -> None:
+        """Mark a record as processed. Its offset is committed after those of earlier records."""
 
     @property
     def lowest_unfinished(self) -> int:
@@ -170,7 +170,7 @@ class Bus(Protocol):
     ) -> AbstractAsyncContextManager[GroupConsumer]:
         """Process each record of ``topic`` once for ``group``."""
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """The newest record of a topic, ignoring epoch announcements; None if there is none."""
 
     async def is_reachable(self) -> bool:

@@ -281,6 +281,6 @@ def _columns(text: str) -> tuple[str, ...]:
 
 def _states(text: str) -> tuple[str, ...]:
     try:
-        return parsing.words(text, accounting.STATES, SHORT_STATES, "state")
+        return parsing.split_names(text, accounting.STATES, SHORT_STATES, "state")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--state") from None

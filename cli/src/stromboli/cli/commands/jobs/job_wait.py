@@ -170,7 +170,7 @@ def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
             line = bar.add_task("waiting", total=None)
 
             def draw(job: batch.Job) -> None:
-                through, total = job_view.done(job)
+                through, total = job_view.finished_count(job)
                 text = job_view.progress(job)
                 bar.update(line, description=text, completed=through, total=total or None)
 

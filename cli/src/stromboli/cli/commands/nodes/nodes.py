@@ -70,7 +70,7 @@ def list_nodes(
             name = node.metadata.name
             held = None if uses is None else uses.get(name, usage.PodUsage()).held
             shown = node_health.row(node, leases.get(name), now, held)
-            return shown + (node_health.wide(node) if is_wide else ())
+            return shown + (node_health.wide_cells(node) if is_wide else ())
 
         found = listing.Listing(
             kind=kinds.NODES,

@@ -148,7 +148,7 @@ def row(
     )
 
 
-def wide(node: core.Node) -> tuple[str, ...]:
+def wide_cells(node: core.Node) -> tuple[str, ...]:
     """The further cells of a node's row, under ``WIDE_HEADERS``."""
     return (_taints(node), _labels(node))
 

@@ -79,8 +79,8 @@ def _cancelled(job: dict[str, Any], text: str) -> str | Violation:
         return Violation(path=path, reason="the job is not an array", expected="delete the job")
     if problem := indexes.problem(text):
         return Violation(path=path, reason=problem, expected=indexes.FORM)
-    wanted, asked = indexes.parse(text), indexes.parse(array["indexes"])
-    if unknown := wanted - asked:
+    wanted, requested = indexes.parse(text), indexes.parse(array["indexes"])
+    if unknown := wanted - requested:
         has = f"some of {array['indexes']}"
         return Violation(path=path, reason=f"the array has no index {unknown}", expected=has)
     results = job.get("status", {}).get("array") or {}

@@ -144,7 +144,7 @@ def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
     """Spec and status as pairs of label and text, as in ``strom job describe``."""
     found = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
     shown = [(name, text) for name, text in found if name not in ("job", "phase", "created")]
-    if ran := job_view.ran(job, now):
+    if ran := job_view.running_time(job, now):
         shown.append(("ran", ran))
     return shown
 

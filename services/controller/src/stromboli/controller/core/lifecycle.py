@@ -190,7 +190,7 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of the life-cycle rules for one job.
 
     ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
-    without dependencies. ``doomed``: pods that have to be deleted and are not being deleted yet.
+    without dependencies. ``to_delete``: pods that have to be deleted and are not being deleted yet.
     ``waiting``: replicas of tasks whose dependencies are not met; if all other pods have ended,
     they will never be created. ``indexes``: the number of indexes of an array, None
     for other jobs.
@@ -208,7 +208,7 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     failed: int
     terminating: int
-    doomed: int
+    to_delete: int
     waiting: int = 0
     indexes: int | None = None
     is_backing_off: bool = False
@@ -238,12 +238,12 @@ def next_event(facts: LifecycleInputs) -> Event | None:
         case "Restarting":
             if facts.retry_count >= facts.max_retry:
                 return "Exhausted"
-            if facts.is_backing_off or facts.doomed:
+            if facts.is_backing_off or facts.to_delete:
                 return None
             room = facts.replicas - facts.terminating
             return "Cleared" if room >= facts.min_available else None
         case "Completing" | "Terminating" | "Aborting":
-            alive = facts.terminating + facts.pending + facts.running + facts.doomed
+            alive = facts.terminating + facts.pending + facts.running + facts.to_delete
             return "Stopped" if alive == 0 else None
         case _:
             return None
@@ -273,10 +273,10 @@ def shortfall(facts: LifecycleInputs) -> str:
         return f"{facts.waiting} pods could never be created: their dependencies failed"
     if facts.indexes and facts.failed:
         return f"{facts.failed} of {facts.indexes} indexes failed"
-    asked = sum(
+    requested = sum(
         task.replicas if task.min_available is None else task.min_available for task in facts.tasks
     )
-    if facts.min_available >= asked:
+    if facts.min_available >= requested:
         for task in facts.tasks:
             least = task.min_available
             if task.observed and least is not None and task.succeeded < least:

@@ -396,14 +396,14 @@ def _of_cancelled(array: batch.ArraySpec) -> Iterator[Violation]:
     if problem := indexes.problem(array.cancelled):
         yield Violation(path=path, reason=problem, expected=f"{indexes.FORM}, {indexes.BOUNDS}")
         return
-    asked, cancelled = indexes.parse(array.indexes), indexes.parse(array.cancelled)
-    if unknown := cancelled - asked:
+    requested, cancelled = indexes.parse(array.indexes), indexes.parse(array.cancelled)
+    if unknown := cancelled - requested:
         yield Violation(
             path=path,
             reason=f"the array has no index {unknown}",
             expected=f"some of {array.indexes}",
         )
-    elif not asked - cancelled:
+    elif not requested - cancelled:
         yield Violation(
             path=path, reason="all indexes would be cancelled", expected="delete the job instead"
         )

@@ -84,18 +84,20 @@ def routes(
     async def commanded(
         request: Asked, key: str | None, namespace: str, name: str, action: str
     ) -> Response[msgspec.Raw]:
-        asked = await idempotency.request_digest(request, request.user, key)
+        requested = await idempotency.request_digest(request, request.user, key)
 
         async def work() -> idempotency.Answer:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
             reject_ended(target, action)
             command = command_of(name, namespace, target.metadata.uid, action)
-            marks = (asked,) if asked else ()
+            marks = (requested,) if requested else ()
             (made,) = await admission.submit([command], request.user, only_new=True, marks=marks)
             return answer_of(202, made)
 
         answer = await (
-            admission.idempotency_cache.answer(idempotency.scoped(key, request.user), asked, work)
+            admission.idempotency_cache.answer(
+                idempotency.scoped(key, request.user), requested, work
+            )
             if key
             else work()
         )

@@ -45,11 +45,11 @@ def advance(
     if phase in RULED:
         ruling = policies.evaluate(cache, job, observed, group, now)
         if ruling.policy_action is not None:
-            asked = ruling.policy_action.action
+            requested = ruling.policy_action.action
             status = status_transitions.after(
-                job, asked, observed.counts, now, policy_action=ruling.policy_action
+                job, requested, observed.counts, now, policy_action=ruling.policy_action
             )
-            why = f"Start to execute action {asked}: {ruling.policy_action.why}"
+            why = f"Start to execute action {requested}: {ruling.policy_action.why}"
             acted = job_events.about(job, "Normal", "ExecuteAction", why, now, recurs=True)
             # In the same stage as the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)

@@ -112,7 +112,7 @@ def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -
     ) -> None:
         _place(ssn, queue, JobAttempt(job, tasks, set(), subjob), part)
 
-    if ssn.topology.wants(job):
+    if ssn.topology.is_constrained(job):
         topology_placement.place(ssn, job, attempt.tasks, trial, place)
     elif job.sub_group_minimums:
         subgroups.place(ssn, job, attempt.tasks, trial, place)
@@ -185,7 +185,7 @@ def _place_in_order(
 def _missing_count(ssn: session.Session, attempt: JobAttempt, task: entities.Task) -> int:
     """Return a lower bound of the tasks like this one that the job still needs to be ready."""
     if attempt.subjob is None:
-        return ssn.lacking(attempt.job, task)
+        return ssn.missing_count(attempt.job, task)
     return max(
         1, attempt.subjob.min_available - subjobs.count(attempt.subjob, subjobs.ALLOCATED_STATUSES)
     )

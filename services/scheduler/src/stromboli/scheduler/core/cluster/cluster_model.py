@@ -149,7 +149,7 @@ class ClusterModel:
         row = self.nodes.rows.get(name)
         if row is not None:
             for task in self.nodes.tasks[row].values():
-                self.pod_index.take(task, row)
+                self.pod_index.remove(task, row)
         self.resources.offer(("node", name), ())
         parked = self.nodes.remove_node(name)
         if parked:
@@ -159,7 +159,7 @@ class ClusterModel:
         tasks = self._parked.pop(name, {}).values()
         self.nodes.add_all(tasks, row)
         for task in tasks:
-            self.pod_index.put(task, row)
+            self.pod_index.add(task, row)
         self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(name))
 
     # Pods -----------------------------------------------------------------------------------
@@ -179,10 +179,10 @@ class ClusterModel:
             if not labels.isdisjoint(task.pod.metadata.labels or ()):
                 row = self.nodes.rows.get(task.node) if task.status in entities.ON_NODE else None
                 if row is not None:
-                    self.pod_index.take(task, row)
+                    self.pod_index.remove(task, row)
                 task.task_class = self._classes.of(task.pod)
                 if row is not None:
-                    self.pod_index.put(task, row)
+                    self.pod_index.add(task, row)
 
     def put_pod(
         self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False, key: str = ""
@@ -282,7 +282,7 @@ class ClusterModel:
             self._parked.setdefault(task.node, {})[task.key] = task
         else:
             self.nodes.add((task,), (row,))
-            self.pod_index.put(task, row)
+            self.pod_index.add(task, row)
 
     def _remove_from_node(self, task: entities.Task) -> None:
         self.pod_index.take_data(task)
@@ -290,7 +290,7 @@ class ClusterModel:
         if row is None:
             unreadable_pods.discard(self._parked, task.node, task.key)
         else:
-            self.pod_index.take(task, row)
+            self.pod_index.remove(task, row)
             self.nodes.remove((task,), (row,))
 
     def _block(self, node: str) -> None:
@@ -353,7 +353,7 @@ class ClusterModel:
         self.resources.drop(("podgroup", key))
         found = self.jobs.pop(key, None) or self.outside.pop(key, None)
         if found is not None:
-            self._priorities.leave(key, found.pod_group.spec.priority_class_name)
+            self._priorities.remove_job(key, found.pod_group.spec.priority_class_name)
             unreadable_pods.discard(self._by_queue, found.queue, key)
             if found.tasks:
                 self._ungrouped[key] = {task.key: task for task in found.tasks.values()}

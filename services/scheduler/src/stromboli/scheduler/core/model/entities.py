@@ -186,8 +186,8 @@ class Job(msgspec.Struct, eq=False):
     """By uid, unordered."""
     by_status: dict[Status, dict[str, Task]] = {}
     role_counts: dict[str, dict[Status, int]] = rarely_used()
-    """Role -> number of tasks by status; empty without minimums of roles. ``tally`` maintains it.
-    """
+    """Role -> number of tasks by status; empty without minimums of roles. Maintained by
+    ``add_counts``."""
     best_effort: dict[str, int] = rarely_used()
     """Role -> number of pending tasks that request nothing."""
     fit_errors: dict[str, FitError] = rarely_used()
@@ -396,14 +396,14 @@ class Job(msgspec.Struct, eq=False):
         for uid in moved if leaves else ():
             del leaves[uid]
         enters.update(moved)
-        self.tally(tasks[0], before, -len(tasks))
-        self.tally(tasks[0], status, len(tasks))
+        self.add_counts(tasks[0], before, -len(tasks))
+        self.add_counts(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
             self.allocated = self.allocated - tasks[0].request_sum * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
             self.allocated = self.allocated + tasks[0].request_sum * len(tasks)
 
-    def tally(self, like: Task, status: Status, number: int) -> None:
+    def add_counts(self, like: Task, status: Status, number: int) -> None:
         """Add ``number`` tasks like this one with its current status to the counts; negative
         numbers subtract.
         """

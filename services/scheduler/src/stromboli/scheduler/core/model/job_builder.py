@@ -257,7 +257,7 @@ def add_task(found: entities.Job, member: entities.Task) -> None:
     """Add a task to the job and update the job's sums."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
-    found.tally(member, member.status, 1)
+    found.add_counts(member, member.status, 1)
     is_first = len(found.tasks) == 1  # tasks and jobs share their vectors, which never change
     found.total_request = (
         member.request_sum if is_first else found.total_request + member.request_sum
@@ -274,7 +274,7 @@ def remove_task(found: entities.Job, member: entities.Task) -> None:
     """Remove a task from the job and update the job's sums."""
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
-    found.tally(member, member.status, -1)
+    found.add_counts(member, member.status, -1)
     found.total_request = found.total_request - member.request_sum
     if member.status in entities.ALLOCATED:
         found.allocated = found.allocated - member.request_sum
