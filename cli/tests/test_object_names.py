@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import typer
 
-from stromboli.cli import object_names
+from stromboli.cli.parameters import object_names
 
 
 @pytest.mark.parametrize("form", ["job.batch.volcano.sh/a", "job/a", "jobs/a", "a"])

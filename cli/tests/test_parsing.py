@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.cli import parsing
+from stromboli.cli.parameters import parsing
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from stromboli.cli import time_options
+from stromboli.cli.parameters import time_options
 from stromboli.shared import errors
 from stromboli.shared.api.views import accounting
 from stromboli.testkit.builders import NOON

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.cli import selectors
+from stromboli.cli.parameters import selectors
 
 LABELS = {"team": "vision", "stage": "test", "example.com/tier": "a"}
 

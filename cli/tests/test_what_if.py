@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli import parsing
+from stromboli.cli.parameters import parsing
 from stromboli.cli.render import what_if_view
 from stromboli.shared.api.views.expected_start import ExpectedStart, StartAnswer
 from stromboli.shared.api.views.what_if import JobIf, WhatIf

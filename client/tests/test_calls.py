@@ -5,8 +5,9 @@ import msgspec
 import pytest
 import uvicorn
 
-from stromboli.client import Client, calls, errors, server
+from stromboli.client import Client, errors, server
 from stromboli.client.jobs import job
+from stromboli.client.operations import calls
 
 PROBLEM = "application/problem+json"
 

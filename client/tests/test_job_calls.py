@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.client import AsyncClient, Client, errors, job, node_calls
+from stromboli.client import AsyncClient, Client, errors, job
 from stromboli.client.job_logs import LogLine
+from stromboli.client.operations import node_calls
 from stromboli.shared.api import batch
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.client import AsyncClient, Client, calls, errors, job, watch_state
+from stromboli.client import AsyncClient, Client, errors, job, watch_state
 from stromboli.client.events import Change, Event, Parser
+from stromboli.client.operations import calls
 from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated
 from stromboli.shared import keys

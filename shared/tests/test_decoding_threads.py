@@ -97,7 +97,7 @@ def read(call, raw):
 for number in range(40):
     for name in [name for name in sys.modules if name.startswith("stromboli.")]:
         del sys.modules[name]  # a program has one first time only
-    calls = importlib.import_module("stromboli.client.calls")
+    calls = importlib.import_module("stromboli.client.operations.calls")
     kinds = importlib.import_module("stromboli.shared.api.kinds")
     together(
         [

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from stromboli.client import calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import calls
 from stromboli.console.settings import ConsoleSettings
 from tests.e2e.support import console_system
 from tests.e2e.support.console_pages import csrf_in, shows, uid_in

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stromboli.client import Client, calls
+from stromboli.client import Client
 from stromboli.client.events import Change
+from stromboli.client.operations import calls
 from stromboli.shared import keys
 from stromboli.shared.api.batch import Job
 from stromboli.testkit import objects

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.client import node_calls
+from stromboli.client.operations import node_calls
 from stromboli.embedded import system
 from stromboli.embedded.processes import machine
 from stromboli.monitor.agent import reporting

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from stromboli.cli.render.nodes import node_layout
-from stromboli.client import blocking, calls, server
+from stromboli.client import blocking, server
+from stromboli.client.operations import calls
 from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated
 from stromboli.monitor.agent import __main__ as agent

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from stromboli.client import AsyncClient, calls
+from stromboli.client import AsyncClient
+from stromboli.client.operations import calls
 from stromboli.console import service
 from stromboli.console.settings import ConsoleSettings
 from stromboli.embedded import system

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from stromboli.client import blocking, calls
+from stromboli.client import blocking
+from stromboli.client.operations import calls
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.node_topology import TopologyObserved

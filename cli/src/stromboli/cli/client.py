@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from stromboli.cli import time_options, usage_errors
+from stromboli.cli import usage_errors
 from stromboli.cli.errors import (
     CommandError,
     ConflictedError,
@@ -23,11 +23,13 @@ from stromboli.cli.errors import (
     UnavailableError,
     UnreachableError,
 )
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
 from stromboli.cli.server import Address
-from stromboli.client import accounting_calls, blocking, calls, job_calls, workload_calls
+from stromboli.client import blocking
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
+from stromboli.client.operations import accounting_calls, calls, job_calls, workload_calls
 from stromboli.client.phases import phase_of
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.client.sessions.opening import Place

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from stromboli.cli import help_types
+from stromboli.cli.parameters import help_types
 from stromboli.cli.plain_values import use_plain_values
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None

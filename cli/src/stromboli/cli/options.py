@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import contexts, parsing, selectors
+from stromboli.cli import contexts
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, TimedOutError, UnreachableError
+from stromboli.cli.parameters import parsing, selectors
 from stromboli.cli.render import output
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, meta

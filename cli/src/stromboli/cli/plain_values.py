@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 import typer
 from typer._coercion import RuntimeParam, build_runtime_param
 
-from stromboli.cli.object_names import bare
+from stromboli.cli.parameters.object_names import bare
 
 
 class PlainParam(RuntimeParam):

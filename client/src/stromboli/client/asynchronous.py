@@ -15,21 +15,17 @@ from collections.abc import (
 )
 from typing import TypeVar
 
-from stromboli.client import (
-    accounting_calls,
-    calls,
-    connection,
-    errors,
-    job_calls,
-    job_logs,
-    log_calls,
-    node_calls,
-    server,
-    watch_state,
-    workload_calls,
-)
+from stromboli.client import connection, errors, job_logs, server, watch_state
 from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
+from stromboli.client.operations import (
+    accounting_calls,
+    calls,
+    job_calls,
+    log_calls,
+    node_calls,
+    workload_calls,
+)
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.client.sessions import opening, targets
 from stromboli.shared import decoding

@@ -8,8 +8,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, credentials, server
+from stromboli.client import credentials, server
 from stromboli.client.address import Address
+from stromboli.client.operations import calls
 from stromboli.shared.formats import warning_header
 
 T = TypeVar("T")

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from stromboli.client import calls, credentials, errors
+from stromboli.client import credentials, errors
 from stromboli.client.address import Address, find
+from stromboli.client.operations import calls
 
 _logger = logging.getLogger("stromboli.client")
 ANSWER_WITHIN_S = 30.0

@@ -7,9 +7,10 @@ from typing import Any, Generic, TypeVar
 import httpx
 import msgspec
 
-from stromboli.client import calls, errors, server
+from stromboli.client import errors, server
 from stromboli.client.address import Address
 from stromboli.client.events import Change, Event, Parser
+from stromboli.client.operations import calls
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
 

@@ -11,7 +11,7 @@ import typer
 from stromboli.cli import contexts, lazy, options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.client import calls
+from stromboli.client.operations import calls
 
 HEADERS = ("CURRENT", "NAME", "SERVER", "NAMESPACE", "TOKEN FILE", "CA FILE")
 app = typer.Typer(

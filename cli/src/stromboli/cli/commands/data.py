@@ -10,7 +10,7 @@ import typer
 from stromboli.cli import lazy, options
 from stromboli.cli.errors import NotFoundError
 from stromboli.cli.render import data_view, output
-from stromboli.client import calls, node_calls
+from stromboli.client.operations import calls, node_calls
 from stromboli.shared.api.views.data_copies import DataSetCopies
 
 if TYPE_CHECKING:

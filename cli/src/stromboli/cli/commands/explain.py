@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options, parsing
+from stromboli.cli import options
 from stromboli.cli.commands import data
 from stromboli.cli.commands.accounting import explain_at, explanation_records
 from stromboli.cli.errors import CommandError, NotFoundError, UsageError
+from stromboli.cli.parameters import parsing
 from stromboli.cli.render import data_view, explanation_view, output, pod_status, what_if_view
 from stromboli.cli.render.nodes import node_health
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.shared.api import coordination, kinds
 from stromboli.shared.api.views.data_copies import DataSetCopies
 

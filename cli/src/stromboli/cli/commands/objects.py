@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import object_names, options, resources, selectors, usage_errors
+from stromboli.cli import options, usage_errors
 from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.parameters import object_names, resources, selectors
 from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli import lazy, options, selectors
+from stromboli.cli import lazy, options
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.shared.api import kinds, scheduling
 
 app = typer.Typer(cls=lazy.GetGroup, help="Inspect PodGroups.")

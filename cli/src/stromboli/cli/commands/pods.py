@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stromboli.cli import lazy, options, selectors
+from stromboli.cli import lazy, options
 from stromboli.cli.commands import explain
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output, pod_status, pod_view, workload_view
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from stromboli.cli import lazy, options, selectors
+from stromboli.cli import lazy, options
 from stromboli.cli.commands import queue_changes
 from stromboli.cli.errors import CommandError
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, scheduling
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stromboli.cli import lazy, options, parsing, time_options
+from stromboli.cli import lazy, options
 from stromboli.cli.errors import CommandError
+from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import listing, output
-from stromboli.client import workload_calls
+from stromboli.client.operations import workload_calls
 from stromboli.shared.api import core, kinds, reservation
 from stromboli.shared.jobspec import reservations
 

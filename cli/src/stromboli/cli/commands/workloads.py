@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import lazy, options, selectors
+from stromboli.cli import lazy, options
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output, workload_view
-from stromboli.client import workload_calls
+from stromboli.client.operations import workload_calls
 from stromboli.shared.api import kinds
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import parsing
+from stromboli.cli.parameters import parsing
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import indexes

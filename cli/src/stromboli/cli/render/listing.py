@@ -17,7 +17,7 @@ from stromboli.shared.api.kinds import Kind
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
-    from stromboli.client import calls
+    from stromboli.client.operations import calls
 
 GONE = "Deleted"
 """The phase of a deleted object in the table."""

@@ -10,7 +10,7 @@ from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables
-from stromboli.client import workload_calls
+from stromboli.client.operations import workload_calls
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import httpx
 import msgspec
 
-from stromboli.client import calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import calls
 from stromboli.shared import decoding
 from stromboli.shared import errors as external
 

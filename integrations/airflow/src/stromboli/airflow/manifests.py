@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from stromboli.client import calls, job
+from stromboli.client import job
+from stromboli.client.operations import calls
 from stromboli.shared.api import batch
 
 DAG_LABEL = "stromboli.sh/airflow-dag"

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from stromboli.client import AsyncClient, calls, errors, phases
+from stromboli.client import AsyncClient, errors, phases
 from stromboli.client.events import Change
+from stromboli.client.operations import calls
 from stromboli.shared.api import batch
 
 RETRY_S = 5.0

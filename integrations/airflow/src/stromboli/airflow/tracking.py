@@ -13,8 +13,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stromboli.client import AsyncClient, calls, errors, phases
+from stromboli.client import AsyncClient, errors, phases
 from stromboli.client.events import Change
+from stromboli.client.operations import calls
 from stromboli.shared.api import batch
 
 K = TypeVar("K", bound=Hashable)

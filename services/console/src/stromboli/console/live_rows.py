@@ -22,8 +22,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
-from stromboli.client import AsyncClient, calls
+from stromboli.client import AsyncClient
 from stromboli.client.errors import ClientError, UnreachableError
+from stromboli.client.operations import calls
 from stromboli.shared.runtime import telemetry
 
 MOST_OF_SESSION = 30

@@ -21,8 +21,9 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from stromboli.client import AsyncClient, calls, errors
+from stromboli.client import AsyncClient, errors
 from stromboli.client.credentials import Token
+from stromboli.client.operations import calls
 from stromboli.console.core.cluster_rows import NodeFacts
 from stromboli.console.live_rows import LiveLists
 from stromboli.console.oidc.errors import LoginRefusedError, ProviderUnavailableError

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stromboli.cli import time_options
 from stromboli.cli.errors import CommandError
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import explanation_view, output
 from stromboli.client.responses import Explanation
 from stromboli.shared import decoding
@@ -35,7 +35,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def read(client: "Client", namespace: str, name: str, at: datetime) -> RecordedAnswer:
     """What the history has about the last job of this name at a time. Raises CommandError."""
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     what = f"job {namespace}/{name}"
     jobs = client.send(accounting_calls.jobs(accounting.JobQuery(namespace=namespace, name=name)))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, parsing, time_options
+from stromboli.cli import options
 from stromboli.cli.errors import CommandError
+from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import output
 from stromboli.client import phases
 from stromboli.shared import device_annotations
@@ -222,7 +223,7 @@ def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: 
 
 def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
     """The attempts of a query, page by page, with a note if the newest may be missing."""
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     pages = accounting_calls.pages(client.send, accounting_calls.attempts, query)
     for number, page in enumerate(pages):

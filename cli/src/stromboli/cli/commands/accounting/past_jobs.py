@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options
 from stromboli.cli.commands.accounting import explanation_records
 from stromboli.cli.errors import CommandError
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import gantt, output
 from stromboli.client import phases
 from stromboli.shared.api.views import accounting
@@ -43,7 +44,7 @@ def timeline(
     pending is kept once in an hour while the reason stays. Each attempt has a bar from the
     submission of the job to its end.
     """
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     now = datetime.now(UTC)
     with options.client(server) as client:
@@ -138,7 +139,7 @@ def _job(
 ) -> tuple[accounting.JobRecord, Sequence[accounting.JobRecord]]:
     """The job, and a few earlier ones of the same name. Raises CommandError if there is no such
     job."""
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     query = accounting.JobQuery(namespace=namespace, name=name, uid=uid, limit=4)
     page = client.send(accounting_calls.jobs(query))
@@ -153,7 +154,7 @@ def _job(
 
 
 def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accounting.Eviction]:
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     query = accounting.EvictionQuery(namespace=namespace, uid=uid)
     pages = accounting_calls.pages(client.send, accounting_calls.evictions, query)

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options
 from stromboli.cli.commands.accounting.history import Format, csv_line
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
 from stromboli.shared.api.views import accounting
 
@@ -94,7 +95,7 @@ def usage(
         queue=queue or "",
         labels=time_options.labels(selector),
     )
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     with options.client(server) as client:
         submitter = options.submitter(client, is_me=me, user=user or None)

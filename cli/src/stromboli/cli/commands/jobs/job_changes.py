@@ -11,7 +11,7 @@ from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
-from stromboli.client import job_calls
+from stromboli.client.operations import job_calls
 from stromboli.client.phases import FINAL, phase_of
 from stromboli.shared.api import kinds
 

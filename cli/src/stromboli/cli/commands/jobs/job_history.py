@@ -6,8 +6,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options
 from stromboli.cli.job_specs import job_reference
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
 from stromboli.client import phases
 from stromboli.shared import device_annotations

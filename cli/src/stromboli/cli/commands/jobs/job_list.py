@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import options
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import job_view, listing, output, start_view
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views.expected_start import ExpectedStart

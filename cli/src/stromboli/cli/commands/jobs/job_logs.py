@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.job_specs import job_reference
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import explanation_view, log_lines, merged_logs, output, pod_status
-from stromboli.client import job_logs, log_calls, phases
+from stromboli.client import job_logs, phases
+from stromboli.client.operations import log_calls
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.shared.formats.indexes import Indexes

@@ -12,7 +12,7 @@ from stromboli.cli.commands.jobs import job_changes
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_fields, job_reference, job_spec
 from stromboli.cli.render import output
-from stromboli.client import job_calls
+from stromboli.client.operations import job_calls
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import indexes
 

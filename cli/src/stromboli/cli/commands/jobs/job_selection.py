@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import kinds

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from stromboli.cli import files, options, usage_errors
-from stromboli.cli import parsing as written
 from stromboli.cli.commands import apply
 from stromboli.cli.commands.jobs import job_check, job_wait
 from stromboli.cli.commands.jobs.trailing_command import COMMAND, CommandWithTrailingArguments
 from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.job_specs import data_option, job_spec, script
+from stromboli.cli.parameters import parsing as written
 from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import job_dependencies

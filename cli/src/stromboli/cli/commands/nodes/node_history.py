@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from stromboli.cli import options, time_options
+from stromboli.cli import options
 from stromboli.cli.commands.accounting import history
 from stromboli.cli.commands.nodes import node_maintenance
+from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
 from stromboli.shared.api.views import accounting
 
@@ -108,7 +109,7 @@ def change_rows(
 
 
 def _changes(client: "Client", query: accounting.ChangeQuery) -> Iterator[accounting.ClusterChange]:
-    from stromboli.client import accounting_calls
+    from stromboli.client.operations import accounting_calls
 
     for page in accounting_calls.pages(client.send, accounting_calls.changes, query):
         yield from page.changes

@@ -22,7 +22,7 @@ from stromboli.cli.errors import (
     UnavailableError,
 )
 from stromboli.cli.render import output
-from stromboli.client import calls, node_calls
+from stromboli.client.operations import calls, node_calls
 from stromboli.shared.api import core, kinds
 
 if TYPE_CHECKING:

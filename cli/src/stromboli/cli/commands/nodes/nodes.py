@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 import typer
 
-from stromboli.cli import lazy, options, selectors
+from stromboli.cli import lazy, options
 from stromboli.cli.commands.nodes import node_history, node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.parameters import selectors
 from stromboli.cli.render import listing, output, usage
 from stromboli.cli.render.nodes import node_health, node_layout
-from stromboli.client import calls, node_calls
+from stromboli.client.operations import calls, node_calls
 from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.shared.messages.node_usage import UsageObserved

@@ -7,7 +7,8 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import accounting_calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import accounting_calls
 from stromboli.console.core import cluster_rows, job_rows, queue_history, queue_trees
 from stromboli.console.pages import node_lists, past, watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of

@@ -10,7 +10,8 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import accounting_calls, calls, errors, phases
+from stromboli.client import errors, phases
+from stromboli.client.operations import accounting_calls, calls
 from stromboli.console.core import evictions, job_details, job_forms, past_attempts
 from stromboli.console.pages.requests import (
     Console,

@@ -11,7 +11,8 @@ from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.cli.job_specs import job_fields, job_spec
-from stromboli.client import calls, errors, job_calls, phases
+from stromboli.client import errors, phases
+from stromboli.client.operations import calls, job_calls
 from stromboli.console.core import job_details, job_forms
 from stromboli.console.pages.requests import Console, Page, Web, form_of, redirect
 from stromboli.console.sessions import Session

@@ -10,7 +10,8 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import calls, errors, job_logs, log_calls
+from stromboli.client import errors, job_logs
+from stromboli.client.operations import calls, log_calls
 from stromboli.console.core import log_choices
 from stromboli.console.live_rows import HEARTBEAT_S
 from stromboli.console.pages.live import ALIVE, EVENT_STREAM, STREAM_HEADERS

@@ -7,7 +7,8 @@ from litestar import get
 from litestar.types import ControllerRouterHandler
 
 from stromboli.cli.render import start_view
-from stromboli.client import errors, job_calls
+from stromboli.client import errors
+from stromboli.client.operations import job_calls
 from stromboli.console import templating
 from stromboli.console.core import job_rows
 from stromboli.console.pages import watches

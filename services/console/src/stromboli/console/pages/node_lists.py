@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from stromboli.client import calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import calls
 from stromboli.console.core import cluster_rows
 from stromboli.console.sessions import Domains, Session
 from stromboli.shared import network_topology

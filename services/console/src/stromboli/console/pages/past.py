@@ -6,7 +6,8 @@ from typing import Any
 from litestar import get
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import accounting_calls, calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import accounting_calls, calls
 from stromboli.console.core import (
     cluster_changes,
     deserved_usage,

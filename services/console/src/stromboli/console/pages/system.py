@@ -3,7 +3,7 @@
 from litestar import get
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.console.pages.requests import Console, Page, Web
 
 

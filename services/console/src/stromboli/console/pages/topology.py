@@ -8,7 +8,8 @@ from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.cli.render.nodes import node_layout
-from stromboli.client import calls, errors
+from stromboli.client import errors
+from stromboli.client.operations import calls
 from stromboli.console.core import cluster_rows, racks
 from stromboli.console.pages import node_lists, watches
 from stromboli.console.pages.requests import Console, Page, Web, allowed, gather, query_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.client import calls, workload_calls
+from stromboli.client.operations import calls, workload_calls
 from stromboli.client.responses import Explanation
 from stromboli.console.core import cluster_rows, job_rows, workload_rows
 from stromboli.console.live_rows import LiveRows, Watched

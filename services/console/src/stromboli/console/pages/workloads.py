@@ -4,7 +4,8 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.client import errors, workload_calls
+from stromboli.client import errors
+from stromboli.client.operations import workload_calls
 from stromboli.console import templating
 from stromboli.console.core import flow_graph, workload_rows
 from stromboli.console.pages import watches

@@ -26,7 +26,7 @@ def bare(metavar: str | None, value: Any) -> Any:
 def without_kind(word: str, text: str) -> str:
     """The name in ``KIND/NAME`` or ``KIND.GROUP/NAME``; any other text is unchanged. ``word``: the
     expected kind. Raises BadParameter for another kind."""
-    from stromboli.cli import resources
+    from stromboli.cli.parameters import resources
 
     expected = resources.named(word)
     before, slash, name = text.partition("/")

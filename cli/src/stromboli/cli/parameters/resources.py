@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.client import calls, workload_calls
+from stromboli.client.operations import calls, workload_calls
 from stromboli.client.responses import Page
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind

@@ -4,8 +4,8 @@ nothing."""
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from stromboli.client import calls
-from stromboli.client.calls import Call
+from stromboli.client.operations import calls
+from stromboli.client.operations.calls import Call
 from stromboli.client.responses import Page
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind

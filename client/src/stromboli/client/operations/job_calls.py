@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.client.responses import Applied
 from stromboli.shared import decoding
 from stromboli.shared.api.views.expected_start import ExpectedStarts

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli import parsing
+from stromboli.cli.parameters import parsing
 
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 _CLOCK = re.compile(r"\d\d:\d\d(:\d\d)?")

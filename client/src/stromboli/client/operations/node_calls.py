@@ -3,7 +3,7 @@ values. Sends nothing."""
 
 import msgspec
 
-from stromboli.client import calls
+from stromboli.client.operations import calls
 from stromboli.client.responses import Page
 from stromboli.shared import decoding
 from stromboli.shared.api.views.data_copies import DataSetPage

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from stromboli.client.calls import Call
+from stromboli.client.operations.calls import Call
 from stromboli.shared import decoding
 from stromboli.shared.api.views import accounting
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from stromboli.client import calls
+from stromboli.client.operations import calls
 
 
 def log(

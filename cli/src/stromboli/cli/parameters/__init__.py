@@ -1,0 +1,1 @@
+"""Types of options and arguments that commands share: how they are parsed, and their help."""

@@ -1,0 +1,1 @@
+"""The operations of the REST API: each builds a request and decodes its response."""
