@@ -23,7 +23,7 @@ from typing import Any
 
 import uvloop
 
-from bench import bulk_client, end_to_end, observer
+from bench import bulk_client, latency, observer
 from bench.bulk_client import Client
 from stromboli.testkit import real_system
 from stromboli.testkit.parts.part import Part
@@ -91,7 +91,7 @@ async def load(client: Client, round_: int, gangs: int, size: int) -> None:
     async with asyncio.timeout(bulk_client.ROUND_WITHIN_S), asyncio.TaskGroup() as group:
         group.create_task(client.bound(version, dict.fromkeys(names, size)))
         for name in names:
-            group.create_task(client.create(observer.JOBS, end_to_end.gang(name, size)))
+            group.create_task(client.create(observer.JOBS, latency.job(name, size)))
 
 
 async def measure(state: Path, rounds: int, gangs: int, size: int, idle_s: float) -> dict[str, Any]:

@@ -1,21 +1,27 @@
 """The console with 100,000 jobs: the first page of a new session, and pages of the whole list.
 
-    python -m bench.console [--jobs N]
+    python -m bench.console [--jobs N] [--browser]
 
 A process answers REST's watches with prepared events, so that what is measured is the console: the
 client, rows, filters, templates, compression. A browser logs in and opens the list of jobs while it
 loads; then each page is read seven times. ``delay``: the longest time for which the console's event
 loop answered nothing else. ``cpu ms``: of this process, which is the console and the browser's
 client, for one page; it does not depend on other processes of the machine.
+
+With ``--browser``, Chromium shows the newest jobs while one of them changes once in a second. Its
+queue is then the time of the change, so the page measures when it shows it, on the same clock, and
+which tasks block its main thread for more than 50 ms.
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,10 +32,24 @@ from stromboli.console import service
 from stromboli.console.settings import ConsoleSettings
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit.builders import NOON, make_job, make_task
+from tests.e2e.support import browser
 
 PHASES = ("Pending", "Running", "Completed", "Failed")
 EVENTS_PER_CHUNK = 100
 RUNS = 7
+CHANGES = 30
+"""Changes that the browser shows in a measurement."""
+BROWSER_WITHIN_S = 600.0
+OBSERVE = """
+window.delays = []; window.tasks = []; window.last = "";
+new PerformanceObserver(list => tasks.push(...list.getEntries().map(it => Math.round(it.duration))))
+  .observe({type: "longtask"});
+new MutationObserver(() => {
+  const [text, sent] = document.querySelector("tbody")?.textContent.match(/sent-([0-9]+)/) ?? [];
+  if (text && text !== last) { if (last) delays.push(Date.now() - Number(sent)); last = text; }
+}).observe(document.body, {childList: true, subtree: true, characterData: true});
+0
+"""
 PAGES = {
     "newest": "/jobs",
     "pending": "/jobs?phase=pending",
@@ -73,9 +93,32 @@ def chunks(jobs: int) -> Iterator[bytes]:
     yield b"event: synced\ndata: {}\n\n"
 
 
-def serve_rest(jobs: int, port: Any) -> None:
+def changed(document: dict[str, Any]) -> bytes:
+    """The event of a job that changes now: its queue is ``sent-`` and the milliseconds since
+    1970."""
+    metadata = document["metadata"]
+    metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+    document["spec"]["queue"] = f"sent-{time.time_ns() // 1_000_000}"
+    data = msgspec.json.encode(document)
+    return b"id: %s\nevent: modified\ndata: %s\n\n" % (metadata["resourceVersion"].encode(), data)
+
+
+def newest(of_jobs: list[bytes]) -> dict[str, Any]:
+    """The job with the latest creation time."""
+    documents = [
+        msgspec.json.decode(line.removeprefix(b"data: "))
+        for chunk in of_jobs
+        for line in chunk.splitlines()
+        if line.startswith(b'data: {"')
+    ]
+    found: dict[str, Any] = max(documents, key=lambda it: it["metadata"]["creationTimestamp"])
+    return found
+
+
+def serve_rest(jobs: int, port: Any, *, is_changing: bool) -> None:
     """REST's answers, in a process of its own."""
     of_jobs, empty = list(chunks(jobs)), list(chunks(0))
+    changing = newest(of_jobs) if is_changing else {}
 
     async def app(scope: Any, _: Any, send: Any) -> None:
         path = scope["path"]
@@ -87,8 +130,11 @@ def serve_rest(jobs: int, port: Any) -> None:
         await send(head | {"headers": [(b"content-type", kind)]})
         for chunk in (of_jobs if path.endswith("/jobs") else empty) if watched else ():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        if watched:
-            await asyncio.sleep(3600)
+        while watched:
+            await asyncio.sleep(1)
+            if changing and path.endswith("/jobs"):
+                event = {"type": "http.response.body", "body": changed(changing), "more_body": True}
+                await send(event)
         body = b'{"name": ""}' if path == "/v1/me" else b'{"detail": "not measured"}'
         await send({"type": "http.response.body", "body": body})
 
@@ -151,6 +197,34 @@ async def measure(server: str, jobs: int) -> dict[str, Any]:
         return found
 
 
+async def measure_browser(server: str, jobs: int) -> dict[str, Any]:
+    """Milliseconds from changes until the browser shows them, and its blocking tasks."""
+    settings = ConsoleSettings(server=server)
+    bound = http.listen("127.0.0.1", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            service.running(settings, runtime.utc_now, bound.getsockname()[1]) as app,
+            http.serving(app, bound) as port,
+            browser.opened("about:blank", Path(folder), BROWSER_WITHIN_S) as page,
+        ):
+            url = f"http://127.0.0.1:{port}"
+            await page.call("Page.enable")
+            await page.call("Page.navigate", url=f"{url}/login#token=any")
+            await page.until("document.querySelector('h1')?.innerText === 'Overview'", 60)
+            await page.go(f"{url}/jobs", 60)
+            await page.until("document.querySelector('main')?.innerText.includes('sent-')", 60)
+            await page.run(OBSERVE)
+            await page.until(f"delays.length >= {CHANGES}", 10.0 * CHANGES)
+            delays = sorted(await page.run("delays"))
+            return {
+                "jobs": jobs,
+                "changes": len(delays),
+                "shown after ms, median": delays[len(delays) // 2],
+                "shown after ms, longest": delays[-1],
+                "tasks over 50 ms": sorted(await page.run("tasks")),
+            }
+
+
 def _ms(begun: float) -> int:
     return round(1000 * (time.perf_counter() - begun))
 
@@ -159,13 +233,18 @@ def main() -> None:
     """Measure and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=100_000)
-    jobs = parser.parse_args().jobs
+    parser.add_argument("--browser", action="store_true")
+    given = parser.parse_args()
+    jobs, is_in_browser = given.jobs, given.browser
     here, there = multiprocessing.Pipe(duplex=False)
-    rest = multiprocessing.Process(target=serve_rest, args=(jobs, there), daemon=True)
+    rest = multiprocessing.Process(
+        target=serve_rest, args=(jobs, there), kwargs={"is_changing": is_in_browser}, daemon=True
+    )
     rest.start()
     try:
         port = here.recv()
-        found = asyncio.run(measure(f"http://127.0.0.1:{port}", jobs))
+        run = measure_browser if is_in_browser else measure
+        found = asyncio.run(run(f"http://127.0.0.1:{port}", jobs))
     finally:
         rest.kill()
         rest.join()

@@ -47,14 +47,6 @@ SWEEP_PODS = 300
 RAW = Path(__file__).with_name("end_to_end.json")
 
 
-def gang(name: str, pods: int) -> dict[str, Any]:
-    """A job of this number of equal pods that start together."""
-    document = latency.job(name)
-    document["spec"]["minAvailable"] = pods
-    document["spec"]["tasks"][0]["replicas"] = pods
-    return document
-
-
 class Round(NamedTuple):
     """The measurements of one round of the system or of a raw client."""
 
@@ -82,7 +74,7 @@ class Rounds:
         names = [f"bench-{self._number}-{index}" for index in range(gangs)]
 
         async def submit() -> None:
-            posts = (self._client.create(observer.JOBS, gang(name, pods)) for name in names)
+            posts = (self._client.create(observer.JOBS, latency.job(name, pods)) for name in names)
             await asyncio.gather(*posts)
 
         return await self._timed("ours", dict.fromkeys(names, pods), submit)
@@ -91,7 +83,7 @@ class Rounds:
         """Run a round of a raw client."""
         self._number += 1
         name = f"bench-{self._number}"
-        served = await raw_rounds.owner(self._client, name, gang(name, pods))
+        served = await raw_rounds.owner(self._client, name, latency.job(name, pods))
         bodies = raw_rounds.bodies(mode, served)
 
         async def bring() -> None:

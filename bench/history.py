@@ -1,11 +1,15 @@
 """The history service: events read per second, and duration of queries over a million attempts.
 
-    python -m bench.history [--database URL] [--events N] [--attempts N]
+    python -m bench.history [--database URL] [--events N] [--attempts N] [--pods-per-s N]
 
 The log is prepared before the measurement: encoded records in memory, four for each pod. Reading
 decodes them, converts them to rows and writes these in transactions of 1,000 records, in one
 process. The attempts for the queries are inserted directly; each query runs once to warm up and is
 then measured five times.
+
+With ``--pods-per-s`` only the lag is measured: the service reads a log that grows by four events
+for each pod at this rate for ``LAG_S`` seconds. The lag of a batch is the time from its first event
+until the service reads on, so it includes the pause of the service between two batches.
 """
 
 import argparse
@@ -13,7 +17,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from stromboli.history import service
 from stromboli.history.core.rows import micros
+from stromboli.history.settings import HistorySettings
 from stromboli.history.store import daily_usage, queries, usage
 from stromboli.history.store.database import Database
 from stromboli.history.store.writer import Writer
@@ -29,6 +35,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
 from stromboli.shared.messages import batch
+from stromboli.shared.runtime import runtime
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 1000
@@ -39,6 +46,8 @@ STEPS = ("Pending", "Bound", "Running", "Succeeded")
 RARE = 1000
 """The one job of a user and of a queue."""
 RUNS = 5
+LAG_S = 30
+"""For how long events are appended when the lag is measured."""
 
 
 def records(count: int) -> Iterator[envelope.Record]:
@@ -76,6 +85,63 @@ async def ingest(store: Database, count: int) -> dict[str, float]:
         await writer.apply(prepared[begin : begin + BATCH], position)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {"events_per_s": count / wall, "events_per_cpu_s": count / cpu}
+
+
+class GrowingLog:
+    """A log whose prepared records are appended at a rate. ``lags_s``: of each batch."""
+
+    def __init__(self, prepared: Sequence[envelope.Record], per_s: float) -> None:
+        self._prepared = prepared
+        self._per_s = per_s
+        self.lags_s: list[float] = []
+        self.is_read = asyncio.Event()
+
+    async def materialize(self, *_: Any, **__: Any) -> AsyncGenerator[port.Batch, None]:
+        """Batches with all records that are there, at most as many as a page of the log has."""
+        began, done = time.perf_counter(), 0
+        while done < len(self._prepared):
+            there = int((time.perf_counter() - began) * self._per_s)
+            if there <= done:
+                await asyncio.sleep(1 / self._per_s)
+                continue
+            end = min(there, done + BATCH, len(self._prepared))
+            position = port.Position({topics.BATCH_EVENTS.name: end}, {}, {})
+            yield port.Batch(tuple(self._prepared[done:end]), position, there <= end)
+            self.lags_s.append(time.perf_counter() - began - done / self._per_s)
+            done = end
+        self.is_read.set()
+        await asyncio.Event().wait()
+
+
+async def measure_lag(url: str, pods_per_s: int) -> dict[str, float]:
+    """Lag of the service in seconds, and CPU seconds of this process per second."""
+    per_s = pods_per_s * len(STEPS)
+    prepared = list(records(per_s * LAG_S))
+    log: Any = GrowingLog(prepared, per_s)
+
+    def report(fact: str, problem: str | None) -> None:
+        if problem:
+            raise RuntimeError(f"{fact}: {problem}")
+
+    settings = HistorySettings(database=url)
+    history = service.HistoryService(settings, log, runtime.utc_now, report, report)
+    store = Database(url)
+    await store.migrate()
+    await store.close()
+    cpu, wall = time.process_time(), time.perf_counter()
+    running = asyncio.create_task(history.run())
+    await log.is_read.wait()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    lags = sorted(log.lags_s)
+    return {
+        "pods_per_s": pods_per_s,
+        "lag_s_median": lags[len(lags) // 2],
+        "lag_s_p99": lags[int(len(lags) * 0.99)],
+        "lag_s_max": lags[-1],
+        "cpu_per_s": cpu / wall,
+    }
 
 
 async def fill(store: Database, attempts: int) -> None:
@@ -164,7 +230,7 @@ async def ask(store: Database) -> dict[str, list[float]]:
 
     middle = START + timedelta(days=15)
     last = START + timedelta(days=30, minutes=-1)
-    asked: dict[str, Callable[[], Awaitable[Any]]] = {
+    requested: dict[str, Callable[[], Awaitable[Any]]] = {
         "one_job": attempts(namespace="team-3", job="job-23"),
         "a_name_in_all_namespaces": attempts(job="job-23"),
         "newest": attempts(),
@@ -205,7 +271,7 @@ async def ask(store: Database) -> dict[str, list[float]]:
             store, msgspec.structs.replace(month, by=("day", "queue")), now
         ),
     }
-    return {name: await _taken_ms(call) for name, call in asked.items()}
+    return {name: await _taken_ms(call) for name, call in requested.items()}
 
 
 async def _taken_ms(call: Callable[[], Awaitable[Any]]) -> list[float]:
@@ -243,10 +309,14 @@ def main() -> None:
     parser.add_argument("--database", default="")
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--attempts", type=int, default=1_000_000)
+    parser.add_argument("--pods-per-s", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.database or f"sqlite:///{Path(folder) / 'history.db'}"
-        found = asyncio.run(measure(url, given.events, given.attempts))
+        if given.pods_per_s:
+            found = asyncio.run(measure_lag(url, given.pods_per_s))
+        else:
+            found = asyncio.run(measure(url, given.events, given.attempts))
     print(json.dumps({"database": url.partition(":")[0], **found}))
 
 

@@ -13,14 +13,19 @@ With ``--pending-pods`` the controller creates all pods pending and binds them (
 ``bound_pods`` is off); the raw client is the same. The hops are those of the path that each job
 took (``bench.journeys``).
 
-The raw numbers go to ``bench/latency.json``; the last line of stdout is the result as one JSON
-object. It takes about 20 s to start and, at the goal's speed, 35 s to measure.
+With ``--arriving 20 --running 5000`` jobs arrive at 20 a second, whether earlier ones are bound or
+not, on a cluster on which gangs of 5,000 pods run. The writes of the raw client follow when all
+are bound; ``p99_ratio_to_raw_writes`` relates the 99th percentile to their median.
+
+The raw numbers of the other modes go to ``bench/latency.json``; the last line of stdout is the
+result as one JSON object. It takes about 20 s to start and, at the goal's speed, 35 s to measure.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -28,21 +33,27 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from bench import journeys, observer, raw_rounds, same_bodies
+from bench import bulk_client, journeys, observer, raw_rounds, same_bodies
 from stromboli.testkit import real_system
 
 NODES = 100
 GOALS = {"submit_to_bound_p50_s": 0.1, "ratio_to_raw_writes": 1.3}
+ARRIVING_GOALS = {"p99_ratio_to_raw_writes": 8}
+ARRIVING_WITHIN_S = 300.0
+"""Seconds within which a job must be bound that arrives while the machine is overloaded."""
+GANG = 100
+PODS_PER_NODE = 25  # of 32 cores
 RAW = Path(__file__).with_name("latency.json")
 SYNCS = 100
 SYNC_BYTES = 2048  # approximately what etcd appends to its log for a pod
 
 
-def job(name: str) -> dict[str, Any]:
-    """A job of one pod, as a user writes it."""
+def job(name: str, pods: int = 1) -> dict[str, Any]:
+    """A job of equal pods, as a user writes it."""
     container = {
         "name": "main",
         "image": "busybox",
@@ -56,8 +67,8 @@ def job(name: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "schedulerName": "volcano",
-            "minAvailable": 1,
-            "tasks": [{"name": "main", "replicas": 1, "template": pod}],
+            "minAvailable": pods,
+            "tasks": [{"name": "main", "replicas": pods, "template": pod}],
         },
     }
 
@@ -67,14 +78,7 @@ async def measure(
 ) -> tuple[list[journeys.Journey], list[float]]:
     """The journeys of ``count`` jobs after ``warmup`` jobs, and the seconds that a raw client takes
     for the writes of each."""
-    environment = {"STROM_CONTROLLER_BOUND_PODS": "true" if bound_pods else "false"}
-    async with (
-        real_system.RealSystem(
-            state, fake_nodes=NODES, fsync=True, environment=environment
-        ) as system,
-        observer.Observer(system.parts) as client,
-        client.watching(),
-    ):
+    async with _started(state, bound_pods=bound_pods) as (system, client):
         answered, raw_s = {}, []
         for index in range(warmup + count):
             name = f"bench-{index:04d}"
@@ -85,6 +89,55 @@ async def measure(
     names = list(answered)[warmup:]
     made = [journeys.assembled(name, answered[name], client.sightings, found) for name in names]
     return made, raw_s[warmup:]
+
+
+@contextlib.asynccontextmanager
+async def _started(
+    state: Path, *, bound_pods: bool, nodes: int = NODES
+) -> AsyncIterator[tuple[real_system.RealSystem, observer.Observer]]:
+    environment = {"STROM_CONTROLLER_BOUND_PODS": "true" if bound_pods else "false"}
+    async with (
+        real_system.RealSystem(
+            state, fake_nodes=nodes, fsync=True, environment=environment
+        ) as system,
+        observer.Observer(system.parts) as client,
+        client.watching(),
+    ):
+        yield system, client
+
+
+async def measure_arriving(
+    state: Path, count: int, warmup: int, per_s: float, running: int
+) -> dict[str, Any]:
+    """Seconds from submit to bound of ``count`` jobs that arrive at this rate, after ``warmup``."""
+
+    async def submitted(index: int) -> float:
+        name = f"bench-{index:04d}"
+        await asyncio.sleep(index / per_s)
+        sent, _ = await client.submit(name, job(name), ARRIVING_WITHIN_S)
+        await client.delete(name)
+        return client.sightings.bound[name] - sent
+
+    nodes = max(NODES, running // PODS_PER_NODE)
+    async with _started(state, bound_pods=True, nodes=nodes) as (system, client):
+        for index in range(running // GANG):
+            name = f"load-{index:03d}"
+            await client.submit(name, job(name, GANG), ARRIVING_WITHIN_S)
+        await client.seen_running(running // GANG * GANG)
+        used = bulk_client.cpu_s(system)
+        totals = await asyncio.gather(*map(submitted, range(warmup + count)))
+        spent = {name: now - used[name] for name, now in bulk_client.cpu_s(system).items()}
+        raw_s = [await raw_writes(client, f"raw-{index:04d}", index) for index in range(warmup)]
+    p50, p99 = (journeys.percentile(totals[warmup:], share) for share in (0.5, 0.99))
+    return {
+        "jobs_per_s": per_s,
+        "running_pods": running,
+        "submit_to_bound_p50_s": round(p50, 6),
+        "submit_to_bound_p99_s": round(p99, 6),
+        "cpu_ms_per_job": {name: round(s * 1000 / (warmup + count)) for name, s in spent.items()},
+        "raw_writes_p50_s": round(statistics.median(raw_s), 6),
+        "p99_ratio_to_raw_writes": round(p99 / statistics.median(raw_s), 3),
+    }
 
 
 async def raw_writes(client: observer.Observer, name: str, index: int) -> float:
@@ -159,12 +212,23 @@ def main() -> None:
     arguments.add_argument(
         "--pending-pods", action="store_true", help="create pods pending and bind them"
     )
+    arguments.add_argument("--arriving", type=float, metavar="JOBS_PER_S", help="a steady rate")
+    arguments.add_argument(
+        "--running", type=int, default=5000, help="pods that run when jobs arrive"
+    )
     arguments.add_argument("--out", type=Path, default=RAW, help="file for the raw numbers")
     given = arguments.parse_args()
     bound_pods = not given.pending_pods
     with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:
         state = Path(folder)
         circumstances = setup(state, given.jobs, given.warmup, bound_pods=bound_pods)
+        if given.arriving:
+            arriving = measure_arriving(
+                state, given.jobs, given.warmup, given.arriving, given.running
+            )
+            found = asyncio.run(arriving)
+            print(json.dumps({**found, "goals": ARRIVING_GOALS, **circumstances}))
+            return
         measured = measure(state, given.jobs, given.warmup, bound_pods=bound_pods)
         made, raw_s = asyncio.run(measured)
     totals = [journey.total_s for journey in made]

@@ -41,6 +41,7 @@ class Sightings:
         self.pod_group: dict[str, float] = {}
         self.pod: dict[str, float] = {}
         self.bound: dict[str, float] = {}
+        self.running: set[str] = set()
         self._awaited: dict[str, asyncio.Future[None]] = {}
 
     def saw_job(self, seen: dict[str, Any], at: float) -> None:
@@ -56,6 +57,8 @@ class Sightings:
         """Note an event of a pod."""
         job = seen["metadata"].get("labels", {}).get(JOB_NAME, "")
         self.pod.setdefault(job, at)
+        if seen.get("status", {}).get("phase") == "Running":
+            self.running.add(seen["metadata"]["name"])
         if seen["spec"].get("nodeName") and job not in self.bound:
             self.bound[job] = at
             waiting = self._awaited.get(job)
@@ -82,11 +85,13 @@ class Observer:
         self.sightings = Sightings()
         self._moved = asyncio.Condition()
 
-    async def submit(self, name: str, document: dict[str, Any]) -> tuple[float, float]:
+    async def submit(
+        self, name: str, document: dict[str, Any], within_s: float = WITHIN_S
+    ) -> tuple[float, float]:
         """Create a job and wait until its pod is seen with a node; return when the request was sent
         and when the server had responded."""
         bound = self.sightings.await_bound(name)
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(within_s):
             sent = now()
             await self.create(JOBS, document)
             answered = now()
@@ -107,6 +112,11 @@ class Observer:
         """Return when the job is among these sightings."""
         async with asyncio.timeout(WITHIN_S), self._moved:
             await self._moved.wait_for(lambda: job in sightings)
+
+    async def seen_running(self, pods: int) -> None:
+        """Return when this number of pods has been seen running."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: len(self.sightings.running) >= pods)
 
     async def delete(self, name: str) -> None:
         """Delete a job; its dependents are deleted in the background."""
@@ -136,18 +146,21 @@ class Observer:
     ) -> None:
         async with self._session.get(path) as answer:
             version = (await answer.json())["metadata"]["resourceVersion"]
-        parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-        async with self._session.get(path, params=parameters) as answer:
-            answer.raise_for_status()
-            opened.set()
-            async for line in answer.content:
-                at = now()  # before decoding, which would add the observer's own time
-                event = json.loads(line)
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    take(event["object"], at)
-                    async with self._moved:
-                        self._moved.notify_all()
-        raise RuntimeError(f"the watch of {path} ended")
+        while True:  # the server ends the watch of a client that is slow
+            parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
+            async with self._session.get(path, params=parameters) as answer:
+                answer.raise_for_status()
+                opened.set()
+                async for line in answer.content:
+                    at = now()  # before decoding, which would add the observer's own time
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(f"the watch of {path} failed: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        take(event["object"], at)
+                        async with self._moved:
+                            self._moved.notify_all()
 
     async def __aenter__(self) -> Observer:
         return self

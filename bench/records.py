@@ -51,7 +51,7 @@ def measured() -> dict[str, float]:
         took[name] = (time.process_time() - begun) * 1e6 / len(raw)
         return done
 
-    drafts = step("observe", lambda each: state.see(each, builders.NOON), raw)
+    drafts = step("observe", lambda each: state.upsert(each, builders.NOON), raw)
     sealed = step("seal", _seal, drafts)
     records = [
         envelope.Record(topics.PODS, at, draft.key, value, headers)

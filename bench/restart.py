@@ -124,7 +124,7 @@ async def next_message(bus: port.Bus, topic: topics.Topic, after: int, key: str)
 
 async def end_of(bus: port.Bus, topic: topics.Topic) -> int:
     """The end offset of a topic."""
-    newest = await bus.last(topic)
+    newest = await bus.last_record(topic)
     return 0 if newest is None else newest.offset + 1
 
 

@@ -118,8 +118,8 @@ def test_a_session_with_an_absent_tool_is_refused(
 
 @pytest.mark.usefixtures("job")
 def test_attach_passes_on_what_the_tool_requests(api_server: Any, strom: Any) -> None:
-    asked = ("--cpu", "2", "--memory", "8Gi", "--idle", "30m", "--timeout", "0.1s")
-    strom("job", "attach", "a", "--tool", "jupyter", *asked)
+    requested = ("--cpu", "2", "--memory", "8Gi", "--idle", "30m", "--timeout", "0.1s")
+    strom("job", "attach", "a", "--tool", "jupyter", *requested)
     expected = {"tool": "jupyter", "cpu": "2", "memory": "8Gi", "idle": "30m"}
     assert wanted(api_server) == [expected]
 

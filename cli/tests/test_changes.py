@@ -23,9 +23,9 @@ def test_an_action_creates_a_command_for_each_job(
     for name in ("a", "b"):
         strom("job", "run", name)
         api_server.set_status(name, "Aborted" if command == "resume" else "Running")
-    asked = strom("job", command, "a", "b")
-    assert (asked.exit_code, asked.stderr) == (0, "")
-    assert asked.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
+    requested = strom("job", command, "a", "b")
+    assert (requested.exit_code, requested.stderr) == (0, "")
+    assert requested.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
     made = [kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS)]
     assert [one.action for one in made] == [action, action]
     targets = [one.target and (one.target.name, one.target.uid) for one in made]
@@ -56,18 +56,18 @@ def test_an_action_without_effect_is_refused(
 def test_a_failure_for_one_job_does_not_stop_the_others(strom: Any) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
-    asked = strom("job", "suspend", "a", "absent", "b")
-    assert asked.exit_code == 1
-    assert [line.split()[0] for line in asked.stdout.splitlines()] == [
+    requested = strom("job", "suspend", "a", "absent", "b")
+    assert requested.exit_code == 1
+    assert [line.split()[0] for line in requested.stdout.splitlines()] == [
         "job.batch.volcano.sh/a", "job.batch.volcano.sh/b",
     ]  # fmt: skip
-    assert asked.stderr.startswith("strom: job default/absent: not found\n")
+    assert requested.stderr.startswith("strom: job default/absent: not found\n")
 
 
 def test_an_action_for_an_absent_job_is_an_error(strom: Any) -> None:
-    asked = strom("job", "suspend", "absent")
-    assert asked.exit_code == 1
-    assert asked.stderr == (
+    requested = strom("job", "suspend", "absent")
+    assert requested.exit_code == 1
+    assert requested.stderr == (
         "strom: job default/absent: not found\nnext: list what exists: strom job list -n default\n"
     )
 

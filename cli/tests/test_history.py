@@ -9,6 +9,7 @@ import pytest
 
 from stromboli.cli.commands.jobs import job_history
 from stromboli.cli.render import output
+from stromboli.client import phases
 from stromboli.shared.api.views.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
 
@@ -28,6 +29,22 @@ def test_an_attempt_has_its_pending_and_run_time() -> None:
     )
     assert (cells["STATE"], cells["EXIT"], cells["REASON"]) == ("Failed", "137", "OOMKilled")
     assert (cells["PENDING"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("AbortJob", "suspended"),
+        ("QueueChanged", "moved to another queue"),
+        ("DeadlineExceeded", "the time limit has passed"),
+        ("OOMKilled", "OOMKilled"),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_an_attempt_is_in_words(reason: str, words: str) -> None:
+    """Except reasons of Kubernetes, which policies name."""
+    assert phases.attempt_in_words(reason, "") == words
+    assert phases.attempt_in_words(reason, "preempted by team/x") == "preempted by team/x"
 
 
 @pytest.mark.parametrize(("ran_s", "shown"), [(0.9, "1s"), (1.2, "1s"), (0.3, "0s"), (14.7, "15s")])

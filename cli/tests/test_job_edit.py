@@ -37,12 +37,20 @@ def test_set_changes_priority_and_replicas_together(api_server: Any, strom: Any)
     assert (spec.priority_class_name, spec.tasks[0].replicas, spec.min_available) == ("high", 4, 4)
 
 
-def test_a_fixed_field_is_refused_with_the_command_that_submits_again(strom: Any) -> None:
+def test_set_changes_the_queue_of_a_job_that_waits(api_server: Any, strom: Any) -> None:
+    strom("queue", "create", "research")
     strom("job", "run", "a")
-    refused = strom("job", "set", "a", "queue=research", "time-limit=4h")
-    assert refused.exit_code == 1
-    assert "queue cannot be changed in a job that exists" in refused.stderr
-    assert "strom job resubmit a queue=research time-limit=4h -n default" in refused.stderr
+    api_server.set_status("a", "Pending")
+    assert strom("job", "set", "a", "queue=research").exit_code == 0
+    assert api_server.job("a").spec.queue == "research"
+    api_server.set_status("a", "Running")
+    assert strom("job", "set", "a", "queue=default").stderr == (
+        "strom: job default/a: rejected with 1 error\n"
+        "  queue: the job is Running, and the queue can change only while the job waits; "
+        "suspend it first (strom job suspend a), and resume it in the other queue; or submit a "
+        "new job\n"
+        "next: correct the errors and try again; nothing was written\n"
+    )
 
 
 def test_set_changes_the_time_limit_with_the_estimate_of_the_scheduler(
@@ -141,6 +149,61 @@ def test_retry_refuses_indexes_that_have_not_ended(
     assert (refused.exit_code, why in refused.stderr) == (1, True)
 
 
+def test_indexes_of_an_array_are_cancelled_and_can_run_again(api_server: Any, strom: Any) -> None:
+    """As ``scancel 123_[4-5]``. An index that has ended keeps its result."""
+    strom(*ARRAY)
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2"})
+    cancelled = strom("job", "cancel", "sweep[2,4-5]", "sweep[7]")
+    assert cancelled.stdout == (
+        "job.batch.volcano.sh/sweep[2,4-5] cancelled\njob.batch.volcano.sh/sweep[7] cancelled\n"
+    )
+    assert api_server.job("sweep").spec.array.cancelled == "4-5,7"
+    assert "3 of 7 indexes succeeded, 3 cancelled: 4-5,7" in strom("job", "get", "sweep").stdout
+    assert " 3/7 " in strom("job", "list").stdout
+    assert strom("job", "retry", "sweep[4]", "--name", "again").exit_code == 0
+    array = api_server.job("again").spec.array
+    assert (array.indexes, array.cancelled) == ("4", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("sweep[0-1]", "0-1: nothing to cancel, these indexes have ended"),
+        ("sweep[8-12]", "the array has no index 10-12; some of 0-9"),
+        ("plain[0]", "the job is not an array; delete the job"),
+    ],
+)
+def test_indexes_that_have_ended_or_do_not_exist_are_not_cancelled(
+    api_server: Any, strom: Any, words: str, why: str
+) -> None:
+    strom(*ARRAY)
+    strom("job", "run", "plain")
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2"})
+    refused = strom("job", "cancel", words)
+    assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        ("sweep[0,2]", 0, "default/sweep[0,2]: 2 succeeded: 0,2\n"),
+        ("sweep[2-5]", 1, "default/sweep[2-5]: 1 succeeded: 2, 1 failed: 3, 2 cancelled: 4-5\n"),
+    ],
+)
+def test_a_wait_for_indexes_ends_when_they_have_ended(
+    api_server: Any, strom: Any, words: str, code: int, shown: str
+) -> None:
+    strom(*ARRAY)
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-2", "failed": "3"})
+    strom("job", "cancel", "sweep[4-5]")
+    waited = strom("job", "wait", words)
+    assert (waited.exit_code, waited.stdout) == (code, shown)
+    assert strom("job", "wait", "sweep[12]").stderr.startswith(
+        "strom: job default/sweep: it has no index 12\n"
+    )
+    assert strom("job", "wait", "sweep[7]", "--timeout", "0s").exit_code == 124
+
+
 def test_single_indexes_select_pods_in_logs_and_get(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     for index in range(3):
@@ -170,7 +233,7 @@ def test_an_edit_that_is_refused_opens_the_text_again_with_the_reason_and_keeps_
     refused = strom("job", "edit", "a", env=env)
     assert refused.exit_code == 1
     assert "spec.queue" in (tmp_path / "seen-2").read_text().splitlines()[1]
-    assert "cannot be changed in a job that exists" in refused.stderr
+    assert "queue 'other' does not exist" in refused.stderr
     (kept,) = Path(refused.stderr.rpartition(" ")[2].strip()).parent.glob("strom-a-*")
     assert "queue: other" in kept.read_text()
     kept.unlink()

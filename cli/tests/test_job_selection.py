@@ -95,8 +95,8 @@ def test_a_bulk_change_asks_on_a_terminal_and_names_the_jobs(
     refused = contextlib.nullcontext() if is_confirmed else pytest.raises(typer.Exit)
     with refused:
         job_selection.confirm([f"j{n}" for n in range(7)], "delete", "default")
-    asked = "delete 7 jobs of namespace default (j0, j1, j2, j3, j4, ...)? [y/N] "
-    assert capsys.readouterr().err.startswith(asked)
+    requested = "delete 7 jobs of namespace default (j0, j1, j2, j3, j4, ...)? [y/N] "
+    assert capsys.readouterr().err.startswith(requested)
 
 
 def test_slurm_names_and_states_select_the_same_jobs(api_server: Any, strom: Any) -> None:

@@ -155,7 +155,7 @@ def test_pods_that_the_time_limit_ended_count_as_failed() -> None:
     row = job_view.row(job, builders.NOON)
     assert row[job_view.HEADERS.index("FAILED")] == "2"
     assert job_view.progress(job).endswith("Failed (1 succeeded, 2 failed)")
-    assert job_view.done(job) == (3, 3)
+    assert job_view.finished_count(job) == (3, 3)
 
 
 def test_list_filters_by_phase_and_queue(api_server: Any, strom: Any) -> None:
@@ -347,12 +347,11 @@ def test_get_shows_the_time_limit(api_server: Any, strom: Any) -> None:
     assert job_view.format_span(0) == "0s"
 
 
-def test_single_indexes_are_not_deleted_with_their_array(api_server: Any, strom: Any) -> None:
+def test_single_indexes_are_not_suspended(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--array", "0-9")
-    refused = strom("job", "cancel", "a[3]")
+    refused = strom("job", "suspend", "a[3]")
     assert refused.exit_code == 2
-    assert "indexes cannot be cancelled" in refused.stderr
-    assert api_server.job("a").spec.array.indexes == "0-9"
+    assert "indexes cannot be suspended" in refused.stderr
 
 
 def test_wait_for_a_job_that_is_deleted_meanwhile_fails(api_server: Any, strom: Any) -> None:
@@ -415,13 +414,13 @@ def test_reasons_are_in_the_words_of_users(
 ) -> None:
     state = batch.JobState(phase=phase, reason=reason, message=message)
     job = builders.make_job(status=batch.JobStatus(state=state))
-    assert job_view.wide(job, builders.NOON)[-1] == shown
+    assert job_view.wide_cells(job, builders.NOON)[-1] == shown
 
 
 def test_a_pending_job_shows_why_its_pods_are_not_created() -> None:
     why = "DependencyNotMet: job b has not completed"
     job = builders.make_job(annotations={keys.HELD: why})
-    assert job_view.wide(job, builders.NOON)[-1] == why
+    assert job_view.wide_cells(job, builders.NOON)[-1] == why
 
 
 @pytest.mark.parametrize(
@@ -444,7 +443,7 @@ def test_the_progress_bar_of_a_wait_counts_finished_indexes(
     """Indexes of an array, not the few pods that run at the same time."""
     tasks = (batch.TaskSpec(name="a", replicas=5),)
     job = batch.Job(spec=batch.JobSpec(tasks=tasks, **spec), status=batch.JobStatus(**status))
-    assert job_view.done(job) == done
+    assert job_view.finished_count(job) == done
 
 
 def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted() -> None:
@@ -453,7 +452,9 @@ def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted()
         seen = [batch.JobCondition(status="Running", last_transition_time=at[1])] * is_seen
         state = batch.JobState(phase=phase, last_transition_time=at[2])
         status = batch.JobStatus(state=state, conditions=tuple(seen), running_duration="2m40s")
-        return job_view.ran(builders.make_job(status=status), at[2] + timedelta(seconds=30))
+        return job_view.running_time(
+            builders.make_job(status=status), at[2] + timedelta(seconds=30)
+        )
 
     assert (ran("Running"), ran("Completed"), ran("Pending")) == ("90s", "60s", "")
     assert ran("Completed", is_seen=False) == "2m40s"

@@ -92,7 +92,10 @@ def test_a_wildcard_in_a_name_is_answered_with_the_ways_to_select_jobs() -> None
 def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:
     for name in ("train", "sweep"):
         assert strom("job", "run", name).exit_code == 0
-    for words in (("job", "get", "trian"), ("job", "delete", "trian"), ("get", "job", "trian")):
+    for words in (
+        ("job", "get", "trian"), ("job", "delete", "trian"), ("job", "wait", "trian"),
+        ("get", "job", "trian"),
+    ):  # fmt: skip
         absent = strom(*words)
         assert absent.exit_code == 1
         assert absent.stderr.startswith(
@@ -104,8 +107,8 @@ def test_a_misspelt_name_is_answered_with_similar_ones(strom: Any) -> None:
 
 def test_completion_has_built_in_and_installed_commands() -> None:
     def completed(words: str) -> list[str]:
-        asked = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
-        return str(call(env=asked).stdout).split()
+        requested = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
+        return str(call(env=requested).stdout).split()
 
     assert completed("strom job li") == ["list"]
     assert completed("strom queue ") == [

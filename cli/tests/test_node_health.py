@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.cli.render import pod_status
+from stromboli.cli.render import pod_status, usage
 from stromboli.cli.render.nodes import node_health
 from stromboli.shared.api import coordination, kinds, meta
 from stromboli.testkit import builders
@@ -112,6 +112,21 @@ def test_a_list_of_nodes_shows_the_age_of_each_lease(strom: Any) -> None:
     assert row.split()[0] == "node"
     assert row.split()[2] in ("3m20s", "200s", "3m")
     assert strom("node", "list", "-l", "gpu").stdout == ""
+
+
+def test_a_list_of_nodes_shows_what_no_pod_requests() -> None:
+    """As ``sinfo`` does. It is unknown where the user may not list all pods."""
+    gpu = {"nvidia.com/gpu": "1"}
+    node = builders.make_node("n", "8", "32Gi", extra={"nvidia.com/gpu": "4"})
+    pods = [
+        builders.make_pod("a", cpu="1500m", memory=None, phase="Running", node="n"),
+        builders.make_pod("b", cpu=None, memory=None, extra=gpu, node="n"),
+        builders.make_pod("c", phase="Succeeded", node="n"),
+        builders.make_pod("d"),
+    ]
+    held = usage.by_node(filter(usage.is_active, pods))["n"].held
+    assert usage.free_cells(node, held) == ("6.5", "32Gi", "3")
+    assert usage.free_cells(node, None) == ("", "", "")
 
 
 @pytest.mark.usefixtures("late_pod")

@@ -37,7 +37,7 @@ class Past(empty_history.EmptyHistory):
         self.complete = True
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        self.asked.append(query)
+        self.requested.append(query)
         begin = int(query.after or 0)
         more = str(begin + 2) if begin + 2 < len(self.found) else ""
         return accounting.AttemptPage(
@@ -45,7 +45,7 @@ class Past(empty_history.EmptyHistory):
         )
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        self.asked.append(query)
+        self.requested.append(query)
         used = accounting.Usage(
             group={key: "" if key == "user" else f"some {key}" for key in query.by},
             attempts=3,
@@ -57,7 +57,20 @@ class Past(empty_history.EmptyHistory):
             idle_cpu_seconds=36.0,
             idle_gpu_seconds=0.0,
         )
-        return accounting.UsageReport(since=query.since, until=query.until, usage=(used,))
+        shares = tuple(
+            accounting.QueueShare(
+                queue=name,
+                depth=depth,
+                cpu_seconds=5400.0,
+                gpu_seconds=0.0,
+                deserved_cpu_seconds=3600.0,
+                deserved_gpu_seconds=0.0,
+            )
+            for depth, name in enumerate(("org", "team"))
+        )
+        return accounting.UsageReport(
+            since=query.since, until=query.until, usage=(used,), shares=shares
+        )
 
 
 @pytest.fixture
@@ -76,7 +89,7 @@ def test_json_is_a_list_of_all_attempts_for_programs(past: Past, strom: Any) -> 
     assert wanted <= found[0].keys()
     assert (found[0]["exit_code"], found[0]["submitted_at"]) == (137, "2026-01-01T12:00:00Z")
     assert (found[0]["cpu_seconds"], found[0]["gpu_seconds"]) == (7200.0, 3600.0)
-    assert len(past.asked) == 3
+    assert len(past.requested) == 3
 
 
 def test_filters_reach_the_history(past: Past, strom: Any) -> None:
@@ -85,7 +98,7 @@ def test_filters_reach_the_history(past: Past, strom: Any) -> None:
         *("--since", "2026-01-01", "--until", "2026-01-02T00:00:00+01:00", "-l", "team=vision"),
         *("--node", "n1", "--device", "GPU-1", "--uid", "u"),
     )
-    assert past.asked[0] == accounting.AttemptQuery(
+    assert past.requested[0] == accounting.AttemptQuery(
         namespace="team",
         job="a",
         uid="u",
@@ -99,7 +112,7 @@ def test_filters_reach_the_history(past: Past, strom: Any) -> None:
         labels={"team": "vision"},
     )
     strom("history", "-A")
-    assert past.asked[-1].namespace == ""
+    assert past.requested[-1].namespace == ""
 
 
 def test_the_table_has_the_columns_that_were_asked_for(past: Past, strom: Any) -> None:
@@ -127,6 +140,20 @@ def test_an_answer_that_may_lack_the_latest_attempts_says_so(past: Past, strom: 
     assert "still loading" in strom("history").stderr
 
 
+def test_usage_of_a_queue_is_shown_against_what_it_deserved(past: Past, strom: Any) -> None:
+    """A queue below another one is indented; without a share there is no percentage."""
+    lines = strom("usage", "-A", "--shares").stdout.splitlines()
+    headers = "QUEUE CPU HOURS DESERVED CPU GPU HOURS DESERVED GPU"
+    assert " ".join(lines[0].split()) == headers
+    assert lines[1].split() == ["org", "1.50", "1.00", "150%", "0.00", "0.00", "-"]
+    assert lines[2].startswith("  team ")
+    document = json.loads(strom("usage", "-A", "--shares", "-o", "json").stdout)
+    assert document[0]["deserved_cpu_seconds"] == 3600.0
+    assert strom("usage", "-A", "--shares", "-o", "csv").stdout.splitlines()[1] == (
+        "org,0,5400.0,0.0,3600.0,0.0"
+    )
+
+
 def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
     shown = strom("usage", "--by", "queue,user", "--since", "2026-01-01", "--until", "2026-02-01")
     header, row = shown.stdout.splitlines()
@@ -144,7 +171,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
         "0.01",
         "0.00",
     ]
-    assert past.asked[0] == accounting.UsageQuery(
+    assert past.requested[0] == accounting.UsageQuery(
         since=datetime(2026, 1, 1, tzinfo=UTC),
         until=datetime(2026, 2, 1, tzinfo=UTC),
         by=("queue", "user"),
@@ -158,7 +185,7 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
 
 def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:
     assert strom("history", "--state", "F,pd").exit_code == 0
-    assert past.asked[-1].states == ("Failed", "Pending", "Bound")
+    assert past.requested[-1].states == ("Failed", "Pending", "Bound")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +198,8 @@ def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:
         (("usage", "--by", "moon"), "'moon' is not a group"),
         (("usage", "--since", "1h", "--until", "2h"), "not before --until"),
         (("usage", "--me", "--user", "ann"), "either --me or --user"),
+        (("usage", "--shares"), "use it with -A"),
+        (("usage", "-A", "--shares", "--by", "user"), "without --by"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_can(
@@ -209,3 +238,28 @@ def test_an_error_of_the_history_is_the_answer(past: Past, api_server: Any, stro
 
     past.attempts = fail  # type: ignore[assignment,method-assign]  # this one has failed
     assert "disk is full" in strom("history").stderr
+
+
+@pytest.mark.parametrize("command", ["get", "describe", "wait", "delete", "suspend"])
+def test_a_deleted_job_is_not_found_with_the_command_that_shows_its_attempts(
+    api_server: Any, strom: Any, command: str
+) -> None:
+    strom("job", "run", "gone")
+    uid = api_server.job("gone").metadata.uid
+    api_server.tell_tasks("default/gone", uid, "Pending", attempt=1)
+    strom("job", "delete", "gone")
+    api_server.tell_deletion("default/gone", uid)
+    assert strom("job", command, "gone").stderr == (
+        "strom: job default/gone: not found; it was deleted at 2026-01-01 12:00:00 UTC\n"
+        "next: see its attempts: strom job history gone -n default\n"
+    )
+
+
+def test_a_job_that_only_the_history_knows_is_not_found_with_its_command(
+    past: Past, strom: Any
+) -> None:
+    """The event log has dropped it."""
+    assert strom("job", "get", "a").stderr == (
+        "strom: job default/a: not found; it was deleted\n"
+        "next: see its attempts: strom history a -n default\n"
+    )

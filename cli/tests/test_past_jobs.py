@@ -61,12 +61,12 @@ class Past(empty_history.EmptyHistory):
         self.on_nodes: dict[str, tuple[accounting.Attempt, ...]] = {}
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
-        self.asked.append(query)
+        self.requested.append(query)
         found = [it for it in self.found if query.uid in ("", it.uid)]
         return accounting.JobPage(jobs=tuple(found))
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        self.asked.append(query)
+        self.requested.append(query)
         if query.node:
             return accounting.AttemptPage(attempts=self.on_nodes.get(query.node, ()))
         return accounting.AttemptPage(
@@ -74,15 +74,15 @@ class Past(empty_history.EmptyHistory):
         )
 
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.EvictionPage(evictions=self.evicted)
 
     async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.ChangePage(changes=self.changed)
 
     async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.ExplanationPage(explanations=self.explained, positions=self.positions)
 
 
@@ -96,9 +96,9 @@ def past(api_server: Any) -> Past:
 def test_a_nodes_history_has_the_attempts_of_all_namespaces(past: Past, strom: Any) -> None:
     shown = strom("node", "history", "n1", "--since", "2026-01-01", "--device", "GPU-1")
     assert shown.stderr == "No attempts on node n1 found.\n"
-    (asked,) = past.asked
-    assert (asked.node, asked.namespace, asked.device) == ("n1", "", "GPU-1")
-    assert asked.since is not None
+    (requested,) = past.requested
+    assert (requested.node, requested.namespace, requested.device) == ("n1", "", "GPU-1")
+    assert requested.since is not None
     past.on_nodes["n1"] = (attempt(0, 0, 0, 50),)
     lines = strom("node", "history", "n1").stdout.splitlines()
     assert lines[0].split()[:4] == ["ALLOCATED", "AT", "ENDED", "AT"]
@@ -121,7 +121,7 @@ def test_a_timeline_has_phases_and_a_bar_for_each_attempt(past: Past, strom: Any
         ("1", "." * 10 + "-" * 10 + "#" * 20),
     ]
     assert "strom timeline a --uid u0" in shown.stderr
-    assert (past.asked[0].name, past.asked[1].uid) == ("a", "u1")
+    assert (past.requested[0].name, past.requested[1].uid) == ("a", "u1")
 
 
 def test_a_timeline_says_who_suspended_changed_and_deleted_the_job(past: Past, strom: Any) -> None:
@@ -245,9 +245,9 @@ def test_a_job_is_explained_at_a_past_time_from_the_history(past: Past, strom: A
     )
     assert "  queue      gpu, position 3 as of 2026-01-01 12:00:15" in shown
     assert shown[-1] == "  as of      2026-01-01 12:00:20 UTC"
-    asked = past.asked[-1]
-    assert (asked.uid, asked.namespace, asked.limit) == ("u1", "default", 1)
-    assert asked.until == at(40) + timedelta(microseconds=1)
+    requested = past.requested[-1]
+    assert (requested.uid, requested.namespace, requested.limit) == ("u1", "default", 1)
+    assert requested.until == at(40) + timedelta(microseconds=1)
 
 
 def test_a_job_that_was_not_blocked_or_not_there_is_said_so(past: Past, strom: Any) -> None:
@@ -286,8 +286,8 @@ def test_a_nodes_history_has_its_changes_and_the_errors_of_its_gpus(past: Past, 
         ["Hardware", "changed", "gpus.GPU-0", "healthy", "Xid", "79"],
         ["Node", "changed", "conditions.Ready", "True", "False"],
     ]
-    (asked,) = past.asked
-    assert (asked.name, asked.kind) == ("n1", "")
+    (requested,) = past.requested
+    assert (requested.name, requested.kind) == ("n1", "")
     of_gpu = json.loads(strom(*called, "--device", "GPU-0", "-o", "json").stdout)
     assert [it["after"] for it in of_gpu] == ["Xid 79"]
     written = strom(*called, "-o", "csv").stdout.splitlines()

@@ -68,13 +68,13 @@ def test_list_filters_by_queue_and_prints_names(strom: Any) -> None:
 
 def test_wide_rows_have_owner_requests_and_reason() -> None:
     owned = gang(owner=builders.make_job("train"))
-    assert pod_groups.wide(owned) == ("Job/train", "high", "cpu=4", WAITS)
+    assert pod_groups.wide_cells(owned) == ("Job/train", "high", "cpu=4", WAITS)
     assert "owner         Job/train" in pod_groups.facts(owned)
     assert not any(line.startswith("owner") for line in pod_groups.facts(gang()))
 
 
 def test_a_condition_that_is_false_is_no_reason() -> None:
-    assert pod_groups.waits(gang("False")) == ""
+    assert pod_groups.unschedulable_message(gang("False")) == ""
 
 
 @pytest.mark.usefixtures("groups")

@@ -49,7 +49,11 @@ def test_list_shows_pending_unmanaged_pods_with_the_reason(api_server: Any, stro
     assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
     refused = {"type": "PodScheduled", "status": "False", "message": "overused cpu"}
     waiting = pod_status.decode(json.dumps({"status": {"conditions": [refused]}}).encode())
-    assert pod_list.wide(waiting)[-1] == pod_status.unschedulable_message(waiting) == "overused cpu"
+    assert (
+        pod_list.wide_cells(waiting)[-1]
+        == pod_status.unschedulable_message(waiting)
+        == "overused cpu"
+    )
 
 
 @pytest.mark.usefixtures("pods")

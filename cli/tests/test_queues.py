@@ -105,8 +105,8 @@ def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
 def test_operate_creates_a_command_that_the_queue_owns(
     api_server: Any, strom: Any, action: str, command: str
 ) -> None:
-    asked = strom("queue", "operate", "default", "--action", action)
-    assert (asked.exit_code, asked.stdout) == (
+    requested = strom("queue", "operate", "default", "--action", action)
+    assert (requested.exit_code, requested.stdout) == (
         0,
         f"queue.scheduling.volcano.sh/default {action} requested\n",
     )

@@ -39,12 +39,12 @@ def test_the_reference_does_not_depend_on_the_environment(monkeypatch: pytest.Mo
 
 
 def completed(strom: Any, words: str, **env: str) -> list[str]:
-    asked = {
+    requested = {
         "_STROM_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
     }
-    return str(strom(env={**asked, **env}).stdout).split()
+    return str(strom(env={**requested, **env}).stdout).split()
 
 
 def test_the_shell_completes_names_of_jobs_and_queues(api_server: Any, strom: Any) -> None:

@@ -95,7 +95,7 @@ def test_phases_pods_and_events_are_in_order_of_time() -> None:
         (6, "job", "Running"),
         (7, "w-0", "started"),
         (19, "w-0", "exited 137 (OOMKilled)"),
-        (20, "job", "Failed (Why: it did)"),
+        (20, "job", "Failed (it did)"),
     ]
 
 

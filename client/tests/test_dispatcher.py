@@ -147,3 +147,21 @@ def test_every_call_ends_exactly_once_whatever_workers_do(data: st.DataObject) -
     assert dispatcher.is_idle
     assert sorted(ended) == list(range(added))
     assert all(lost <= max_losses + 1 for lost in losses.values())
+
+
+def test_a_retried_call_is_sent_again_alone_and_is_open_until_its_next_result() -> None:
+    dispatcher = dispatcher_with(2, "w")
+    first, second = dispatcher.assign(always)
+    assert dispatcher.chunk_done(first.chunk, first.calls, 1.0) == (0,)
+    dispatcher.repeat(0)
+    (again,) = dispatcher.assign(never)
+    assert again.calls == (0,)
+    assert dispatcher.open_calls == {0, 1}
+    dispatcher.chunk_done(second.chunk, second.calls, 1.0)
+    assert dispatcher.chunk_done(again.chunk, again.calls, 1.0) == (0,)
+    assert dispatcher.is_idle
+
+
+def never(call: int) -> bool:
+    """No call is sent for the first time."""
+    return False

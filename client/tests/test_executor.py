@@ -216,3 +216,44 @@ async def test_the_async_twin_awaits_calls_and_maps_in_order(client: Client) -> 
         assert [each async for each in pool.map(pow, range(5), [2] * 5)] == [0, 1, 4, 9, 16]
         loop = asyncio.get_running_loop()
         assert await loop.run_in_executor(pool.blocking, abs, -4) == 4
+
+
+def test_a_call_that_raises_is_executed_again_as_often_as_allowed(
+    client: Client, tmp_path: Path
+) -> None:
+    """Only for the given exceptions; the future has the last one."""
+
+    def raises(name: str, error: type[Exception], times: int) -> int:
+        (tmp_path / name).open("a").write("x")
+        tried = len((tmp_path / name).read_text())
+        if tried <= times:
+            raise error(tried)
+        return tried
+
+    with JobExecutor(
+        1, options=SMALL, client=client, retries=2, retry_on=(ConnectionError, TimeoutError)
+    ) as pool:
+        assert pool.submit(raises, "twice", ConnectionError, 2).result(DEADLINE_S) == 3
+        last = pool.submit(raises, "always", TimeoutError, 9).exception(DEADLINE_S)
+        assert isinstance(last, TimeoutError)
+        assert (last.args, last.__notes__) == ((3,), ["raised again after 2 retries"])
+        other = pool.submit(raises, "other", ValueError, 9).exception(DEADLINE_S)
+        assert isinstance(other, ValueError)
+        assert other.args == (1,)
+
+
+def test_progress_counts_calls_that_are_done_with_failed_and_cancelled_ones(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def report(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    with JobExecutor(1, options=SMALL, client=client, progress=report) as pool:
+        concurrent.futures.wait([pool.submit(divmod, 4, number) for number in range(4)], DEADLINE_S)
+    assert seen == sorted(seen)
+    assert seen[-1] == (4, 4)
+    with JobExecutor(1, options=SMALL, client=client, progress=lambda done, total: 1 // 0) as pool:
+        assert pool.submit(abs, -1).result(DEADLINE_S) == 1
+    assert "the function for the progress failed" in caplog.text

@@ -89,12 +89,12 @@ async def test_both_clients_list_the_data_sets_that_jobs_name(url: str) -> None:
     uris = [f"s3://client-tests/{number}" for number in range(3)]
     async with AsyncClient(url) as client:
         await client.submit(with_data("reads", *uris))
-        asked = node_calls.data_sets("default", uri="s3://client-tests/", limit=2)
-        page = await client.send(asked)
-        asked = node_calls.data_sets(
+        requested = node_calls.data_sets("default", uri="s3://client-tests/", limit=2)
+        page = await client.send(requested)
+        requested = node_calls.data_sets(
             "default", uri="s3://client-tests/", limit=2, continue_=page.continue_
         )
-        rest = await client.send(asked)
+        rest = await client.send(requested)
         found = (*page.items, *rest.items)
         assert sorted(each.uri for each in found) == uris
         assert {(each.bytes, each.nodes) for each in found} == {(5 * 10**9, ())}

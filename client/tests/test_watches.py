@@ -112,15 +112,15 @@ async def test_a_watch_continues_after_a_restart_of_the_server(tmp_path: Path) -
 
 def test_waiting_reports_every_change_and_an_unreachable_server() -> None:
     """And continues as soon as the server responds again."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
-        if len(asked) == 2:
+        requested.append(request.url.path)
+        if len(requested) == 2:
             raise httpx.ConnectError("refused")
-        phase = "Running" if len(asked) == 1 else "Completed"
+        phase = "Running" if len(requested) == 1 else "Completed"
         document = {"metadata": {"name": "a", "uid": "u"}, "status": {"state": {"phase": phase}}}
-        if not asked[-1].startswith("/v1/watch"):
+        if not requested[-1].startswith("/v1/watch"):
             return httpx.Response(200, json=document)
         body = f"event: modified\ndata: {httpx.Response(200, json=document).text}\n\n"
         return httpx.Response(200, text=body, headers={"content-type": "text/event-stream"})
@@ -137,13 +137,13 @@ def test_waiting_reports_every_change_and_an_unreachable_server() -> None:
 
 def test_a_user_who_may_get_but_not_watch_a_job_can_wait_for_it() -> None:
     """A tenant's role need not contain watch; a forbidden watch is reported at the start."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
+        requested.append(request.url.path)
         if request.url.path.startswith("/v1/watch") or request.url.path.endswith("/hidden"):
             return httpx.Response(403, json={"detail": "no"}, headers=PROBLEM)
-        phase = "Running" if len(asked) == 1 else "Completed"
+        phase = "Running" if len(requested) == 1 else "Completed"
         document = {"metadata": {"name": "a", "uid": "u"}, "status": {"state": {"phase": phase}}}
         return httpx.Response(200, json=document)
 
@@ -193,21 +193,21 @@ def test_events_are_parsed_according_to_the_standard() -> None:
 
 
 def test_a_reconnection_sends_the_last_event_id() -> None:
-    asked: list[str | None] = []
+    requested: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.headers.get("last-event-id"))
-        if len(asked) == 2:
+        requested.append(request.headers.get("last-event-id"))
+        if len(requested) == 2:
             return httpx.Response(503, json={"detail": "wait"}, headers=PROBLEM)
-        if len(asked) == 3:
+        if len(requested) == 3:
             raise httpx.ReadError("broken")
-        body = f"id: {len(asked)}\nevent: synced\ndata: {{}}\n\n"
+        body = f"id: {len(requested)}\nevent: synced\ndata: {{}}\n\n"
         return httpx.Response(200, text=body, headers={"content-type": "text/event-stream"})
 
     with Client("http://s", transport=httpx.MockTransport(answer)) as client:
         changes = client.watch(calls.watch_jobs())
         assert [next(changes).type, next(changes).type] == ["synced", "synced"]
-    assert asked == [None, "1", "1", "1"]
+    assert requested == [None, "1", "1", "1"]
 
 
 def test_the_lines_of_the_readme_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

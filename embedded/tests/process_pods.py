@@ -97,8 +97,8 @@ class ProcessCluster:
         raise AssertionError("the watch ended")
 
     async def log(self, name: str, container: str = "", **query: Any) -> str:
-        asked = port.LogQuery(container=container, **query)
-        async with self.cluster.logs("default", name, asked) as chunks:
+        requested = port.LogQuery(container=container, **query)
+        async with self.cluster.logs("default", name, requested) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode()
 
 

@@ -46,7 +46,7 @@ async def main():
                 for _ in range(2):  # behind the commit on its way, and the one that follows it
                     await bus.is_reachable()
                 os.kill(os.getpid(), signal.SIGKILL)
-            work.done(record)
+            work.acknowledge(record)
 
 asyncio.run(main())
 """
@@ -155,7 +155,7 @@ async def test_old_records_are_removed_and_offsets_never_decrease(tmp_path: Path
         await bus.compact()
         read, positions = await records.read(bus, topics.BATCH_EVENTS)
         assert (read, positions) == ([], {topics.BATCH_EVENTS.name: 5})
-        assert await bus.last(topics.BATCH_EVENTS) is None
+        assert await bus.last_record(topics.BATCH_EVENTS) is None
     async with EmbeddedBus(path, clock=clock) as bus:
         controller = await bus.open_writer("controller", "c2")
         (stands,) = await controller.append(records.phase_change())

@@ -305,8 +305,8 @@ async def test_a_deletion_may_have_a_shorter_grace_period(cluster: EmbeddedClust
     """Not to take longer, and with a finalizer not to end."""
     body = objects.pod("p", {"finalizers": ["test.example/hold"]}, nodeName="n1")
     await cluster.create(PODS, "default", body)
-    for asked, left in ((20, 20), (40, 20), (5, 5), (0, 0)):
-        await cluster.delete(PODS, "default", "p", grace_seconds=asked)
+    for requested, left in ((20, 20), (40, 20), (5, 5), (0, 0)):
+        await cluster.delete(PODS, "default", "p", grace_seconds=requested)
         metadata = objects.read(await cluster.get(PODS, "default", "p"))["metadata"]
         assert metadata["deletionGracePeriodSeconds"] == left
         due = builders.NOON + timedelta(seconds=left)

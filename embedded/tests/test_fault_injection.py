@@ -113,7 +113,7 @@ async def test_consumed_records_are_repeated_until_done(log: EmbeddedBus, seed: 
     async with with_faults.consume(topics.NODES, "g") as consumer:
         async for record in consumer:
             given.append(record)
-            consumer.done(record)
+            consumer.acknowledge(record)
             if record.offset == OFFSETS[-1]:
                 break
         assert consumer.lowest_unfinished == OFFSETS.stop
@@ -142,7 +142,7 @@ async def test_readers_are_interrupted_only_after_what_they_read(log: EmbeddedBu
             async with with_faults.consume(topics.NODES, "g") as consumer:
                 async for record in consumer:
                     given.add(record.offset)
-                    consumer.done(record)
+                    consumer.acknowledge(record)
                     if len(given) == 30:
                         break
 
@@ -154,10 +154,10 @@ async def test_a_failed_append_may_be_stored(
     log: EmbeddedBus, chances: dict[str, float], *, stands: bool
 ) -> None:
     """And so may what opens a writer."""
-    before = await log.last(topics.SYNC)
+    before = await log.last_record(topics.SYNC)
     with pytest.raises(errors.UnavailableError):
         await FaultyBus(log, 1, rates(**chances)).open_writer("monitor", "m2")
-    assert (await log.last(topics.SYNC) != before) == stands
+    assert (await log.last_record(topics.SYNC) != before) == stands
 
 
 async def test_fenced_records_remain_fenced(log: EmbeddedBus) -> None:

@@ -431,7 +431,7 @@ def test_the_oldest_logs_of_deleted_pods_go_first(tmp_path: Path) -> None:
         pod = PodFolder(tmp_path / "pods" / str(number))
         folder = pod.begin_log("main", 0)
         (folder / f"{0:020d}").write_bytes(b"x" * 10)
-        archive.keep(pod, "default", f"p{number}", "u")
+        archive.archive(pod, "default", f"p{number}", "u")
         kept = tmp_path / "logs" / f"default_p{number}_u"
         os.utime(kept, ns=(number, number))
     found = [archive.find("default", f"p{number}", "u") is not None for number in range(5)]

@@ -115,7 +115,7 @@ def test_the_downward_api_gives_the_pods_fields(path: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "divisor", "value"),
+    ("requested", "divisor", "value"),
     [
         ("limits.cpu", "0", "2"),
         ("limits.cpu", "1m", "1500"),
@@ -124,10 +124,12 @@ def test_the_downward_api_gives_the_pods_fields(path: str, value: str) -> None:
     ],
 )
 def test_resources_are_given_in_units_and_without_a_limit_the_machines(
-    asked: str, divisor: str, value: str
+    requested: str, divisor: str, value: str
 ) -> None:
     resources = {"requests": {"memory": "64Mi"}, "limits": {"cpu": "1500m"}}
-    found = variables(ref("resourceFieldRef", resource=asked, divisor=divisor), resources=resources)
+    found = variables(
+        ref("resourceFieldRef", resource=requested, divisor=divisor), resources=resources
+    )
     assert found["X"] == value
 
 

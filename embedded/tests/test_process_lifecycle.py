@@ -277,8 +277,8 @@ def test_other_probes_wait_for_the_startup_probe() -> None:
     story = LifecycleRunner(pod(container))
     assert story.after(0, Started("main")) == [RunProbe("main", "startup")]
     assert story.state()["started"] is False
-    asked = story.after(0, good("startup"))
-    assert asked == [RunProbe("main", "readiness")]
+    requested = story.after(0, good("startup"))
+    assert requested == [RunProbe("main", "readiness")]
     assert (story.state()["started"], story.state()["ready"]) == (True, False)
     story.after(0, good("readiness"))
     assert story.state()["ready"] is True

@@ -423,7 +423,6 @@ def test_an_update_in_a_closed_queue_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"queue": "fresh"}, "spec.queue"),
         ({"maxRetry": 9}, "spec.maxRetry"),
         ({"minAvailable": 9}, "spec.minAvailable"),
         ({"tasks": [task(), task(name="b")]}, "spec.tasks"),

@@ -119,10 +119,10 @@ wanted = st.one_of(bounded, promised)
 @settings(max_examples=300)
 @given(st.lists(wanted, min_size=8, max_size=25))
 def test_queues_admitted_one_by_one_are_valid_together(
-    asked: Iterable[scheduling.Queue],
+    requested: Iterable[scheduling.Queue],
 ) -> None:
     there: dict[str, scheduling.Queue] = {}
-    for each in asked:
+    for each in requested:
         name = each.metadata.name
         others = {key: it for key, it in there.items() if key != name}
         if name in there:

@@ -25,7 +25,7 @@ class Topic:
 
     def open(self, floor: int) -> bool:
         """A writer opens on its main topic; whether it passes."""
-        draft = fencing.opening("controller", "c", floor, builders.NOON)
+        draft = fencing.opening_draft("controller", "c", floor, builders.NOON)
         return self._passes(builders.make_record(draft, self.end))
 
     def say(self, epoch: int) -> bool:
@@ -39,7 +39,7 @@ class Topic:
 
     def _passes(self, record: envelope.Record) -> bool:
         self.end += 1
-        return self.fence.passes(record)
+        return self.fence.accepts(record)
 
 
 def test_a_lower_epoch_behind_a_higher_one_is_dropped() -> None:
@@ -75,10 +75,12 @@ def test_on_the_main_topic_opened_announces() -> None:
 def test_opened_announces_nothing_on_other_topics() -> None:
     topic = Topic()
     topic.announce(3)
-    opened = builders.make_record(fencing.opening("controller", "c", 0, builders.NOON), epoch=9)
+    opened = builders.make_record(
+        fencing.opening_draft("controller", "c", 0, builders.NOON), epoch=9
+    )
     unmanaged = envelope.Record(EVENTS, topic.end, opened.key, opened.value, opened.headers)
     assert unmanaged.epoch == 9
-    assert not topic.fence.passes(unmanaged)
+    assert not topic.fence.accepts(unmanaged)
 
 
 def test_missing_records_may_contain_an_announcement() -> None:
@@ -129,7 +131,7 @@ def test_a_record_without_an_epoch_is_accepted_and_makes_its_key_unknown() -> No
     topic.announce(9)
     for id_ in ("somebody", f"controller/{'9' * 5000}/1", "controller/٣/1"):
         foreign = envelope.Record(EVENTS, topic.end, "k", b"{}", {"ce_id": id_})
-        assert topic.fence.passes(foreign)
+        assert topic.fence.accepts(foreign)
     assert topic.fence.accepted == {EVENTS.name: 9}
 
 
@@ -138,7 +140,7 @@ def test_nothing_is_fenced_where_writers_act_side_by_side(topic: topics.Topic) -
     fence = fencing.Fence("default")
     for epoch in (9, 3):
         headers = {"ce_id": f"admission/{epoch}/1"}
-        assert fence.passes(envelope.Record(topic, 0, "k", b"{}", headers))
+        assert fence.accepts(envelope.Record(topic, 0, "k", b"{}", headers))
     assert fence.accepted == {}
 
 
@@ -160,8 +162,8 @@ def test_the_floor_is_above_every_known_epoch() -> None:
     """Of records of replaced writers and forged ones, too: the next writer is above them all."""
     epochs = (3, 17, 5)
     made = [builders.make_record(records.phase_change(), 0, epoch=epoch) for epoch in epochs]
-    assert fencing.floor(made) == 18
-    assert fencing.floor([]) == 0
+    assert fencing.epoch_floor(made) == 18
+    assert fencing.epoch_floor([]) == 0
 
 
 def test_a_position_in_a_recreated_topic_is_void() -> None:

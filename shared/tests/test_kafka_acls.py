@@ -30,9 +30,9 @@ def test_only_the_writer_of_a_topic_appends_to_it(topic: topics.Topic) -> None:
     assert principals("AlterConfigs", topic) <= expected
 
 
-def test_the_history_only_reads() -> None:
-    own = {it.operation for it in TABLE if it.principal == "User:stromboli-history"}
-    assert own == {"Create", "Describe", "DescribeConfigs", "Read"}
+def test_the_history_appends_only_dead_letters() -> None:
+    appended = {it.name for it in topics.ALL if "User:stromboli-history" in principals("Write", it)}
+    assert appended == {topics.DEAD_LETTERS.name}
 
 
 def test_only_admission_reads_submissions() -> None:

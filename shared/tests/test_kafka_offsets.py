@@ -50,10 +50,10 @@ async def test_an_idle_group_keeps_its_offset(given: kafka.KafkaSettings) -> Non
         await writer.append(*(records.phase_change(f"default/{number}") for number in range(3)))
         async with bus.consume(EVENTS, "away") as consumer:
             for record in await log_reading.take(consumer, 3):
-                consumer.done(record)
+                consumer.acknowledge(record)
         async with bus.consume(EVENTS, "idle") as idle:
             for record in await log_reading.take(idle, 3):
-                idle.done(record)
+                idle.acknowledge(record)
             async with asyncio.timeout(WAIT_S):
                 while await _begins_at(bus, "away") != 0:  # noqa: ASYNC110 - Kafka has no events for it
                     await asyncio.sleep(5.0)

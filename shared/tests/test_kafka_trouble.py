@@ -173,7 +173,7 @@ async def test_a_consumer_continues_after_a_restart(
             taken = [await anext(aiter(consumer)) for _ in range(2)]
             async with away(real_parts):
                 for record in taken:
-                    consumer.done(record)
+                    consumer.acknowledge(record)
             await writer.append(event(2))
             assert (await anext(aiter(consumer))).key == "default/j002"
         async with open_bus.consume(EVENTS, "g") as consumer:
@@ -198,7 +198,7 @@ async def test_an_append_that_timed_out_may_be_stored_and_is_repeated(
                     await writer.append(event(number))
             assert not await open_bus.is_reachable()
             with pytest.raises(errors.UnavailableError):
-                await open_bus.last(EVENTS)
+                await open_bus.last_record(EVENTS)
             with pytest.raises(errors.UnavailableError):
                 await open_bus.open_writer("monitor", "m1")
         while True:
@@ -236,7 +236,7 @@ async def test_everything_closes_within_ten_seconds(
         batches = await stack.enter_async_context(contextlib.aclosing(bus.materialize([EVENTS])))
         await anext(batches)
         consumer = await stack.enter_async_context(bus.consume(EVENTS, "g"))
-        consumer.done(await anext(aiter(consumer)))
+        consumer.acknowledge(await anext(aiter(consumer)))
         async with contextlib.AsyncExitStack() as gone:
             if trouble == "away":
                 await gone.enter_async_context(away(real_parts))
@@ -359,7 +359,7 @@ async def test_after_retention_a_materialization_starts_at_the_first_remaining_r
         read, positions = await records.read(open_bus, EVENTS, start=start)
         assert [record.offset for record in read] == [3, 4, 5]
         assert positions == {EVENTS.name: 6}
-    last = await open_bus.last(EVENTS)
+    last = await open_bus.last_record(EVENTS)
     assert last is not None
     assert last.offset == 5
     async with open_bus.consume(EVENTS, "g") as consumer:
@@ -370,7 +370,7 @@ async def test_reading_deleted_offsets_is_a_transient_error(
     given: kafka.KafkaSettings, open_bus: port.Bus
 ) -> None:
     """As when a topic is created again between the question for its end and the read."""
-    assert await open_bus.last(topics.NODES) is None
+    assert await open_bus.last_record(topics.NODES) is None
     with pytest.raises(errors.TransientError, match=r"read the log: .*cluster\.nodes"):
         await reader.between(given, topics.NODES, first=11, end=12)
 

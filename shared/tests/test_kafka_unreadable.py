@@ -119,7 +119,7 @@ async def test_the_newest_record_may_be_an_unreadable_one(
     open_bus: port.Bus, given: kafka.KafkaSettings
 ) -> None:
     await append(given, EVENTS, batch([b"a", b"b"], frozenset({b"b"})))
-    newest = await open_bus.last(EVENTS)
+    newest = await open_bus.last_record(EVENTS)
     assert newest is not None
     assert (newest.offset, newest.key, newest.value) == (1, "", b"")
 
@@ -133,7 +133,7 @@ async def test_a_consumer_receives_an_unreadable_record_without_its_content(
         read = []
         for _ in range(3):
             read.append(await anext(aiter(consumer)))
-            consumer.done(read[-1])
+            consumer.acknowledge(read[-1])
     assert shown(read) == [(0, "a"), (1, ""), (2, "c")]
     assert (read[1].value, dict(read[1].headers)) == (b"", {})
     async with open_bus.consume(SUBMISSIONS, "g") as consumer:

@@ -77,11 +77,11 @@ class Script:
 
     def __init__(self, *answers: tuple[int, str] | Handler) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, str, str]] = []
+        self.requested: list[tuple[str, str, str]] = []
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get("Authorization", "")
-        self.asked.append((request.method, request.path_qs, token))
+        self.requested.append((request.method, request.path_qs, token))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if callable(answer):
             return await answer(request)
@@ -104,11 +104,11 @@ async def test_a_read_is_retried_a_limited_number_of_times(tmp_path: pathlib.Pat
     script = Script((503, "starting"), (429, "busy"), (200, '{"ok":1}'))
     async with connected(tmp_path, script) as cluster:
         assert await cluster.get(kinds.PODS, "default", "p") == b'{"ok":1}'
-        assert len(script.asked) == 3
+        assert len(script.requested) == 3
         script.answers = [(503, "down")]
         with pytest.raises(errors.UnavailableError):
             await cluster.get(kinds.PODS, "default", "p")
-        assert len(script.asked) == 6
+        assert len(script.requested) == 6
 
 
 async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:
@@ -119,7 +119,7 @@ async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:
             await cluster.create(kinds.PODS, "default", b"{}")
         with pytest.raises(errors.TransientError):
             await cluster.delete(kinds.PODS, "default", "p")
-    assert [method for method, _, _ in script.asked] == ["POST", "DELETE"]
+    assert [method for method, _, _ in script.requested] == ["POST", "DELETE"]
 
 
 async def test_a_lease_request_does_not_wait_for_others(tmp_path: pathlib.Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_list_with_an_expired_version_restarts(tmp_path: pathlib.Path) -
     assert listing.items == (b'{"b":1}', b'{"c":1}')
     assert listing.resource_version == "9"
     selector = "labelSelector=a%3D1%2Cb%3D2"
-    assert [path for _, path, _ in script.asked] == [
+    assert [path for _, path, _ in script.requested] == [
         f"/api/v1/namespaces/ns/pods?{selector}&limit=500",
         f"/api/v1/namespaces/ns/pods?{selector}&limit=500&continue=t",
         f"/api/v1/namespaces/ns/pods?{selector}",
@@ -219,7 +219,7 @@ async def test_a_renewed_token_is_used_after_a_refusal(tmp_path: pathlib.Path) -
         await cluster.create(kinds.PODS, "default", b"{}")
         with pytest.raises(errors.ForbiddenError):
             await cluster.create(kinds.PODS, "default", b"{}")
-    tokens = [given for _, _, given in script.asked]
+    tokens = [given for _, _, given in script.requested]
     assert tokens == ["Bearer first", *["Bearer second"] * 3]
 
 
@@ -309,7 +309,7 @@ async def test_a_server_on_another_machine_is_called_through_the_proxy_of_the_en
         given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
         async with KubernetesCluster(given, Random(1)) as cluster:
             assert await cluster.get(kinds.PODS, "default", "p") == b"{}"
-    assert script.asked == [("GET", "/api/v1/namespaces/default/pods/p", "Bearer first")]
+    assert script.requested == [("GET", "/api/v1/namespaces/default/pods/p", "Bearer first")]
 
 
 async def test_a_server_on_another_machine_is_called_without_a_thread(
@@ -342,4 +342,4 @@ async def test_a_password_for_the_server_in_netrc_is_not_used(
         given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
         async with KubernetesCluster(given, Random(1)) as cluster:
             await cluster.get(kinds.PODS, "default", "p")
-    assert [token for _, _, token in script.asked] == ["Bearer first"]
+    assert [token for _, _, token in script.requested] == ["Bearer first"]

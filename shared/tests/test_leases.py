@@ -30,31 +30,31 @@ def test_a_lease_without_renewal_is_acquired_after_its_locally_measured_duration
     """What its holder wrote into it does not count: the clock may be anything."""
     candidate = lease_rules.Candidate("a", TERMS)
     for now in (1000.0, 1003.0, 1006.0):
-        candidate.see(lease_rules.LeaseRecord("b", 6.0, "1970"), now)
+        candidate.observe(lease_rules.LeaseRecord("b", 6.0, "1970"), now)
         assert not candidate.may_write(now)
     assert candidate.may_write(1006.1)
 
 
 def test_every_observed_renewal_restarts_the_duration() -> None:
     candidate = lease_rules.Candidate("a", TERMS)
-    candidate.see(lease_rules.LeaseRecord("b", 6.0, "1"), 0.0)
-    candidate.see(lease_rules.LeaseRecord("b", 6.0, "2"), 5.0)
+    candidate.observe(lease_rules.LeaseRecord("b", 6.0, "1"), 0.0)
+    candidate.observe(lease_rules.LeaseRecord("b", 6.0, "2"), 5.0)
     assert not candidate.may_write(10.9)
 
 
 def test_a_free_lease_and_an_own_one_are_acquired_immediately() -> None:
     candidate = lease_rules.Candidate("a", TERMS)
-    candidate.see(lease_rules.LeaseRecord(), 0.0)
+    candidate.observe(lease_rules.LeaseRecord(), 0.0)
     assert candidate.may_write(0.0)
-    candidate.see(lease_rules.LeaseRecord("a", 6.0, "of the process before"), 0.0)
+    candidate.observe(lease_rules.LeaseRecord("a", 6.0, "of the process before"), 0.0)
     assert candidate.may_write(0.0)
     assert not candidate.acts(0.0)
 
 
 def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
     candidate = lease_rules.Candidate("a", TERMS)
-    candidate.see(lease_rules.LeaseRecord(), 0.0)
-    candidate.wrote(lease_rules.LeaseRecord("a", 6.0, "1"), sent_at=1.0, now=3.0)
+    candidate.observe(lease_rules.LeaseRecord(), 0.0)
+    candidate.record_renewal(lease_rules.LeaseRecord("a", 6.0, "1"), sent_at=1.0, now=3.0)
     assert candidate.acts(4.9)
     assert not candidate.acts(5.0)
 
@@ -115,7 +115,7 @@ class Rivalry(RuleBasedStateMachine):
         if replica.sent_at is not None:
             return
         if not replica.candidate.acts(now):
-            replica.candidate.see(self.lease, now)
+            replica.candidate.observe(self.lease, now)
             replica.read = self.version
         if replica.candidate.may_write(now):
             replica.sent_at, replica.landed = now, None
@@ -143,7 +143,7 @@ class Rivalry(RuleBasedStateMachine):
             return
         if replica.read != self.version:
             replica.sent_at = None  # refused
-            replica.candidate.see(self.lease, replica.now(self.time_s))
+            replica.candidate.observe(self.lease, replica.now(self.time_s))
             replica.read = self.version
             return
         self.version += 1
@@ -159,7 +159,7 @@ class Rivalry(RuleBasedStateMachine):
             return
         if not is_lost:
             now = replica.now(self.time_s)
-            replica.candidate.wrote(replica.landed, replica.sent_at, now)
+            replica.candidate.record_renewal(replica.landed, replica.sent_at, now)
             replica.read = int(replica.landed.mark)
         replica.sent_at = replica.landed = None
 
@@ -168,7 +168,7 @@ class Rivalry(RuleBasedStateMachine):
     def the_holder_leaves(self) -> None:
         (holder,) = (it for it in self.replicas if it.candidate.identity == self.lease.holder)
         if holder.sent_at is None and holder.read == self.version:
-            holder.candidate.yields()
+            holder.candidate.step_down()
             self.version += 1
             self.lease = lease_rules.LeaseRecord("", TERMS.duration_s, str(self.version))
 
@@ -224,13 +224,15 @@ class Place:
         self._last = self._shared.seen
         return self._last
 
-    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+    async def acquire(
+        self, identity: str, terms: lease_rules.LeaseTiming
+    ) -> lease_rules.LeaseRecord:
         return self._write(
             lease_rules.LeaseRecord(identity, terms.duration_s, self._shared.seen.mark + ".")
         )
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        return await self.take(identity, terms)
+        return await self.acquire(identity, terms)
 
     async def release(self) -> None:
         self._write(lease_rules.LeaseRecord("", 0.0, self._shared.seen.mark + "."))

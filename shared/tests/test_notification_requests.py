@@ -43,6 +43,6 @@ def test_admission_judges_a_new_and_a_changed_annotation_only() -> None:
     path = f"metadata.annotations[{keys.NOTIFY}]"
     assert [it.path for it in notifications.violations(before)] == [path]
     spec = msgspec.structs.replace(before.spec, priority_class_name="high")
-    assert list(jobs.validate_update(msgspec.structs.replace(before, spec=spec), before)) == []
+    assert list(jobs.validate_update(msgspec.structs.replace(before, spec=spec), before, {})) == []
     other = builders.make_job(annotations={keys.NOTIFY: "other"})
-    assert path in [it.path for it in jobs.validate_update(other, before)]
+    assert path in [it.path for it in jobs.validate_update(other, before, {})]

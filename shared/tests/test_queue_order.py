@@ -13,16 +13,16 @@ NAMES = st.lists(st.integers(0, 10_000).map(lambda at: f"ns/g{at}"), unique=True
 def test_the_order_of_half_a_million_gangs_is_in_records_of_bounded_size() -> None:
     line = [f"some-namespace-of-a-team/training-job-{at:06}-{'x' * 40}" for at in range(500_000)]
     orders = queue_order.QueueOrders()
-    written = list(orders.news("default", line))
+    written = list(orders.changed_chunks("default", line))
     assert max(len(msgspec.json.encode(each)) for each in written) < topics.RECORD_BYTES // 16
     for each in written:
         orders.put(each)
     front = orders.in_front("default", line[400_000])
     assert front == tuple(line[:400_000])
-    assert list(orders.news("default", line)) == []
-    assert len(list(orders.news("default", line[1:]))) <= 2, "the first one has left"
+    assert list(orders.changed_chunks("default", line)) == []
+    assert len(list(orders.changed_chunks("default", line[1:]))) <= 2, "the first one has left"
     middle = [*line[:250_000], "ns/urgent", *line[250_000:]]
-    assert len(list(orders.news("default", middle))) <= 2
+    assert len(list(orders.changed_chunks("default", middle))) <= 2
 
 
 def test_names_of_any_length_fit_in_a_record() -> None:
@@ -38,7 +38,7 @@ def test_a_reader_assembles_the_order_that_was_written_last(
 ) -> None:
     orders = queue_order.QueueOrders()
     for line in (before, after):
-        for each in orders.news("default", line):
+        for each in orders.changed_chunks("default", line):
             orders.put(each)
     for at, name in enumerate(after):
         assert orders.in_front("default", name) == tuple(after[:at])

@@ -34,12 +34,12 @@ def test_an_invalid_annotation_is_rejected_and_never_executed(text: str, reason:
     assert reason in violation.reason
     assert (violation.path, debug_tools.requested_tools(job)) == (debug_tools.PATH, ())
     assert violation in list(jobs.validate_alone(job))
-    assert violation in list(jobs.validate_update(job, JOB))
+    assert violation in list(jobs.validate_update(job, JOB, {}))
 
 
 def test_an_old_violation_does_not_block_changes_of_a_job() -> None:
     job = asking("nonsense")
-    assert list(jobs.validate_update(job, job)) == []
+    assert list(jobs.validate_update(job, job, {})) == []
 
 
 def test_an_encoded_annotation_decodes_to_the_same_value() -> None:

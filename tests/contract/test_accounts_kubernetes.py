@@ -48,7 +48,9 @@ class TestKubernetesAccounts(contract.AccountsContract):
 async def test_a_token_for_the_api_server_is_not_valid_for_rest(real_parts: real.RealParts) -> None:
     """Who has only that must not have to show it to us."""
     async with connect(real_parts.kubeconfig) as cluster:
-        found = await KubernetesAccounts(cluster).who(real_parts.token, [contract.AUDIENCE])
+        found = await KubernetesAccounts(cluster).authenticate(
+            real_parts.token, [contract.AUDIENCE]
+        )
     assert isinstance(found, accounts.UnknownToken)
 
 
@@ -57,11 +59,11 @@ async def test_a_missing_right_to_review_tokens_rejects_all_users(
 ) -> None:
     """A missing right of Stromboli's own is an internal error, never a decision about the user."""
     kubeconfig = real_parts.api_server.kubeconfig(fixtures.UNPRIVILEGED_USER)
-    user, asked = accounts.User(name="ann"), accounts.right("list", kinds.JOBS)
+    user, requested = accounts.User(name="ann"), accounts.right("list", kinds.JOBS)
     async with connect(kubeconfig) as cluster:
         stranger = KubernetesAccounts(cluster)
         with pytest.raises(errors.UnavailableError, match="tokenreviews"):
-            await stranger.who("any", [contract.AUDIENCE])
+            await stranger.authenticate("any", [contract.AUDIENCE])
         with pytest.raises(errors.UnavailableError, match="subjectaccessreviews"):
-            await stranger.may(user, asked)
+            await stranger.is_allowed(user, requested)
         assert await stranger.own_username() == fixtures.UNPRIVILEGED_USER

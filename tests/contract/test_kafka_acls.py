@@ -11,9 +11,11 @@ from aiokafka import errors as kafka_errors
 
 from stromboli.admission import service as admission
 from stromboli.controller.core.store import subscriptions
+from stromboli.history.core import folding
 from stromboli.scheduler import engine
 from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings, acls, clients
+from stromboli.testkit import records
 from stromboli.testkit.parts import ports, tools
 from stromboli.testkit.parts.kafka import Kafka
 
@@ -35,6 +37,7 @@ READS: dict[str, tuple[topics.Topic, ...]] = {
         topics.BATCH_STATE,
         topics.OUTCOMES,
     ),
+    "history": folding.READ,
     "monitor": (*topics.MATERIALIZED, topics.SYNC),
     "scheduler": (*engine.TOPICS, topics.LEASE),
 }
@@ -109,9 +112,10 @@ async def broker(
 async def test_each_service_has_the_acls_that_it_needs(
     broker: Guarded, service: topics.Service
 ) -> None:
-    """It opens, which appends; reads all that it folds; commits its place."""
+    """It opens, which appends; writes dead letters; reads all that it folds; commits its place."""
     async with KafkaBus(broker.as_(f"stromboli-{service}")) as bus:
-        await bus.open_writer(service, "one")
+        writer = await bus.open_writer(service, "one")
+        await writer.append(records.dead_letter(topics.NODES))
         async with contextlib.aclosing(bus.materialize(READS[service])) as batches:
             async for batch in batches:
                 if batch.caught_up:

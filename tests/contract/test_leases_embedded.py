@@ -26,14 +26,14 @@ class TestEmbeddedClusterLeaseStore(leases.ObjectLeaseContract):
         first, second = stores
         for position in stores:
             await position.read()
-        await first.take("a", leases.TERMS)
+        await first.acquire("a", leases.TERMS)
         with pytest.raises(errors.AlreadyExistsError):
-            await second.take("b", leases.TERMS)
+            await second.acquire("b", leases.TERMS)
         for position in stores:
             await position.read()
-        await second.take("b", leases.TERMS)
+        await second.acquire("b", leases.TERMS)
         with pytest.raises(errors.ConflictError):
-            await first.take("a", leases.TERMS)
+            await first.acquire("a", leases.TERMS)
 
 
 class TestEmbeddedLogLeaseStore(leases.LeaseContract):

@@ -88,12 +88,12 @@ async def shut(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
 async def any_taken(cluster: port.Cluster) -> bool:
     """Whether one of the configurations is not heeded yet: each refuses one of these alone."""
     wrong_pod = documents.pod(**{keys.JDB_MIN_AVAILABLE: "some"})
-    asked = (
+    requested = (
         (kinds.JOBS, documents.job()),
         (kinds.CRON_JOBS, documents.cron()),
         (kinds.PODS, wrong_pod),
     )
-    return any([await taken(cluster, kind, document) for kind, document in asked])
+    return any([await taken(cluster, kind, document) for kind, document in requested])
 
 
 async def taken(cluster: port.Cluster, kind: kinds.Kind[Any], document: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import main
-from stromboli.cli.lazy import LazyCommand
+from stromboli.cli.lazy import Group, LazyCommand
 from stromboli.client import server as addresses
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader
@@ -101,6 +101,7 @@ def test_a_documented_command_exists_with_its_options(command: str) -> None:
     found: Any = typer.main.get_command(main.app)
     context = typer.Context(found, info_name="strom")
     while isinstance(found, TyperGroup):
+        words = found.join_name(words) if isinstance(found, Group) else words
         inner = found.get_command(context, words[0])
         assert inner is not None, f"there is no {words[0]}"
         found = inner.load(None) if isinstance(inner, LazyCommand) else inner

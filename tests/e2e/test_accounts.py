@@ -300,9 +300,9 @@ async def admin_reads_every_route(parts: real.RealParts, cell: AdmissionCell) ->
                 continue
             path = route.path_format.replace("{namespace}", cell.scene.blue)
             path = path.replace("{name}", "over-rest")
-            asked = {"timeoutSeconds": "0.05"} if path.startswith("/v1/watch") else {}
-            asked |= REQUIRED.get(path, {})
-            answer = await client.get(path, params=asked)
+            requested = {"timeoutSeconds": "0.05"} if path.startswith("/v1/watch") else {}
+            requested |= REQUIRED.get(path, {})
+            answer = await client.get(path, params=requested)
             if path.startswith("/v1/history"):  # these parts have no history service
                 if answer.status_code != 503 or NO_HISTORY not in answer.text:
                     failed[path] = answer.text

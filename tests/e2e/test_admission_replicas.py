@@ -211,7 +211,7 @@ class OverlappingLease:
         """Serve one term that does not end."""
         await term(self)
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """Nothing to release."""
 
 

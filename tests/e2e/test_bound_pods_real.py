@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import end_to_end, observer
+from bench import latency, observer
 from bench.bulk_client import BIND, Client
 from stromboli.testkit import real_system
 
@@ -56,7 +56,7 @@ async def run(client: Client, names: list[str]) -> Any:
     async with asyncio.timeout(200), asyncio.TaskGroup() as group:
         watching = group.create_task(client.bound(version, dict.fromkeys(names, PODS)))
         for name in names:
-            await client.create(observer.JOBS, end_to_end.gang(name, PODS))
+            await client.create(observer.JOBS, latency.job(name, PODS))
         await watching
     return await client.requests() - before
 
@@ -68,15 +68,15 @@ async def test_a_gang_costs_one_request_per_pod_unless_a_policy_denies_nodes(
         real_system.RealSystem(tmp_path, fake_nodes=20) as system,
         Client(system.parts) as client,
     ):
-        asked = await run(client, [f"g{number}" for number in range(GANGS)])
-        assert asked[BIND] == 0, asked
+        requested = await run(client, [f"g{number}" for number in range(GANGS)])
+        assert requested[BIND] == 0, requested
         # And dry runs: gangs with equal pods share one, unless they are planned at the same time.
-        assert 1 <= asked[CREATE] - GANGS * PODS <= GANGS, asked
-        others = {what: count for what, count in asked.items() if "events" not in what[1]}
-        assert sum(others.values()) <= 1.3 * GANGS * PODS, asked
+        assert 1 <= requested[CREATE] - GANGS * PODS <= GANGS, requested
+        others = {what: count for what, count in requested.items() if "events" not in what[1]}
+        assert sum(others.values()) <= 1.3 * GANGS * PODS, requested
 
         await deny_node_names(client)
-        asked = await run(client, ["denied"])
-        assert asked[BIND] == PODS, asked
+        requested = await run(client, ["denied"])
+        assert requested[BIND] == PODS, requested
         job = json.loads(await client.get(f"{observer.JOBS}/denied"))
         assert job["status"].get("retryCount", 0) == 0

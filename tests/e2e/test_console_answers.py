@@ -125,16 +125,16 @@ async def test_changes_show_what_differs_as_text_and_lead_to_their_objects() -> 
         {**known, "name": "node-06", "action": "deleted", "fields": []},
         {**known, "kind": "PriorityClass", "name": "high", "action": "created", "fields": []},
     ]
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
 
     @get("/v1/history/changes")
     async def changes(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        asked.update({name: values[-1] for name, values in request.query_params.dict().items()})
+        requested.update({name: values[-1] for name, values in request.query_params.dict().items()})
         return {"changes": found, "continue": "12.x"}
 
     async with over(changes) as browser:
         text = (await browser.get("/changes?kind=Node&name=n&since=2026-11-01&until=x")).text
-        assert asked == {
+        assert requested == {
             "kind": "Node",
             "name": "n",
             "since": "2026-11-01T00:00:00+00:00",
@@ -149,13 +149,13 @@ async def test_changes_show_what_differs_as_text_and_lead_to_their_objects() -> 
 
 async def test_a_log_is_followed_line_by_line_until_it_ends() -> None:
     """The stream begins with what there is, so that a page that was hidden misses nothing."""
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
 
     @get("/v1/namespaces/{namespace:str}/pods/{pod:str}/log", media_type="text/plain")
     async def log(
         request: Request[Any, Any, Any], namespace: FromPath[str], pod: FromPath[str]
     ) -> Stream:
-        asked.update({name: values[-1] for name, values in request.query_params.dict().items()})
+        requested.update({name: values[-1] for name, values in request.query_params.dict().items()})
 
         async def written() -> AsyncIterator[bytes]:
             for part in (b"epoch 1\nepo", b"ch 2\n", b"<b>done</b>"):
@@ -176,7 +176,7 @@ async def test_a_log_is_followed_line_by_line_until_it_ends() -> None:
             for line in msgspec.json.decode(data.removeprefix("data: "))
         ]
         assert lines == ["epoch 1", "epoch 2", "<b>done</b>"]
-        assert asked == {
+        assert requested == {
             "uid": "u1",
             "container": "main",
             "follow": "true",

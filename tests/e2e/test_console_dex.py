@@ -57,10 +57,10 @@ class IssuerAccounts:
         self.seen: set[str] = set()
         """Tokens that were accepted."""
 
-    async def who(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
+    async def authenticate(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
         """The user of a valid token."""
         if token.count(".") != 2:
-            return await self._otherwise.who(token, audiences)
+            return await self._otherwise.authenticate(token, audiences)
         authority = ssl.create_default_context(cafile=str(self._dex.ca_file))
         async with httpx.AsyncClient(
             verify=authority, trust_env=False, timeout=records.DEADLINE_S
@@ -79,9 +79,9 @@ class IssuerAccounts:
         self.seen.add(token)
         return User(name=claims["email"].partition("@")[0])
 
-    async def may(self, user: User, asked: Right) -> bool:
+    async def is_allowed(self, user: User, right: Right) -> bool:
         """By the rules of the other accounts."""
-        return await self._otherwise.may(user, asked)
+        return await self._otherwise.is_allowed(user, right)
 
     async def own_username(self) -> str:
         """That of the other accounts."""

@@ -68,12 +68,12 @@ def documents() -> list[dict[str, Any]]:
     """A job, a cron, and a flow with a template, a patch and a probe, each with values."""
     arguments = [f"--ssh-private-key={PRIVATE_KEY}", "--ssh-public-key=public"]
     header = {"name": "Authorization", "value": HEADER}
-    asked = {"taskName": "work", "port": 80, "path": "/", "httpHeader": header}
+    requested = {"taskName": "work", "port": 80, "path": "/", "httpHeader": header}
     patched = {"jobSpec": spec(f"{MARKER}-of-the-patch")}
     entries = [
         {"name": "one"},
         {"name": "two", "patch": patched, "dependsOn": {"targets": ["one"]}},
-        {"name": "three", "dependsOn": {"targets": ["two"], "probe": {"httpGetList": [asked]}}},
+        {"name": "three", "dependsOn": {"targets": ["two"], "probe": {"httpGetList": [requested]}}},
     ]
     own_job = spec(f"{MARKER}-of-the-job", plugins={"ssh": arguments, "svc": []})
     cron = {"schedule": "@every 5s", "jobTemplate": {"spec": spec(f"{MARKER}-of-the-cron")}}

@@ -43,12 +43,12 @@ class CountingCluster(EmbeddedCluster):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.asked: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.requested: collections.Counter[tuple[str, str]] = collections.Counter()
         self.created_before_bind: dict[str, int] = {}
         """Pod -> how many pods had been created when it was bound."""
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        self.asked["get", kind.kind] += 1
+        self.requested["get", kind.kind] += 1
         return await super().get(kind, namespace, name)
 
     async def create(
@@ -56,26 +56,26 @@ class CountingCluster(EmbeddedCluster):
     ) -> bytes:
         is_news = kind is kinds.EVENTS and b'"reason":"Scheduled"' in body
         verb = "dry run" if dry_run else "create"
-        self.asked[verb, SCHEDULED if is_news else kind.kind] += 1
+        self.requested[verb, SCHEDULED if is_news else kind.kind] += 1
         return await super().create(kind, namespace, body, dry_run=dry_run)
 
     async def patch(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> bytes:
-        self.asked["patch", kind.kind] += 1
+        self.requested["patch", kind.kind] += 1
         return await super().patch(kind, *arguments, **named)
 
     async def bind(self, namespace: str, pod: str, **named: Any) -> None:
-        self.asked["bind", "Pod"] += 1
-        self.created_before_bind[pod] = self.asked["create", "Pod"]
+        self.requested["bind", "Pod"] += 1
+        self.created_before_bind[pod] = self.requested["create", "Pod"]
         await super().bind(namespace, pod, **named)
 
     def requests(self) -> collections.Counter[tuple[str, str]]:
         """All but those for leases, which are renewed as time passes."""
         return collections.Counter(
-            {what: number for what, number in self.asked.items() if what[1] != "Lease"}
+            {what: number for what, number in self.requested.items() if what[1] != "Lease"}
         )
 
     async def delete(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> None:
-        self.asked["delete", kind.kind] += 1
+        self.requested["delete", kind.kind] += 1
         await super().delete(kind, *arguments, **named)
 
 
@@ -152,14 +152,14 @@ async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
             await cluster.create(kinds.JOBS, "default", gang(f"g{index:03d}", PODS_PER_GANG))
 
         async def all_wait() -> bool:
-            has_reasons = cluster.asked["patch", "PodGroup"] >= GANGS
+            has_reasons = cluster.requested["patch", "PodGroup"] >= GANGS
             return has_reasons and await idle(cluster)
 
         await until(all_wait)
         assert await count(cluster, kinds.POD_GROUPS) == GANGS
         assert await count(cluster, kinds.PODS) == 0
-        assert cluster.asked["create", "PodGroup"] == GANGS
-        assert cluster.asked["patch", "Job"] <= 2 * GANGS
+        assert cluster.requested["create", "PodGroup"] == GANGS
+        assert cluster.requested["patch", "Job"] <= 2 * GANGS
         before = cluster.requests()
         await irrelevant_changes(cluster, CHANGES)  # whatever is made once is made by now
         tracemalloc.start()
@@ -192,10 +192,10 @@ async def irrelevant_changes(cluster: CountingCluster, times: int) -> None:
 
 async def idle(cluster: CountingCluster) -> bool:
     """No service has sent a request for a while, after each could run."""
-    before = cluster.asked.total()
+    before = cluster.requested.total()
     for _ in range(20):
         await asyncio.sleep(0.005)
-    return cluster.asked.total() == before
+    return cluster.requested.total() == before
 
 
 @pytest.mark.timeout(180)
@@ -205,7 +205,7 @@ async def test_a_job_of_thousands_of_pods_does_not_block_a_small_one(tmp_path: P
         await cluster.create(kinds.JOBS, "default", gang("large", LARGE))
 
         async def has_begun() -> bool:
-            return cluster.asked["create", "Pod"] >= 50
+            return cluster.requested["create", "Pod"] >= 50
 
         await until(has_begun)
         await cluster.create(kinds.JOBS, "default", gang("small", 1))
@@ -231,11 +231,11 @@ async def test_binding_a_gang_costs_two_requests_per_pod(tmp_path: Path) -> None
             return sum(bool(kinds.PODS.decode(raw).spec.node_name) for raw in found) == gangs * pods
 
         await until(all_bound)
-        asked = cluster.requests() - before
-        assert asked["create", "Pod"] == asked["bind", "Pod"] == gangs * pods
-        assert asked["patch", "Pod"] == asked["get", "Pod"] == 0
-        assert asked["create", SCHEDULED] <= gangs * pods + gangs
-        assert asked.total() - asked["create", SCHEDULED] <= 2 * gangs * pods + 12 * gangs
+        requested = cluster.requests() - before
+        assert requested["create", "Pod"] == requested["bind", "Pod"] == gangs * pods
+        assert requested["patch", "Pod"] == requested["get", "Pod"] == 0
+        assert requested["create", SCHEDULED] <= gangs * pods + gangs
+        assert requested.total() - requested["create", SCHEDULED] <= 2 * gangs * pods + 12 * gangs
 
 
 @pytest.mark.timeout(180)
@@ -255,8 +255,8 @@ async def test_a_gang_that_fits_costs_one_request_per_pod_if_pods_are_created_bo
             return sum(bool(kinds.PODS.decode(raw).spec.node_name) for raw in found) == gangs * pods
 
         await until(all_bound)
-        asked = cluster.requests() - before
-        assert asked["create", "Pod"] == gangs * pods
-        assert asked["bind", "Pod"] == asked["patch", "Pod"] == asked["get", "Pod"] == 0
-        assert 1 <= asked["dry run", "Pod"] <= gangs
-        assert asked.total() - asked["create", SCHEDULED] <= gangs * pods + 13 * gangs
+        requested = cluster.requests() - before
+        assert requested["create", "Pod"] == gangs * pods
+        assert requested["bind", "Pod"] == requested["patch", "Pod"] == requested["get", "Pod"] == 0
+        assert 1 <= requested["dry run", "Pod"] <= gangs
+        assert requested.total() - requested["create", SCHEDULED] <= gangs * pods + 13 * gangs

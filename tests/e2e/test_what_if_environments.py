@@ -35,7 +35,7 @@ def gang(name: str, pods: int) -> Document:
     return made
 
 
-def asked(user: User, *changes: str) -> Any:
+def requested(user: User, *changes: str) -> Any:
     """What ``strom explain --if`` answers about the pending gang."""
     words = [word for change in changes for word in ("--if", change)]
     return json.loads(user.strom("explain", "waits", *words, "--output", "json"))
@@ -48,10 +48,10 @@ def test_a_what_if_question_is_answered_and_changes_nothing(user: User) -> None:
     user.comes_to("fills", "Running")
     user.submit(gang("waits", CPUS))
     user.until(lambda: user.get("waits", "/explanation"), lambda it: it.get("explained"))
-    more = user.until(lambda: asked(user, "nodes=+1"), lambda it: not it.get("cannotTell"))
+    more = user.until(lambda: requested(user, "nodes=+1"), lambda it: not it.get("cannotTell"))
     assert more["present"]["p90"] > more["at"]
     assert more["changed"]["p90"] == more["at"]
-    never = asked(user, f"replicas={NODES * CPUS + 1}", f"minAvailable={NODES * CPUS + 1}")
+    never = requested(user, f"replicas={NODES * CPUS + 1}", f"minAvailable={NODES * CPUS + 1}")
     assert never["changed"]["answer"] == "can-never-fit"
     assert user.get("waits")["spec"]["minAvailable"] == CPUS
     assert len(user.nodes()) == NODES

@@ -231,7 +231,7 @@ def all_targets() -> dict[str, Target]:
         for name, topic in TOPICS.items()
     }
     objects = [msgspec.json.encode(case.document) for case in admission_cases.CASES]
-    asked = [
+    requested = [
         msgspec.json.encode(
             {
                 "request": {
@@ -248,7 +248,7 @@ def all_targets() -> dict[str, Target]:
     words = [b"100m", b"1Gi", b"1h30m", b"0-3,8", b"0-10:2", b"*/5 2 * * *", b"@every 1h", b"1e3"]
     found |= {
         "submission": Target(_submissions(), submission, group="topics"),
-        "webhook body": Target(asked, webhook),
+        "webhook body": Target(requested, webhook),
         "object": Target(objects, kubernetes_object),
         "rules": Target(objects, rules),
         "bulk line": Target(objects, bulk_line),

@@ -184,8 +184,8 @@ def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> 
 def test_every_service_restarts_and_has_a_health_check() -> None:
     """Except the collector, whose image has no client for a check, and containers that exit."""
     assert all("restart" in each for each in SERVICES.values())
-    asked = {name for name, each in SERVICES.items() if "healthcheck" in each}
-    assert set(SERVICES) - asked == {"collector", "setup", "files"}
+    requested = {name for name, each in SERVICES.items() if "healthcheck" in each}
+    assert set(SERVICES) - requested == {"collector", "setup", "files"}
 
 
 def test_every_file_that_is_mounted_is_there() -> None:
@@ -234,9 +234,9 @@ def documented() -> set[str]:
 @pytest.mark.parametrize(("title", "promql"), list(dashboards.queries()))
 def test_a_panel_queries_existing_metrics(title: str, promql: str) -> None:
     """Metrics that the page promises, which other tests hold the services to."""
-    asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in metrics_of(promql)}
-    assert asked
-    assert asked <= documented() | OF_OTHERS
+    requested = {re.sub(r"_(bucket|count|sum)$", "", name) for name in metrics_of(promql)}
+    assert requested
+    assert requested <= documented() | OF_OTHERS
 
 
 def alerts() -> list[tuple[str, str]]:

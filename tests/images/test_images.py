@@ -181,8 +181,8 @@ async def test_every_setting_of_kafka_exists(
     known = {entry[0] for resource in answer.resources for entry in resource[-1]}
     environment = compose_services.parsed()["services"]["kafka"]["environment"]
     settings = set(environment) - {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
-    asked = {name.removeprefix("KAFKA_").lower().replace("_", ".") for name in settings}
-    assert asked <= known
+    requested = {name.removeprefix("KAFKA_").lower().replace("_", ".") for name in settings}
+    assert requested <= known
 
 
 @in_one_loop

@@ -43,10 +43,10 @@ class AnyToken:
     async def own_username(self) -> str:
         return "admission"
 
-    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User:
+    async def authenticate(self, token: str, audiences: Sequence[str]) -> accounts.User:
         return accounts.User(name="ann")
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         return True
 
 
@@ -183,13 +183,13 @@ async def test_all_requests_are_rejected_while_the_api_server_is_unreachable(
 async def test_reviews_are_cached_for_seconds_and_no_longer(server: AuthorizedAdmission) -> None:
     async with server.as_("ann") as ann:
         await ann.get(jobs(server.scene.blue))
-        asked = server.accounts.asked
+        right = server.accounts.right
         for _ in range(5):
             await ann.get(jobs(server.scene.blue))
-        assert server.accounts.asked == asked
+        assert server.accounts.right == right
         server.now += 10
         await ann.get(jobs(server.scene.blue))
-        assert server.accounts.asked > asked
+        assert server.accounts.right > right
 
 
 # --- what they may ---------------------------------------------------------------------------
@@ -361,14 +361,14 @@ async def test_a_stream_ends_with_its_token(expires_in_s: float | None, lasts_s:
 
 
 async def test_concurrent_equal_reviews_share_one_request() -> None:
-    asked = 0
+    right = 0
     release = asyncio.Event()
 
     async def ask() -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal right
+        right += 1
         await release.wait()
-        return asked
+        return right
 
     recent: authentication.TtlCache[int] = authentication.TtlCache(10.0, lambda: 0.0, 100)
     waiting = [asyncio.ensure_future(recent.get(b"k", ask)) for _ in range(5)]

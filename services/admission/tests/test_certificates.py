@@ -304,8 +304,10 @@ async def test_webhooks_respond_only_to_clients_of_the_configured_ca(tmp_path: P
         app = http.health_app(runtime.Health("admission"))
         async with http.serving(app, http.listen("127.0.0.1", 0), tls=tls) as port:
             try:
-                async with httpx.AsyncClient(verify=client, timeout=records.DEADLINE_S) as asked:
-                    return (await asked.get(f"https://localhost:{port}/livez")).is_success
+                async with httpx.AsyncClient(
+                    verify=client, timeout=records.DEADLINE_S
+                ) as requested:
+                    return (await requested.get(f"https://localhost:{port}/livez")).is_success
             except httpx.TransportError:
                 return False
 

@@ -23,7 +23,7 @@ class UnresponsiveCluster:
     """A cluster that never responds to a read, and never fails it."""
 
     def __init__(self) -> None:
-        self.asked = self.cancelled = 0
+        self.requested = self.cancelled = 0
 
     async def get(self, *_: Any) -> Any:
         """Never."""
@@ -34,7 +34,7 @@ class UnresponsiveCluster:
         return await self._never()
 
     async def _never(self) -> Any:
-        self.asked += 1
+        self.requested += 1
         try:
             await asyncio.Event().wait()
         finally:
@@ -43,10 +43,10 @@ class UnresponsiveCluster:
 
 def review(document: dict[str, Any]) -> bytes:
     kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
-    asked = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    requested = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     request = {
         "uid": "u",
-        "kind": asked,
+        "kind": requested,
         "operation": "CREATE",
         "namespace": "default",
         "object": document,
@@ -78,7 +78,7 @@ async def test_a_webhook_fails_with_a_reason_before_the_callers_deadline(
         in said["status"]["message"]
     )
     # On a busy machine the time may be up before it has read.
-    assert cluster.cancelled == cluster.asked <= 1
+    assert cluster.cancelled == cluster.requested <= 1
 
 
 async def test_a_review_without_reads_does_not_wait(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class SharedServer:
     def __init__(self, runner: asyncio.Runner, entry_points: EntryPoints) -> None:
         self._runner, self._ways = runner, entry_points
 
-    def asked(self, path: str, **content: Any) -> httpx.Response:
+    def requested(self, path: str, **content: Any) -> httpx.Response:
         """The webhook's answer, soon."""
 
         async def ask() -> httpx.Response:
@@ -134,7 +134,9 @@ def request(case: Case, document: Any, before: Any = None) -> dict[str, Any]:
 def test_a_webhook_decides_the_case_and_records_it(shared_server: SharedServer, case: Case) -> None:
     """The user, the operation, and the violations."""
     review = request(case, case.document, case.before)
-    response = shared_server.asked(f"/{case.kind.plural}/validate", json=review).json()["response"]
+    response = shared_server.requested(f"/{case.kind.plural}/validate", json=review).json()[
+        "response"
+    ]
     assert (response["uid"], response["allowed"]) == ("u", not case.refused)
     if case.refused:
         assert f"{case.refused}: " in response["status"]["message"]
@@ -279,16 +281,16 @@ def test_the_webhook_responds_for_any_object(
     """Allowed or rejected, never an internal error or a missing response."""
     case, document = broken
     kind, entry_point, _ = rule
-    for asked, path in (
+    for requested, path in (
         (case.kind, f"/{case.kind.plural}/validate"),
         (kind, f"/{kind.plural}/{entry_point}"),
     ):
-        review = request(msgspec.structs.replace(case, kind=asked), document, case.before)
-        answer = shared_server.asked(path, json=review)
+        review = request(msgspec.structs.replace(case, kind=requested), document, case.before)
+        answer = shared_server.requested(path, json=review)
         assert answer.status_code == 200, answer.text
 
 
 @settings(max_examples=200, deadline=None)
 @given(body=st.one_of(st.binary(max_size=200), _JSON.map(msgspec.json.encode)))
 def test_the_webhook_reports_errors_for_any_body(shared_server: SharedServer, body: bytes) -> None:
-    assert shared_server.asked("/jobs/validate", content=body, headers=JSON).status_code == 400
+    assert shared_server.requested("/jobs/validate", content=body, headers=JSON).status_code == 400

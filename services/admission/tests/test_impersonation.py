@@ -30,13 +30,13 @@ class AllRights:
     def __init__(self, known: accounts.Accounts) -> None:
         self._known = known
 
-    async def who(
+    async def authenticate(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
         """As the accounts have it."""
-        return await self._known.who(token, audiences)
+        return await self._known.authenticate(token, audiences)
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         """Always."""
         return True
 
@@ -185,7 +185,7 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
 """Method and path of each route that may write -> its body, and what it writes."""
 
 
-async def asked(ann: httpx.AsyncClient, method: str, path: str, namespace: str) -> httpx.Response:
+async def right(ann: httpx.AsyncClient, method: str, path: str, namespace: str) -> httpx.Response:
     body, _ = ROUTES[method, path]
     url = path.format(namespace=namespace, name="there")
     document = None if body is None else msgspec.json.encode(body(namespace))
@@ -198,7 +198,7 @@ async def asked(ann: httpx.AsyncClient, method: str, path: str, namespace: str) 
 async def test_every_write_over_rest_is_the_users(served: Served, method: str, path: str) -> None:
     server, impersonations = served
     async with server.as_("ann") as ann:
-        await asked(ann, method, path, server.scene.blue)
+        await right(ann, method, path, server.scene.blue)
     _, writes = ROUTES[method, path]
     assert impersonations.written == [(server.scene.user("ann"), *write) for write in writes]
 
@@ -217,7 +217,7 @@ def test_no_route_that_writes_is_missing_here() -> None:
 async def test_a_user_is_impersonated_with_all_groups(served: Served) -> None:
     server, impersonations = served
     async with server.as_("ann") as ann:
-        await asked(ann, "DELETE", f"{NAMESPACE}/jobs/{{name}}", server.scene.blue)
+        await right(ann, "DELETE", f"{NAMESPACE}/jobs/{{name}}", server.scene.blue)
     principal = await server.authenticator.authenticate(
         authorized_admission.token_of("ann"), (AUDIENCE,)
     )

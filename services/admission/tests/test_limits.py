@@ -103,6 +103,17 @@ def test_a_queue_has_a_separate_limit() -> None:
     assert not jobs.reserve("default/b", Owner("ben", "red"), 0.0)
 
 
+def test_a_job_that_changes_its_queue_counts_in_the_other_one() -> None:
+    """Else a user would submit to a queue with room and move the job."""
+    jobs = LiveJobs(max_per_user=1, max_per_queue=1)
+    jobs.fold(record("a"))
+    assert not jobs.reserve("default/a", Owner("ann", "red"), 0.0)
+    assert not jobs.reserve("default/r", Owner("ben", "red"), 0.0)
+    (found,) = jobs.reserve("default/a", Owner("ann", "red"), 0.0)
+    assert found.path == "spec.queue"
+    assert not jobs.reserve("default/a", Owner("ann", "blue"), 0.0)
+
+
 def test_a_job_that_the_cache_lacks_yet_counts_until_it_arrives_fails_or_expires() -> None:
     jobs = LiveJobs(max_per_user=1)
     assert not jobs.reserve("default/a", ANN, 0.0)

@@ -136,7 +136,7 @@ async def test_leaders_that_hold_leases_of_the_cluster_are_shown_beside_those_of
     place = cluster_lease.place(LEASE, "controller", "east")
     store = cluster_lease.ClusterLeaseStore(cluster, *place, lambda: NOON)
     await store.read()
-    await store.take(
+    await store.acquire(
         "controller-1",
         lease_rules.LeaseTiming(duration_s=duration_s, renew_deadline_s=3.0, retry_period_s=1.0),
     )

@@ -36,7 +36,7 @@ def bodies(document: bytes) -> Iterator[tuple[str, bytes]]:
     yield "/v1/bulk", document
 
 
-async def asked(entry_points: EntryPoints, document: bytes) -> list[tuple[str, int, str]]:
+async def requested(entry_points: EntryPoints, document: bytes) -> list[tuple[str, int, str]]:
     """Path, status and text of every answer to the object, webhooks' first."""
     case = Case(name="", kind=kinds.JOBS, document={})
     review = msgspec.json.encode(request(case, "@")).replace(b'"@"', document)
@@ -62,7 +62,7 @@ async def test_deeply_nested_bodies_are_rejected_without_recursion(
     whole = msgspec.json.encode(manifests.job())
     added = place.encode() + (b'"x":' if place.endswith("{") else b',"x":') + nest
     document = whole.replace(place.encode(), added + (b"," if place.endswith("{") else b""), 1)
-    for path, status, text in await asked(entry_points, document):
+    for path, status, text in await requested(entry_points, document):
         if path == "/jobs/mutate" and status == 200:
             assert "patch" not in text  # what cannot be read is not completed: validate refuses it
         elif path == "/jobs/validate" and status == 200:
@@ -74,7 +74,7 @@ async def test_deeply_nested_bodies_are_rejected_without_recursion(
 async def test_bytes_that_are_no_utf_8_are_refused(entry_points: EntryPoints) -> None:
     for wrong in (b"tr\xff\xfein", b"tr\xc3\x28in"):
         document = msgspec.json.encode(manifests.job()).replace(b"train", wrong)
-        for path, status, text in await asked(entry_points, document):
+        for path, status, text in await requested(entry_points, document):
             assert status == 400, (path, text)
 
 
@@ -84,7 +84,7 @@ async def test_no_quantity_takes_long_to_parse(entry_points: EntryPoints, quanti
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": quantity}}}
     task = manifests.task(template={"spec": {"containers": [container]}})
     document = manifests.job(tasks=[task])
-    for path, status, text in await asked(entry_points, msgspec.json.encode(document)):
+    for path, status, text in await requested(entry_points, msgspec.json.encode(document)):
         assert status in (200, 201, 409, 422), (path, text)
     queue = manifests.queue("team", capability={"cpu": quantity})
     answer = await entry_points.rest.post("/v1/check", json={"objects": [queue]})

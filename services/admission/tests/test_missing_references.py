@@ -13,6 +13,7 @@ from stromboli.admission.review import listings
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
@@ -213,3 +214,33 @@ async def test_an_unsupported_kind_names_the_nearest_one(
         document = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
         (violation,) = (await checked(admission, cluster, document)).json()["violations"]
     assert violation["expected"] == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("field", "absent", "create"),
+    [
+        ("queue", "reserach", "strom queue create reserach"),
+        ("priorityClassName", "reserach", "strom apply -f FILE with a PriorityClass"),
+    ],
+)
+async def test_a_misspelt_name_is_answered_with_those_that_the_submitter_may_use(
+    field: str, absent: str, create: str, tmp_path: Path
+) -> None:
+    """The nearest one first. Names of queues and priority classes that are closed to the submitter
+    are for users who may read these objects."""
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        for name, users in (("research", None), ("default", None), ("own", ""), ("mine", "ada")):
+            held = {} if users is None else {keys.ALLOWED_USERS: users}
+            queue = manifests.queue(name, annotations=held)
+            await cluster.create(kinds.QUEUES, "", msgspec.json.encode(queue))
+            other = {**CLASS, "metadata": {"name": name, "annotations": held}}
+            await cluster.create(kinds.PRIORITY_CLASSES, "", msgspec.json.encode(other))
+        for queue in manifests.queue("parent"), manifests.queue("leaf", parent="parent"):
+            await cluster.create(kinds.QUEUES, "", msgspec.json.encode(queue))
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        answer = await pending_reviews(admission, manifests.job(**{field: absent}))
+        leaves = "default, leaf, mine, research" if field == "queue" else "default, mine, research"
+        assert answer["status"]["message"].endswith(
+            f"did you mean research? {'Queues' if field == 'queue' else 'Priority classes'} that "
+            f"you can use: {leaves}; or create it: {create}"
+        )

@@ -110,10 +110,10 @@ def test_every_response_is_described_in_the_openapi_document(url: str, operation
 
 def test_a_too_long_request_line_names_its_part(url: str) -> None:
     """Not rejected as a request that cannot be parsed."""
-    asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_WITHIN_S)
-    with contextlib.closing(asked):
-        asked.request("GET", "/v1/podgroups?continue=" + "a" * 400_000)
-        answer = asked.getresponse()
+    requested = http.client.HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_WITHIN_S)
+    with contextlib.closing(requested):
+        requested.request("GET", "/v1/podgroups?continue=" + "a" * 400_000)
+        answer = requested.getresponse()
         assert answer.status == 400
         violations = msgspec.json.decode(answer.read())["violations"]
     assert [it["path"] for it in violations] == ["continue"]

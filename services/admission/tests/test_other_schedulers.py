@@ -77,7 +77,7 @@ class RivalCluster:
         async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
             return await client.get(path)
 
-    async def asked(self, kind: Any, document: Any) -> tuple[bool, bool]:
+    async def requested(self, kind: Any, document: Any) -> tuple[bool, bool]:
         """Whether an API server's question is answered with a patch, and with yes."""
         case = Case(name="", kind=kind, document=document)
         body = msgspec.json.encode(request(case, document))
@@ -111,16 +111,20 @@ async def test_webhooks_pass_objects_of_other_systems_and_validate_ours(
 ) -> None:
     await rival_cluster.competitors(VOLCANO)
     untouched, judged = (False, True), (True, False)
-    assert await rival_cluster.asked(kinds.JOBS, job("volcano", minAvailable=99)) == untouched
-    assert await rival_cluster.asked(kinds.JOBS, job("", minAvailable=99)) == untouched
-    assert await rival_cluster.asked(kinds.QUEUES, WRONG_QUEUE) == untouched
+    assert await rival_cluster.requested(kinds.JOBS, job("volcano", minAvailable=99)) == untouched
+    assert await rival_cluster.requested(kinds.JOBS, job("", minAvailable=99)) == untouched
+    assert await rival_cluster.requested(kinds.QUEUES, WRONG_QUEUE) == untouched
     assert (
-        await rival_cluster.asked(kinds.JOBS, job("stromboli", tasks=[], minAvailable=0)) == judged
+        await rival_cluster.requested(kinds.JOBS, job("stromboli", tasks=[], minAvailable=0))
+        == judged
     )
     await rival_cluster.competitors()
-    assert await rival_cluster.asked(kinds.JOBS, job("", tasks=[], minAvailable=0)) == judged
-    assert await rival_cluster.asked(kinds.JOBS, job("volcano", tasks=[], minAvailable=0)) == judged
-    assert await rival_cluster.asked(kinds.QUEUES, WRONG_QUEUE) == judged
+    assert await rival_cluster.requested(kinds.JOBS, job("", tasks=[], minAvailable=0)) == judged
+    assert (
+        await rival_cluster.requested(kinds.JOBS, job("volcano", tasks=[], minAvailable=0))
+        == judged
+    )
+    assert await rival_cluster.requested(kinds.QUEUES, WRONG_QUEUE) == judged
 
 
 async def test_readiness_reports_the_competitor_and_the_webhooks_keep_their_endpoint(
@@ -132,9 +136,9 @@ async def test_readiness_reports_the_competitor_and_the_webhooks_keep_their_endp
     found = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
     assert found is not None
     await rival_cluster.competitors(VOLCANO)
-    asked = await rival_cluster.ready()
-    line = asked.json()["admission"]["competitors"]
-    assert asked.status_code == 503
+    requested = await rival_cluster.ready()
+    line = requested.json()["admission"]["competitors"]
+    assert requested.status_code == 503
     for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
         assert said in line
     assert (await rival_cluster.ready(found[1])).status_code == 200

@@ -37,13 +37,13 @@ async def test_a_tenant_reads_the_past_of_its_own_namespace_only(
     async with server.as_("ann") as ann, server.as_("op") as operator:
         own = await ann.get(path, params={**interval, "namespace": blue})
         assert own.status_code == 200, own.text
-        assert [query.namespace for query in past.asked] == [blue]
+        assert [query.namespace for query in past.requested] == [blue]
         for other in ({"namespace": red}, {}):
             refused = await ann.get(path, params=interval | other)
             assert refused.status_code == 403
         # The operator of jobs may list no pods.
         assert (await operator.get(path, params=interval)).status_code == 403
-        assert len(past.asked) == 1
+        assert len(past.requested) == 1
 
 
 async def test_changes_of_the_cluster_are_for_readers_of_all_its_objects(
@@ -55,18 +55,19 @@ async def test_changes_of_the_cluster_are_for_readers_of_all_its_objects(
             for client in (ann, operator):
                 answer = await client.get("/v1/history/changes", params=query)
                 assert answer.status_code == 403
-        assert past.asked == []
+        assert past.requested == []
 
 
 async def test_parameters_become_the_query(server: AuthorizedAdmission, past: EmptyHistory) -> None:
     async with server.as_("ann") as client:
         own = {"namespace": server.scene.blue}
-        asked = {**INTERVAL, **own, "state": "Failed, Gone", "labels": "team=vision,stage="}
+        requested = {**INTERVAL, **own, "state": "Failed, Gone", "labels": "team=vision,stage="}
         page = await client.get(
-            "/v1/history/attempts", params={**asked, "limit": "7", "continue": "here", "job": "a"}
+            "/v1/history/attempts",
+            params={**requested, "limit": "7", "continue": "here", "job": "a"},
         )
         assert page.json() == {"attempts": [], "continue": "", "complete": True}
-        (query,) = past.asked
+        (query,) = past.requested
         assert (query.states, query.labels) == (
             ("Failed", "Gone"),
             {"team": "vision", "stage": ""},
@@ -86,12 +87,12 @@ async def test_parameters_select_jobs_and_evictions(
     async with server.as_("ann") as client:
         jobs = await client.get(PATHS[1], params={**own, "name": "a", "uid": "u", "limit": "7"})
         assert jobs.json() == {"jobs": [], "continue": "", "complete": True}
-        asked = {**own, "job": "a", "uid": "u", "continue": "here"}
-        evictions = await client.get(PATHS[2], params={**INTERVAL, **asked})
+        requested = {**own, "job": "a", "uid": "u", "continue": "here"}
+        evictions = await client.get(PATHS[2], params={**INTERVAL, **requested})
         assert evictions.json() == {"evictions": [], "continue": "", "complete": True}
         refused = await client.get(PATHS[1], params={**own, "limit": "101"})
         assert refused.status_code == 400
-    of_jobs, of_evictions = past.asked
+    of_jobs, of_evictions = past.requested
     assert (of_jobs.name, of_jobs.uid, of_jobs.limit) == ("a", "u", 7)
     assert (of_evictions.job, of_evictions.uid, of_evictions.after) == ("a", "u", "here")
     assert (of_evictions.since, of_evictions.namespace) == (NOON, server.scene.blue)
@@ -100,16 +101,16 @@ async def test_parameters_select_jobs_and_evictions(
 async def test_parameters_select_explanations(
     server: AuthorizedAdmission, past: EmptyHistory
 ) -> None:
-    asked = {"namespace": server.scene.blue, "job": "a", "uid": "u", "limit": "7", **INTERVAL}
+    requested = {"namespace": server.scene.blue, "job": "a", "uid": "u", "limit": "7", **INTERVAL}
     async with server.as_("ann") as client:
-        found = await client.get("/v1/history/explanations", params=asked)
+        found = await client.get("/v1/history/explanations", params=requested)
     assert found.json() == {
         "explanations": [],
         "positions": [],
         "continue": "",
         "complete": True,
     }
-    (query,) = past.asked
+    (query,) = past.requested
     assert (query.job, query.uid, query.limit, query.since) == ("a", "u", 7, NOON)
 
 

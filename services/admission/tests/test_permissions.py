@@ -157,3 +157,15 @@ async def test_without_accounts_permissions_apply_to_the_user_of_the_machine(
         await server.admission.submit(
             [document(server, queue="gold")], authentication.LOCAL_PRINCIPAL
         )
+
+
+@pytest.mark.parametrize("left", ["gold", "default"])
+async def test_a_job_changes_its_queue_only_between_queues_of_its_user(
+    server: AuthorizedAdmission, left: str
+) -> None:
+    await restrict(server, users=server.scene.user("ann"))
+    other = "default" if left == "gold" else "gold"
+    before, after = document(server, queue=left), document(server, queue=other)
+    update = {"operation": "UPDATE", "oldObject": before}
+    assert await by_webhook(server, "ann", after, **update) == set()
+    assert await by_webhook(server, "ben", after, **update) == {"spec.queue"}

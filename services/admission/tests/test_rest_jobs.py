@@ -8,6 +8,7 @@ import pytest
 
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
+from stromboli.testkit.admission_cases import manifests
 
 JOBS = "/v1/namespaces/default/jobs"
 
@@ -184,10 +185,53 @@ async def test_a_change_sets_the_time_limit_and_the_estimate(client: httpx.Async
 
 
 @pytest.mark.parametrize(
-    ("change", "status"), [({}, 422), ({"replicas": {"none": 1}}, 422), ({"queue": "other"}, 400)]
+    ("change", "status"), [({}, 422), ({"replicas": {"none": 1}}, 422), ({"plugins": {}}, 400)]
 )
 async def test_a_change_of_nothing_or_of_a_fixed_field_is_refused(
     client: httpx.AsyncClient, change: dict[str, Any], status: int
 ) -> None:
     await client.post(JOBS, json=job("train", ("ps", 1)))
     assert (await client.patch(f"{JOBS}/train", json=change)).status_code == status
+
+
+SUSPEND = "suspend it first (strom job suspend train), and resume it in the other queue"
+
+
+@pytest.mark.parametrize(
+    ("phase", "pod_group", "reason"),
+    [
+        ("Pending", "Pending", ""),
+        ("Pending", "Inqueue", ""),
+        ("Aborting", "Running", ""),
+        ("Aborted", "", ""),
+        ("Pending", "Running", "pods of the job are on nodes already"),
+        ("Running", "Running", "the job is Running"),
+        ("Restarting", "", "the job is Restarting"),
+    ],
+)
+async def test_the_queue_of_a_job_changes_while_no_pod_of_it_has_a_node(
+    client: httpx.AsyncClient, cluster: EmbeddedCluster, phase: str, pod_group: str, reason: str
+) -> None:
+    """The quota of the queue is not used before. A closed or absent queue is rejected as for a new
+    job."""
+    await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("other")))
+    await client.post(JOBS, json=job("train", ("ps", 1)))
+    uid = (await client.get(f"{JOBS}/train")).json()["metadata"]["uid"]
+    now = msgspec.json.encode({"status": {"state": {"phase": phase}}})
+    await cluster.patch(
+        kinds.JOBS, "default", "train", now, patch_type="merge", subresource="status"
+    )
+    if pod_group:
+        group = manifests.bare_object(kinds.POD_GROUPS, f"train-{uid}", status={"phase": pod_group})
+        await cluster.create(kinds.POD_GROUPS, "default", msgspec.json.encode(group))
+    answer = await client.patch(f"{JOBS}/train", json={"queue": "other"})
+    stored = (await client.get(f"{JOBS}/train")).json()["spec"]["queue"]
+    if not reason:
+        assert (answer.status_code, stored) == (200, "other"), answer.text
+        absent = (await client.patch(f"{JOBS}/train", json={"queue": "none"})).json()
+        assert "queue 'none' does not exist" in absent["violations"][0]["reason"]
+        return
+    (violation,) = answer.json()["violations"]
+    assert (answer.status_code, stored) == (422, "default")
+    assert violation["reason"].startswith(f"{reason}, and the queue can change only while")
+    assert violation["expected"].startswith(SUSPEND)

@@ -209,25 +209,25 @@ async def test_rest_shows_present_attempts_and_on_request_past_ones(
     job = {"metadata": {"name": "j1"}, "spec": {"tasks": [{"name": "w", "replicas": 1, **task}]}}
     made = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
     path = "/v1/namespaces/default/jobs/j1/tasks"
-    async with shared_rest.client_of(admission, cluster) as asked:
-        young = (await asked.get(path)).json()
+    async with shared_rest.client_of(admission, cluster) as requested:
+        young = (await requested.get(path)).json()
         assert (young["tasks"], young["complete"]) == ([], False)
         for message in (*FIRST, *SECOND):
             fields = {"uid": made["metadata"]["uid"]}
             admission.task_histories.fold(record(msgspec.structs.replace(message, **fields)))
         admission.task_histories.is_complete = True
-        now = (await asked.get(path)).json()
+        now = (await requested.get(path)).json()
         assert [it["attempt"] for it in now["tasks"]] == [2]
         for query in ("?history", "?history=true"):
-            past = (await asked.get(path + query)).json()
+            past = (await requested.get(path + query)).json()
             assert [(it["attempt"], it["node"]) for it in past["tasks"]] == [(1, "n1"), (2, "n2")]
         await client.delete("/v1/namespaces/default/jobs/j1")
-        assert len((await asked.get(path + "?history")).json()["tasks"]) == 2
+        assert len((await requested.get(path + "?history")).json()["tasks"]) == 2
         again = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
-        young = (await asked.get(path)).json()
+        young = (await requested.get(path)).json()
         uids = (made["metadata"]["uid"], again["metadata"]["uid"])
         assert (young["earlier"], young["uid"]) == ([uids[0]], uids[1])
-        assert len((await asked.get(f"{path}?history&uid={uids[0]}")).json()["tasks"]) == 2
-        assert (await asked.get(f"{path}?uid=none")).status_code == 404
-        absent = await asked.get("/v1/namespaces/default/jobs/none/tasks")
+        assert len((await requested.get(f"{path}?history&uid={uids[0]}")).json()["tasks"]) == 2
+        assert (await requested.get(f"{path}?uid=none")).status_code == 404
+        absent = await requested.get("/v1/namespaces/default/jobs/none/tasks")
         assert absent.status_code == 404

@@ -23,11 +23,11 @@ class AnsweringLog:
 
     def __init__(self, server: AuthorizedAdmission) -> None:
         self._server = server
-        self.asked: list[messages.WhatIfAsked] = []
+        self.requested: list[messages.WhatIfAsked] = []
 
     async def append(self, draft: envelope.Draft) -> tuple[()]:
         assert isinstance(draft.message, messages.WhatIfAsked)
-        self.asked.append(draft.message)
+        self.requested.append(draft.message)
         answer = messages.WhatIfAnswered(
             pod_group=draft.message.pod_group, at=builders.NOON, cannot_tell="it has started"
         )
@@ -79,7 +79,7 @@ async def test_who_may_read_a_job_may_ask_and_changes_nothing(server: Authorized
     before = await server.cluster.get(kinds.JOBS, server.scene.blue, "train")
     status, found = await ask(server, "ann", path, nodes=2, replicas={"": 3})
     assert (status, found["cannotTell"]) == (200, "it has started")
-    (question,) = log.asked
+    (question,) = log.requested
     assert (question.nodes, question.is_new, question.sizes_change) == (2, False, True)
     assert question.changed is not None
     assert [task.replicas for task in question.changed.tasks] == [3]

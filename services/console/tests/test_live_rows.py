@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from stromboli.client import AsyncClient, errors
+from stromboli.console import live_rows
 from stromboli.console.live_rows import MOST_OF_SESSION, LiveLists, LiveRows, ticks
 from stromboli.console.pages import watches
 from stromboli.console.pages.watches import QueueEntry
@@ -174,6 +175,13 @@ async def test_changes_at_the_same_time_are_one_tick() -> None:
     assert await waiting is True
     assert sorted(rows.rows) == ["gold", "silver"]
     await lists.close_all()
+
+
+def test_a_change_after_a_quiet_time_is_reported_sooner_than_the_next_one() -> None:
+    """So a page shows it within half a second, and has at most four updates in a second."""
+    assert live_rows.collecting_s(60.0) == live_rows.FIRST_TOGETHER_S
+    assert live_rows.collecting_s(0.0) == live_rows.TOGETHER_S
+    assert live_rows.collecting_s(0.1) == pytest.approx(live_rows.TOGETHER_S - 0.1)
 
 
 async def test_a_list_that_a_page_follows_is_not_the_one_unused_for_longest() -> None:

@@ -42,6 +42,17 @@ ATTEMPT = accounting.Attempt(
 )
 
 
+def test_what_the_kubelet_confirmed_is_beside_what_was_decided() -> None:
+    held = msgspec.structs.replace(
+        ATTEMPT,
+        numa_nodes=(0, 1),
+        exclusive_cpus="0-3",
+        confirmed_devices={"nvidia.com/gpu": ("GPU-a",)},
+    )
+    rows = past_attempts.rows([ATTEMPT, held], NOON)
+    assert [it.confirmed for it in rows] == ["", "NUMA 0,1; cpu 0-3; gpu GPU-a"]
+
+
 def used(cpu_seconds: float, gpu_seconds: float = 0.0, **group: str) -> accounting.Usage:
     return accounting.Usage(
         group=group,

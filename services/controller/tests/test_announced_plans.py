@@ -21,9 +21,9 @@ def announces_plan(create: commands.Command) -> bool:
 def test_the_pod_group_announces_the_plan_that_is_requested_with_it() -> None:
     made = job()
     known = cache(NODE, made)
-    asked, create = job_objects.group_commands(known, made)
-    assert isinstance(asked, commands.PlanPods)
-    (run,) = asked.dry_runs
+    requested, create = job_objects.group_commands(known, made)
+    assert isinstance(requested, commands.PlanPods)
+    (run,) = requested.dry_runs
     assert (run.task, run.prefix, run.replicas) == ("w", "j1-w", 2)
     assert kinds.PODS.decode(run.body).spec.node_name == "n1"
     assert announces_plan(create)
@@ -67,9 +67,9 @@ def test_a_job_that_must_not_be_planned_expects_no_planned_pods() -> None:
     """Sessions read a plan without tasks, so that they do not wait for another."""
     made = job()
     known = cache(NODE, made)
-    asked = planned_pods.request(known, made)
-    assert asked is not None
-    known.plans.put(asked.pod_group, planned_pods.no_plan(asked))
+    requested = planned_pods.request(known, made)
+    assert requested is not None
+    known.plans.put(requested.pod_group, planned_pods.no_plan(requested))
     assert not job_objects.expects_planned_pods(known, made)
     (create,) = job_objects.group_commands(known, made)
     assert not announces_plan(create)

@@ -20,11 +20,13 @@ from hypothesis.stateful import (
 )
 
 from services.controller.tests.support.core_harness import CoreHarness, KilledError, TopicKey
+from services.controller.tests.support.scenarios import edit
 from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.pods import pods
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.jobspec.validation import jobs as jobs_rules
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_task
 from stromboli.testkit.strategies import depth
@@ -145,7 +147,7 @@ def jobs(name: str) -> st.SearchStrategy[batch.Job]:
 @st.composite
 def tasked(draw: st.DrawFn, name: str) -> batch.Job:
     tasks = draw(some_tasks() | some_waves())
-    asked = sum(task.replicas for task in tasks)
+    requested = sum(task.replicas for task in tasks)
     policies = draw(POLICIES)
     limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
     if draw(st.integers(0, 19)) == 7:
@@ -155,7 +157,7 @@ def tasked(draw: st.DrawFn, name: str) -> batch.Job:
         tasks=tasks,
         policies=policies,
         max_retry=draw(st.integers(1, 3)),
-        min_available=draw(st.integers(0, asked)),
+        min_available=draw(st.integers(0, requested)),
         **limits,
     )
 
@@ -195,6 +197,19 @@ class AnyOrder(RuleBasedStateMachine):
             least = found["spec"]["tasks"][0].get("minAvailable", 0)
             if least <= replicas and found["spec"].get("minAvailable", 0) <= replicas + rest:
                 self.harness.scale(f"default/{name}", 0, replicas)
+
+    @rule(name=NAMES, queue=st.sampled_from(["default", "other"]))
+    def change_queue(self, name: str, queue: str) -> None:
+        """Valid for admission, which rejects it unless the job waits."""
+        key = f"default/{name}"
+        if ("jobs", key) in self.harness.objects and self.harness.phase(key) in jobs_rules.WAITS:
+            edit(self.harness, key, queue=queue)
+
+    @rule(name=NAMES, indexes=st.sampled_from(["0", "1", ""]))
+    def cancel(self, name: str, indexes: str) -> None:
+        found = self.harness.objects.get(("jobs", f"default/{name}"))
+        if found is not None and found["spec"].get("array"):
+            edit(self.harness, f"default/{name}", array={"cancelled": indexes})
 
     @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
     def command(self, name: str, action: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import (
     J,
+    edit,
     enqueued,
     fail,
     go_on,
@@ -23,6 +24,7 @@ from stromboli.controller.core.tasks import arrays
 from stromboli.shared import keys
 from stromboli.shared.api import batch
 from stromboli.shared.formats import indexes
+from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_pod, make_task
 
 
@@ -296,3 +298,108 @@ def test_pods_that_are_still_going_take_room_in_the_window() -> None:
         harness.settle()
         assert len(alive(harness)) == 3
     assert alive(harness) == [0, 1, 2]
+
+
+def cancel(harness: CoreHarness, text: str) -> None:
+    edit(harness, J, array={"cancelled": text})
+    harness.settle()
+    reap_all(harness)
+
+
+def test_a_cancelled_index_ends_is_not_started_again_and_is_not_counted() -> None:
+    """The next indexes take its room. Its attempt is published with the reason."""
+    harness = running(array("0-5", 2, retries=3))
+    cancel(harness, "1,3-4")
+    go_on(harness)
+    assert alive(harness) == [0, 2]
+    reasons = {
+        it.index: it.reason
+        for _, it in harness.sent
+        if isinstance(it, messages.TaskChanged) and it.after == "Gone"
+    }
+    assert reasons == {1: "Cancelled"}
+    end(harness, 0, 2)
+    go_on(harness)
+    assert alive(harness) == [5]
+    end(harness, 5)
+    status = harness.job().status
+    assert (status.state.phase, status.succeeded, status.failed) == ("Completed", 3, 0)
+
+
+def test_an_index_that_ended_before_it_was_cancelled_keeps_its_result() -> None:
+    harness = running(array("0-3", 4))
+    end(harness, 0)
+    end(harness, 1, phase="Failed")
+    cancel(harness, "0-2")
+    assert harness.phase() == "Running", "index 3 has no result"
+    end(harness, 3)
+    status = harness.job().status
+    assert status.array is not None
+    assert (status.array.succeeded, status.array.failed) == ("0,3", "1")
+    assert status.state.phase == "Failed"
+
+
+def test_an_array_of_which_only_cancelled_indexes_are_left_is_completed() -> None:
+    harness = running(array("0-3", 2))
+    end(harness, 0)
+    cancel(harness, "1-3")
+    assert harness.phase() == "Completed"
+
+
+def test_an_array_of_which_all_indexes_are_cancelled_is_completed() -> None:
+    """Admission rejects it, and may have been away."""
+    harness = running(array("0-3", 2))
+    cancel(harness, "0-3")
+    assert (harness.phase(), harness.job().status.succeeded) == ("Completed", 0)
+
+
+def test_indexes_of_a_waiting_array_are_cancelled_and_the_gang_shrinks() -> None:
+    job = make_job(tasks=[make_task("t", 3)], min_available=3, array=batch.ArraySpec(indexes="0-2"))
+    harness = enqueued(job)
+    cancel(harness, "0-1")
+    assert (alive(harness), harness.group().spec.min_member) == ([2], 1)
+
+
+def test_no_policy_acts_on_the_pod_of_a_cancelled_index() -> None:
+    restart = batch.LifecyclePolicy(events=("PodEvicted", "PodFailed"), action="RestartJob")
+    harness = running(array("0-3", 2, policies=[restart]))
+    cancel(harness, "1")
+    go_on(harness)
+    assert (harness.job().status.version, alive(harness)) == (0, [0, 2])
+
+
+def test_programs_see_the_size_of_the_array_without_cancellations() -> None:
+    """A program that divides its input by it must get the same part as the others."""
+    harness = enqueued(array("0-9", 1))
+    cancel(harness, "0")
+    harness.settle()
+    body = harness.objects["pods", "default/j1-t-1"]
+    env = {it["name"]: it["value"] for it in body["spec"]["containers"][0]["env"]}
+    assert env["STROM_ARRAY_SIZE"] == "10"
+
+
+@given(
+    ended=st.sets(st.integers(0, 9)),
+    cancelled=st.sets(st.integers(0, 9), max_size=9),
+    order=st.booleans(),
+)
+def test_every_index_has_a_result_or_is_cancelled(
+    ended: set[int], cancelled: set[int], order: bool
+) -> None:
+    """Whichever comes first. The job ends when this holds for all, and not before."""
+    harness = running(array("0-9", 10))
+    text = str(indexes.of(cancelled))
+    if order:
+        cancel(harness, text)
+    end(harness, *(ended & set(alive(harness))))
+    if not order:
+        cancel(harness, text)
+    wanted = set(range(10)) - cancelled - ended
+    assert (harness.phase() == "Running") == bool(wanted)
+    if wanted:
+        end(harness, *wanted)
+    assert harness.phase() == "Completed"
+    status = harness.job().status
+    assert status.array is not None
+    succeeded = set(indexes.parse(status.array.succeeded))
+    assert succeeded == (set(range(10)) - cancelled) | (set() if order else ended & cancelled)

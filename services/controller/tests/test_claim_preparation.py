@@ -238,15 +238,15 @@ async def test_a_provisioner_that_gives_up_is_a_refusal(harness: Harness) -> Non
         )
         patch = objects.merge(metadata={"annotations": {keys.SELECTED_NODE: None}})
         while not deciding.done():
-            asked = asyncio.create_task(
+            requested = asyncio.create_task(
                 harness.until(
                     kinds.PERSISTENT_VOLUME_CLAIMS,
                     "default/c",
                     lambda it: it.metadata.annotation(keys.SELECTED_NODE) is not None,
                 )
             )
-            await asyncio.wait([deciding, asked], return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
+            await asyncio.wait([deciding, requested], return_when=asyncio.FIRST_COMPLETED)
+            requested.cancel()
             await harness.cluster.patch(
                 kinds.PERSISTENT_VOLUME_CLAIMS, "default", "c", patch, patch_type="merge"
             )

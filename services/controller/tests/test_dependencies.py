@@ -209,7 +209,7 @@ def test_a_job_that_can_never_start_is_reported_and_gets_no_pods(
 
 
 @pytest.mark.parametrize(
-    ("asked", "released", "gang"),
+    ("requested", "released", "gang"),
     [
         (9, {"a"}, 5),
         (9, {"a", "b"}, 9),
@@ -220,10 +220,10 @@ def test_a_job_that_can_never_start_is_reported_and_gets_no_pods(
     ],
 )
 def test_the_gang_of_a_wave_is_what_is_asked_without_what_waits(
-    asked: int, released: set[str], gang: int
+    requested: int, released: set[str], gang: int
 ) -> None:
     tasks = [make_task("a", 10, min_available=5), make_task("b", 4, min_available=4)]
-    job = make_job(tasks=tasks, min_available=asked)
+    job = make_job(tasks=tasks, min_available=requested)
     assert dependencies.gang(job, frozenset(released)) == gang
 
 
@@ -233,13 +233,13 @@ def test_the_gang_of_a_wave_is_what_is_asked_without_what_waits(
     st.data(),
 )
 def test_a_gang_never_asks_for_more_than_can_be_made_nor_grows_beyond_the_jobs(
-    sizes: list[tuple[int, int]], asked: int, data: st.DataObject
+    sizes: list[tuple[int, int]], requested: int, data: st.DataObject
 ) -> None:
     tasks = [
         make_task(f"t{at}", max(least, replicas), min_available=min(least, replicas))
         for at, (least, replicas) in enumerate(sizes)
     ]
-    job = make_job(tasks=tasks, min_available=min(asked, sum(it.replicas for it in tasks)))
+    job = make_job(tasks=tasks, min_available=min(requested, sum(it.replicas for it in tasks)))
     released = data.draw(st.sets(st.sampled_from([it.name for it in tasks])))
     gang = dependencies.gang(job, frozenset(released))
     assert 0 <= gang <= sum(it.replicas for it in tasks if it.name in released)

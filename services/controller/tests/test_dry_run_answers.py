@@ -35,9 +35,9 @@ def named(name: str, **more: Any) -> batch.Job:
 
 
 def likeness(made: batch.Job) -> str:
-    asked = planned_pods.request(cache(NODE, made), made)
-    assert asked is not None
-    (run,) = asked.dry_runs
+    requested = planned_pods.request(cache(NODE, made), made)
+    assert requested is not None
+    (run,) = requested.dry_runs
     return run.likeness
 
 
@@ -66,9 +66,9 @@ def test_no_answer_is_remembered_while_a_webhook_or_policy_may_change_pods() -> 
     made = job()
     known = cache(NODE, made)
     known.plans.admission = admission_configuration.AdmissionConfiguration(changes_pods=True)
-    asked = planned_pods.request(known, made)
-    assert asked is not None
-    assert [run.likeness for run in asked.dry_runs] == [""]
+    requested = planned_pods.request(known, made)
+    assert requested is not None
+    assert [run.likeness for run in requested.dry_runs] == [""]
 
 
 def test_an_answer_is_not_used_after_its_time() -> None:
@@ -130,9 +130,9 @@ async def test_a_repeated_template_is_planned_without_a_dry_run(tmp_path: Path) 
 async def planned(
     planner: PodPlanner, known: controller_cache.ControllerCache, made: batch.Job
 ) -> plans.PodsPlanned:
-    asked = planned_pods.request(known, made)
-    assert isinstance(asked, commands.PlanPods)
-    await planner.plan(asked, "", "")
-    plan = known.plans.of(asked.pod_group)
+    requested = planned_pods.request(known, made)
+    assert isinstance(requested, commands.PlanPods)
+    await planner.plan(requested, "", "")
+    plan = known.plans.of(requested.pod_group)
     assert plan is not None
     return plan

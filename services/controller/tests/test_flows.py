@@ -340,26 +340,26 @@ def probed(probe: Probe) -> CoreHarness:
     return harness
 
 
-def asked(harness: CoreHarness) -> list[str]:
+def requested(harness: CoreHarness) -> list[str]:
     return [it.host for it in harness.done if isinstance(it, commands.RunProbe)]
 
 
 def test_a_job_starts_when_the_pods_of_its_target_take_connections() -> None:
     harness = probed(TCP)
-    assert asked(harness) == ["10.0.0.0", "10.0.0.1"]
+    assert requested(harness) == ["10.0.0.0", "10.0.0.1"]
     assert harness.names(kinds.JOBS) == ["f-a"]
     harness.answering = {("10.0.0.0", commands.ProbeRequest(port=80))}
     harness.wait(1)
     harness.settle()
-    assert len(asked(harness)) == 2
+    assert len(requested(harness)) == 2
     harness.wait(1)
     harness.settle()
-    assert len(asked(harness)) == 4
+    assert len(requested(harness)) == 4
     assert harness.names(kinds.JOBS) == ["f-a"]
     harness.answering.add(("10.0.0.1", commands.ProbeRequest(port=80)))
     harness.wait(2)
     harness.settle()
-    assert asked(harness)[4:] == ["10.0.0.1"]
+    assert requested(harness)[4:] == ["10.0.0.1"]
     assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
     assert harness.due(controller_cache.ReconcileKey("flow", F)) is None
 
@@ -394,7 +394,7 @@ def test_a_running_phase_lets_the_next_job_start_while_its_target_runs() -> None
         Probe(task_status_list=(flow.TaskStatusProbe(task_name="worker", phase="Running"),))
     )
     assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
-    assert not asked(harness)
+    assert not requested(harness)
 
 
 def test_a_task_that_its_job_can_do_without_has_to_show_something() -> None:
@@ -431,7 +431,7 @@ def test_a_restarted_controller_calls_again() -> None:
     harness.answering = {("10.0.0.0", commands.ProbeRequest(port=80))}
     harness.restart()
     harness.settle()
-    assert asked(harness) == ["10.0.0.0", "10.0.0.1"] * 2
+    assert requested(harness) == ["10.0.0.0", "10.0.0.1"] * 2
 
 
 def test_an_answer_of_a_pod_that_is_deleted_is_forgotten() -> None:

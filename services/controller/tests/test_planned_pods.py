@@ -50,16 +50,16 @@ def cache(*objects: meta.Object) -> controller_cache.ControllerCache:
     return made
 
 
-def answered(asked: commands.PlanPods) -> list[core.Pod]:
+def answered(requested: commands.PlanPods) -> list[core.Pod]:
     """The dry runs' responses of an API server that changes nothing."""
-    return [kinds.PODS.decode(run.body) for run in asked.dry_runs]
+    return [kinds.PODS.decode(run.body) for run in requested.dry_runs]
 
 
 def planned(of: controller_cache.ControllerCache, made: batch.Job) -> plans.PodsPlanned:
     """The job's plan, published."""
-    asked = planned_pods.request(of, made)
-    assert asked is not None
-    plan = planned_pods.plan(of, asked, answered(asked))
+    requested = planned_pods.request(of, made)
+    assert requested is not None
+    plan = planned_pods.plan(of, requested, answered(requested))
     assert plan is not None
     of.plans.put(plan.pod_group, plan)
     return plan
@@ -103,8 +103,8 @@ def test_the_plan_waits_until_the_objects_of_plugins_are_recorded() -> None:
         made.status, controlled_resources=job_objects.controlled(known, made)
     )
     ready = msgspec.structs.replace(made, status=status)
-    asked, _ = job_objects.group_commands(known, ready)
-    assert isinstance(asked, commands.PlanPods)
+    requested, _ = job_objects.group_commands(known, ready)
+    assert isinstance(requested, commands.PlanPods)
 
 
 def kinds_of(plan: commands.Plan) -> list[list[str]]:
@@ -285,13 +285,13 @@ def test_without_nodes_a_job_has_no_plan() -> None:
 def test_an_answer_to_a_dry_run_that_cannot_be_placed_is_no_plan(change: dict[str, Any]) -> None:
     made = job()
     known = cache(NODE, made)
-    asked = planned_pods.request(known, made)
-    assert asked is not None
+    requested = planned_pods.request(known, made)
+    assert requested is not None
     changed = [
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **change))
-        for pod in answered(asked)
+        for pod in answered(requested)
     ]
-    assert planned_pods.plan(known, asked, changed) is None
+    assert planned_pods.plan(known, requested, changed) is None
 
 
 def test_a_template_that_the_api_server_changed_after_its_plan_is_not_planned_again() -> None:
@@ -299,9 +299,9 @@ def test_a_template_that_the_api_server_changed_after_its_plan_is_not_planned_ag
     known = cache(NODE, made)
     plan = planned(known, made)
     known.plans.differs(planned_pods.spec_digest(plan.tasks[0].template))
-    asked = planned_pods.request(known, made)
-    assert asked is not None
-    assert planned_pods.plan(known, asked, answered(asked)) is None
+    requested = planned_pods.request(known, made)
+    assert requested is not None
+    assert planned_pods.plan(known, requested, answered(requested)) is None
 
 
 def test_a_plan_is_withdrawn_when_its_gang_has_left_the_queue() -> None:
@@ -464,15 +464,15 @@ def test_only_the_pod_of_this_very_decision_counts_as_created() -> None:
 def test_the_random_name_of_a_token_volume_is_no_difference_from_the_plan() -> None:
     made = job()
     known = cache(NODE, made)
-    asked = planned_pods.request(known, made)
-    assert asked is not None
+    requested = planned_pods.request(known, made)
+    assert requested is not None
 
     def served(name: str) -> core.Pod:
-        (pod,) = answered(asked)
+        (pod,) = answered(requested)
         spec = msgspec.structs.replace(pod.spec, volumes=(core.Volume(name=name),))
         return msgspec.structs.replace(pod, spec=spec)
 
-    plan = planned_pods.plan(known, asked, [served("kube-api-access-abcde")])
+    plan = planned_pods.plan(known, requested, [served("kube-api-access-abcde")])
     assert plan is not None
     assert planned_pods.is_as_planned(served("kube-api-access-fghij"), plan.tasks[0])
 

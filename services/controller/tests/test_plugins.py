@@ -39,8 +39,10 @@ def main(body: Body) -> Body:
 
 
 def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, Body]:
-    asked = msgspec.structs.replace(job.spec, plugins={plugin: args})
-    made = plugin_objects.creations(msgspec.structs.replace(job, spec=asked), job_plugins.BUILT_IN)
+    requested = msgspec.structs.replace(job.spec, plugins={plugin: args})
+    made = plugin_objects.creations(
+        msgspec.structs.replace(job, spec=requested), job_plugins.BUILT_IN
+    )
     return {it.kind.kind: msgspec.json.decode(it.body) for it in made}
 
 

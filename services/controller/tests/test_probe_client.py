@@ -40,28 +40,28 @@ def ask(port: int, path: str = "", header: tuple[str, str] = ("", "")) -> comman
 
 async def test_a_port_that_takes_a_connection_passes(pod: tuple[int, list[str]]) -> None:
     port, seen = pod
-    assert await probe_client.ask(ask(port))
+    assert await probe_client.probe(ask(port))
     assert not seen
 
 
 async def test_a_path_passes_with_the_header_it_wants(pod: tuple[int, list[str]]) -> None:
     port, seen = pod
-    assert await probe_client.ask(ask(port, "/ready?deep=1", ("X-Flow", "yes")))
-    assert not await probe_client.ask(ask(port, "ready"))
+    assert await probe_client.probe(ask(port, "/ready?deep=1", ("X-Flow", "yes")))
+    assert not await probe_client.probe(ask(port, "ready"))
     assert seen == ["/ready?deep=1", "/ready"]
 
 
 async def test_a_redirection_passes_and_is_not_followed(pod: tuple[int, list[str]]) -> None:
     """It might lead anywhere, and the pod did answer."""
     port, seen = pod
-    assert await probe_client.ask(ask(port, "/elsewhere"))
+    assert await probe_client.probe(ask(port, "/elsewhere"))
     assert seen == ["/elsewhere"]
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [ask(1), ask(70_000), ask(70_000, "/"), ask(1, "/"), ask(1, "/", ("X\r\nY", "z"))],
     ids=["closed", "no port", "no port for http", "closed for http", "a broken header"],
 )
-async def test_whatever_cannot_be_asked_has_not_passed(asked: commands.RunProbe) -> None:
-    assert not await probe_client.ask(asked)
+async def test_whatever_cannot_be_asked_has_not_passed(requested: commands.RunProbe) -> None:
+    assert not await probe_client.probe(requested)

@@ -29,19 +29,20 @@ def test_a_private_key_belongs_to_the_public_one_that_lets_in() -> None:
 
 
 async def test_the_keys_are_added_to_the_request_body_only() -> None:
-    (asked,) = plugin_objects.creations(make_job(plugins={"ssh": ()}), job_plugins.BUILT_IN)
-    body = msgspec.json.decode(await secret_data.completed(asked))
+    (requested,) = plugin_objects.creations(make_job(plugins={"ssh": ()}), job_plugins.BUILT_IN)
+    body = msgspec.json.decode(await secret_data.completed(requested))
     assert set(body["data"]) == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
-    assert "PRIVATE" not in repr(asked)
+    assert "PRIVATE" not in repr(requested)
     assert body["metadata"]["name"] == "j1-ssh"
 
 
 async def test_a_token_cannot_be_guessed() -> None:
-    asked = commands.Create(
+    requested = commands.Create(
         kind=kinds.SECRETS, namespace="default", name="t", body=b"{}", secret="token"
     )
     one, other = [
-        msgspec.json.decode(await secret_data.completed(asked))["data"]["token"] for _ in range(2)
+        msgspec.json.decode(await secret_data.completed(requested))["data"]["token"]
+        for _ in range(2)
     ]
     assert one != other
     assert len(base64.b64decode(one)) >= 32

@@ -204,7 +204,7 @@ async def test_a_decision_is_answered_once_for_all_however_often_it_comes(harnes
 async def test_answers_say_from_where_a_restart_has_to_read(harness: Harness) -> None:
     async with harness.controller():
         answer = await enqueued(harness)
-        last = await harness.bus.last(topics.DECISIONS)
+        last = await harness.bus.last_record(topics.DECISIONS)
         assert last is not None
         assert answer.unanswered_from <= last.offset
         assert answer.outcomes_from <= last.offset + 100

@@ -1,6 +1,7 @@
 """Every move of the table, brought about as it is in life: by pods, by time, by policies and by
 people's commands; and what each action does in each phase."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,14 +10,17 @@ import pytest
 from services.controller.tests.support.core_harness import CoreHarness
 from services.controller.tests.support.scenarios import (
     J,
+    edit,
     enqueued,
     evict,
     go_on,
     reap_all,
     restarted,
     running,
+    submitted,
 )
 from stromboli.controller.core import lifecycle
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
 
@@ -57,7 +61,7 @@ def restarts_a_part(retries: int = 3) -> CoreHarness:
     return harness
 
 
-def asked(action: str) -> Scene:
+def requested(action: str) -> Scene:
     def scene() -> CoreHarness:
         harness = runs()
         asks(action)(harness)
@@ -67,14 +71,14 @@ def asked(action: str) -> Scene:
 
 
 def aborted() -> CoreHarness:
-    harness = asked("AbortJob")()
+    harness = requested("AbortJob")()
     reap_all(harness)
     return harness
 
 
 def finished(action: str) -> Scene:
     def scene() -> CoreHarness:
-        harness = asked(action)()
+        harness = requested(action)()
         reap_all(harness)
         return harness
 
@@ -117,6 +121,11 @@ def ends(phase: str) -> Step:
     return step
 
 
+def moves(harness: CoreHarness) -> None:
+    edit(harness, J, queue="other")
+    harness.settle()
+
+
 def waits(harness: CoreHarness) -> None:
     harness.wait(60)
     harness.settle()
@@ -127,9 +136,9 @@ IN_PHASE: Mapping[str, Scene] = {
     "Pending": lambda: enqueued(job()),
     "Running": runs,
     "Restarting": restarts_a_part,
-    "Completing": asked("CompleteJob"),
-    "Terminating": asked("TerminateJob"),
-    "Aborting": asked("AbortJob"),
+    "Completing": requested("CompleteJob"),
+    "Terminating": requested("TerminateJob"),
+    "Aborting": requested("AbortJob"),
     "Aborted": aborted,
     "Completed": finished("CompleteJob"),
     "Terminated": finished("TerminateJob"),
@@ -150,6 +159,7 @@ BY: Mapping[str, Step] = {
     "Exhausted": fails("j1-w-0", 102),
     "Stopped": reap_all,
     "DeadlineExceeded": waits,
+    "QueueChanged": moves,
     "RestartTask": fails("j1-w-1", 101),
     "RestartPod": fails("j1-w-1", 102),
     "RestartPartition": fails("j1-w-1", 103),
@@ -372,3 +382,58 @@ def test_a_restart_of_a_part_counts_only_that_part_as_terminating() -> None:
     uid = here.job().metadata.uid
     first = next(it for it in here.phases[uid] if it.state.phase == "Restarting")
     assert (first.terminating, first.running, first.failed) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("is_enqueued", [False, True])
+def test_a_waiting_job_whose_queue_changes_gets_a_new_pod_group_there(is_enqueued: bool) -> None:
+    """Decisions about the old PodGroup and its pods then find neither, and its quota is free. The
+    change costs no retry."""
+    harness = (enqueued if is_enqueued else submitted)(job())
+    before = harness.group()
+    moves(harness)
+    reap_all(harness)
+    group = harness.group()
+    assert (group.spec.queue, group.status.phase) == ("other", "Pending")
+    assert group.metadata.uid != before.metadata.uid
+    assert harness.pods() == []
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    labels = [pod.metadata.labels or {} for pod in harness.pods()]
+    assert {it[keys.QUEUE_NAME] for it in labels} == {"other"}
+    status = harness.job().status
+    assert (status.state.phase, status.version) == ("Pending", 1)
+    assert status.retry_count == status.asked_retries
+    moved = harness.phases[harness.job().metadata.uid]
+    assert "the queue changed from default to other" in [it.state.message for it in moved]
+
+
+def test_a_suspended_job_whose_queue_changes_is_resumed_in_it() -> None:
+    harness = aborted()
+    moves(harness)
+    assert harness.phase() == "Aborted"
+    asks("ResumeJob")(harness)
+    assert harness.group().spec.queue == "other"
+
+
+def test_a_job_that_started_while_its_queue_changed_runs_on() -> None:
+    """Its pods hold the quota of the queue that admitted them; the next start is in the other."""
+    harness = runs()
+    moves(harness)
+    assert (harness.phase(), harness.group().spec.queue) == ("Running", "default")
+    asks("RestartJob")(harness)
+    reap_all(harness)
+    assert harness.group().spec.queue == "other"
+
+
+@pytest.mark.parametrize("is_of_volcano", [False, True])
+def test_a_pod_group_keeps_its_queue_unless_the_job_changes_it(is_of_volcano: bool) -> None:
+    """An empty queue is the default one, and Volcano sets the queue of the namespace in the
+    PodGroup only."""
+    harness = submitted(job())
+    body = copy.deepcopy(harness.body("podgroups"))
+    body["spec"]["queue"] = "team" if is_of_volcano else ""
+    if is_of_volcano:
+        del body["metadata"]["annotations"][keys.JOB_VERSION]
+    harness.put(kinds.POD_GROUPS, body)
+    harness.settle()
+    assert harness.phases_seen() == ["Pending"]

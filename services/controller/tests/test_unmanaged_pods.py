@@ -126,11 +126,11 @@ def test_pods_of_an_operator_may_say_it_themselves() -> None:
     """The operator's kind is none that we could read."""
     harness = CoreHarness()
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "set-1"}
-    asked = {
+    requested = {
         keys.GROUP_MIN_MEMBER: "2",
         keys.GROUP_MIN_RESOURCES: json.dumps({"cpu": "4", "nvidia.com/gpu": 2}),
     }
-    add(harness, owner=owner, annotations=asked)
+    add(harness, owner=owner, annotations=requested)
     harness.settle()
     spec = group(harness).spec
     assert (spec.min_member, spec.min_resources) == (2, {"cpu": "4", "nvidia.com/gpu": 2})

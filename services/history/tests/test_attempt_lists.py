@@ -33,8 +33,8 @@ async def pods(store: Database, **query: Any) -> list[str]:
     found: list[str] = []
     after = ""
     while True:
-        asked = accounting.AttemptQuery(**query, after=after)
-        page = await queries.attempts(store, asked, events.at(0))
+        requested = accounting.AttemptQuery(**query, after=after)
+        page = await queries.attempts(store, requested, events.at(0))
         found += [it.pod for it in page.attempts]
         after = page.continue_
         if not after:
@@ -83,7 +83,7 @@ def stores(draw: st.DrawFn) -> list[Any]:
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> dict[str, Any]:
+def requested(draw: st.DrawFn) -> dict[str, Any]:
     """Any combination of filters."""
     choices: dict[str, Any] = {
         "namespace": st.sampled_from(NAMESPACES),
@@ -129,7 +129,9 @@ def selects(query: dict[str, Any], row: Any) -> bool:
 
 @pytest.mark.parametrize("few", [attempt_walks.FEW, 0], ids=["selective", "frequent"])
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(log=stores(), queries_=st.lists(asked(), min_size=3, max_size=3), limit=st.integers(3, 9))
+@given(
+    log=stores(), queries_=st.lists(requested(), min_size=3, max_size=3), limit=st.integers(3, 9)
+)
 async def test_every_combination_of_filters_selects_what_its_filters_mean(
     store: Database, few: int, log: list[Any], queries_: list[dict[str, Any]], limit: int
 ) -> None:
@@ -257,15 +259,15 @@ async def test_sqlite_reads_a_walk_from_the_index_with_its_values(
     async with store.transaction() as connection:
         await connection.execute(sa.text("ANALYZE"))
     bounds = attempt_walks.Bounds(few=0, probed=10)
-    asked: list[tuple[str, Any]] = []
+    requested: list[tuple[str, Any]] = []
     async with store.snapshot() as connection:
         sync = connection.sync_connection
         assert sync is not None
         sa.event.listen(
-            sync, "before_cursor_execute", lambda *given: asked.append((given[2], given[3]))
+            sync, "before_cursor_execute", lambda *given: requested.append((given[2], given[3]))
         )
         await attempt_walks.find(connection, query, index_walks.BEGIN, 10, bounds)
-        statement, parameters = asked[-1]
+        statement, parameters = requested[-1]
         plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
         reads = {row["detail"] for row in plan.mappings() if "attempts " in row["detail"]}
     await store.close()

@@ -8,16 +8,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from services.history.tests.support import events
 from stromboli.embedded.bus import EmbeddedBus
+from stromboli.history.core import folding
 from stromboli.history.service import HistoryService, lag_s
 from stromboli.history.settings import HistorySettings
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api.views import accounting
 from stromboli.shared.bus import port
+from stromboli.shared.messages import admission, base, batch, log, node_topology, scheduling
 from stromboli.testkit import records
 from stromboli.testkit.builders import make_node, make_record, snapshot_of
 from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
@@ -80,9 +83,11 @@ async def states(service: HistoryService) -> list[str]:
     """The states of all attempts, in a complete answer: on a slow machine the service may need
     longer than a query waits."""
     async with asyncio.timeout(records.DEADLINE_S):
-        while not (page := await service.attempts(accounting.AttemptQuery())).complete:
-            pass
-    return [it.state for it in page.attempts]
+        while True:
+            with contextlib.suppress(errors.UnavailableError):  # its tables are being created
+                page = await service.attempts(accounting.AttemptQuery())
+                if page.complete:
+                    return [it.state for it in page.attempts]
 
 
 async def test_a_query_sees_what_was_published_before_it(tmp_path: Path, url: str) -> None:
@@ -160,19 +165,94 @@ async def test_a_log_that_is_away_is_reported_and_queries_are_marked_incomplete(
             assert await states(service) == ["Bound"]
 
 
-async def test_an_unreadable_record_is_a_warning_and_does_not_stop_the_history(
-    tmp_path: Path,
+POISONED: dict[topics.Topic, type[msgspec.Struct]] = {
+    topics.DECISIONS: scheduling.StatementDecided,
+    topics.OUTCOMES: scheduling.DecisionAnswered,
+    topics.EXPLANATIONS: scheduling.PodGroupExplained,
+    topics.REVIEWS: admission.JobRequested,
+    topics.TOPOLOGY: node_topology.TopologyObserved,
+    topics.BATCH_EVENTS: batch.TaskChanged,
+}
+
+
+def poisoned(topic: topics.Topic) -> envelope.Draft:
+    """A record of a type that the history reads from a topic, which does not decode."""
+    name = base.type_name(POISONED.get(topic, topic.messages[0]))
+    return envelope.Draft(
+        topic=topic,
+        key="poisoned",
+        message=None,
+        encoded=envelope.Encoded(name, b'{"metadata": 1, "topology": 1, "at": []}'),
+        time=events.at(0),
+    )
+
+
+@pytest.mark.parametrize("topic", folding.READ, ids=lambda it: it.name)
+async def test_an_undecodable_record_is_a_dead_letter_and_the_history_goes_on(
+    tmp_path: Path, url: str, topic: topics.Topic
 ) -> None:
+    """It is counted, and a restart does not repeat the letter."""
+    facts = Facts()
+    letters: list[envelope.Record] = []
+    assert topic.writer is not None
+    assert topic.writer != topics.OUTSIDE
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        writer = await bus.open_writer(topic.writer, "poisoning")
+        await writer.append(poisoned(topic))
+        await publish(bus, events.task("Pending", 0))
+        for _ in range(2):
+            async with running(bus, url, facts) as service:
+                assert await states(service) == ["Pending"]
+                async with asyncio.timeout(records.DEADLINE_S):
+                    while not (letters := (await records.read(bus, topics.DEAD_LETTERS))[0]):
+                        pass
+        (letter,) = map(envelope.decode, letters)
+        assert isinstance(letter, log.DeadLetter)
+        assert (letter.topic, letter.key, letter.reported_by) == (topic.name, "poisoned", "history")
+        assert facts.warnings["unreadable records"].startswith("1 since")
+
+
+async def test_a_record_without_a_time_is_a_dead_letter(tmp_path: Path) -> None:
+    """The event, and the record that opened its writer."""
     facts = Facts()
     async with EmbeddedBus(tmp_path / "log.db") as bus:
         await publish(bus, events.task("Pending", 0))
-    with contextlib.closing(sqlite3.connect(tmp_path / "log.db")) as log, log:
-        log.execute("UPDATE records SET value = '{' WHERE key = 'team/train'")
+    with contextlib.closing(sqlite3.connect(tmp_path / "log.db")) as log_file, log_file:
+        headers = "replace(CAST(headers AS TEXT), 'ce_time', 'ce_other')"
+        log_file.execute(f"UPDATE records SET headers = CAST({headers} AS BLOB)")
     async with EmbeddedBus(tmp_path / "log.db") as bus:
         await publish(bus, events.task("Pending", 0, "p2"))
         async with running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service:
             assert await states(service) == ["Pending"]
-            assert facts.warnings["unreadable records"].startswith("1 since")
+            assert facts.warnings["unreadable records"].startswith("2 since")
+
+
+class RefusingBus:
+    """A log that grants the history no right to append."""
+
+    def __init__(self, bus: port.Bus) -> None:
+        self._bus = bus
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def open_writer(self, *_: Any) -> "RefusingBus":
+        return self
+
+    async def append(self, *_: Any) -> None:
+        raise errors.ForbiddenError("append to dead.letters", "not authorized")
+
+
+async def test_a_log_that_refuses_dead_letters_does_not_stop_the_history(tmp_path: Path) -> None:
+    """As before its principal got the right."""
+    facts = Facts()
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        writer = await bus.open_writer("monitor", "poisoning")
+        await writer.append(poisoned(topics.NODES))
+        await publish(bus, events.task("Pending", 0))
+        refusing: Any = RefusingBus(bus)
+        async with running(refusing, f"sqlite:///{tmp_path / 'h.db'}", facts) as service:
+            assert await states(service) == ["Pending"]
 
 
 @pytest.mark.parametrize("before", [1, 3])

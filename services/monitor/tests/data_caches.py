@@ -68,7 +68,7 @@ class Node:
 
     def want(self, *items: data.WantedCopy) -> None:
         """The monitor's answer: exactly these copies."""
-        self.cache.want(data.DataWanted(node="n1", items=items))
+        self.cache.set_wanted(data.DataWanted(node="n1", items=items))
 
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, and execute steps and fetches until nothing is due."""

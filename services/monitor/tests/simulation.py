@@ -108,7 +108,7 @@ class Log:
         """The cache of a reader that starts now."""
         fence, read = fencing.Fence("default"), snapshot.Snapshot()
         for record in self.records[TOPIC.name]:
-            if fence.passes(record) and not fencing.is_announcement(record):
+            if fence.accepts(record) and not fencing.is_announcement(record):
                 read.apply(record)
         known: dict[str, meta.Object | snapshot.Unknown] = {
             node.metadata.key: _unversioned(node) for node in read.objects(KIND)
@@ -129,7 +129,7 @@ class Monitor:
         self._followed = 0
         for record in log_.records[topics.SYNC.name]:
             message = envelope.decode(record)
-            if self._fence.passes(record) and isinstance(message, cluster.KindSynced):
+            if self._fence.accepts(record) and isinstance(message, cluster.KindSynced):
                 assert record.epoch is not None
                 self.cached.apply_sync(message, record.epoch)
         self.follow()
@@ -140,12 +140,12 @@ class Monitor:
         for record in self.log.records[TOPIC.name]:
             if record.offset < self._followed:
                 continue
-            received = self._fence.passes(record)
+            received = self._fence.accepts(record)
             if fencing.is_announcement(record):
                 continue
             assert record.epoch is not None
             if not received or (record.epoch < self.epoch and self.cached.state != "folding"):
-                self.cached.overwrite(record.key)
+                self.cached.mark_overwritten(record.key)
             elif record.epoch != self.epoch:
                 self.cached.apply(record)
         self._followed = self.log.ends[TOPIC.name]
@@ -162,7 +162,7 @@ class Monitor:
         if event is None:
             return False
         _, kind, raw = event
-        step = self.cached.lose if kind == "DELETED" else self.cached.see
+        step = self.cached.delete if kind == "DELETED" else self.cached.upsert
         self._draft_change(step(raw, NOW))
         return True
 
@@ -173,7 +173,7 @@ class Monitor:
         self.cached.list_begins()
         self._sync(0)
         for raw in list(self.cluster.objects.values()):
-            self._draft_change(self.cached.see(raw, NOW))
+            self._draft_change(self.cached.upsert(raw, NOW))
         for draft in self.cached.list_ends(str(self.cluster.version), NOW):
             self._draft_change(draft)
         return True
@@ -211,7 +211,7 @@ class Monitor:
         self.mark_synced()
 
     def _sync(self, position: int) -> None:
-        self.log.append(self.cached.sync_marker(self.cached.mark(NOW), position), self.epoch)
+        self.log.append(self.cached.sync_marker(self.cached.sync_point(NOW), position), self.epoch)
 
     def _draft_change(self, draft: envelope.Draft | None) -> None:
         if draft is not None:

@@ -45,18 +45,18 @@ class Accounts:
 
     def __init__(self) -> None:
         self.users: dict[str, accounts.User] = {}
-        self.asked = 0
+        self.right = 0
         self.audiences: Sequence[str] = ()
 
-    async def who(
+    async def authenticate(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
-        self.asked += 1
+        self.right += 1
         self.audiences = audiences
         unknown = accounts.UnknownToken("the API server rejected the token")
         return self.users.get(token, unknown)
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         raise AssertionError("rights play no part")
 
     async def own_username(self) -> str:
@@ -175,7 +175,7 @@ async def test_signs_of_life_are_small_and_a_monitor_that_forgot_gets_all_again(
     assert await asyncio.to_thread(monitor.send_heartbeat, named)
     await step(of, 100.0)
     assert len(await agent_server.seen()) == 1
-    assert agent_server.accounts.asked == 1, "a good token is remembered"
+    assert agent_server.accounts.right == 1, "a good token is remembered"
 
 
 async def test_an_agent_reports_only_for_its_own_node(

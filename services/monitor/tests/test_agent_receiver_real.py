@@ -35,13 +35,13 @@ async def agent_token(api: Api, node: str) -> str:
     pods = "/api/v1/namespaces/default/pods"
     pod = await api.create(pods, {"metadata": {"name": node}, "spec": spec})
     bound = {"apiVersion": "v1", "kind": "Pod", "name": node, "uid": pod["metadata"]["uid"]}
-    asked = {
+    requested = {
         "audiences": [SETTINGS.agents_audience],
         "expirationSeconds": tenants.TOKEN_S,
         "boundObjectRef": bound,
     }
     path = "/api/v1/namespaces/default/serviceaccounts/agents/token"
-    node_reports = await api.create(path, {"spec": asked})
+    node_reports = await api.create(path, {"spec": requested})
     return str(node_reports["status"]["token"])
 
 

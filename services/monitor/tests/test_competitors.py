@@ -32,7 +32,7 @@ def test_a_renewed_lease_counts_whatever_the_clock_of_its_holder() -> None:
     """Nine minutes behind, here; what counts is that it changes."""
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     for now_s, minutes in ((0.0, 9), (14.0, 8), (28.0, 7)):
-        found.see(CLAIM, spec(ago(minutes)), now_s)
+        found.observe(CLAIM, spec(ago(minutes)), now_s)
     assert names(found, 42.0) == ["vc-1"]
     (rival,) = found.found(42.0, NOON).competitors
     assert (rival.lease, rival.scheduler_name) == ("volcano-system/volcano", "volcano")
@@ -40,37 +40,37 @@ def test_a_renewed_lease_counts_whatever_the_clock_of_its_holder() -> None:
 
 def test_a_lease_without_renewal_stops_counting_after_its_duration() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.see(CLAIM, spec(ago(1)), 0.0)
-    found.see(CLAIM, spec(ago(1)), 15.1)
+    found.observe(CLAIM, spec(ago(1)), 0.0)
+    found.observe(CLAIM, spec(ago(1)), 15.1)
     assert names(found, 15.1) == []
 
 
 def test_a_lease_left_behind_long_ago_never_counts() -> None:
     """A removed system leaves its leases behind, and no start may wait for them."""
     found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.see(CLAIM, spec(ago(11)), 0.0)
+    found.observe(CLAIM, spec(ago(11)), 0.0)
     assert names(found, 0.0) == []
 
 
 def test_a_lease_without_times_counts_while_it_may_be_held() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.see(CLAIM, spec("soon"), 0.0)
+    found.observe(CLAIM, spec("soon"), 0.0)
     assert names(found, 15.0) == ["vc-1"]
 
 
 def test_no_lease_and_one_without_a_holder_claim_nothing() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.see(CLAIM, None, 0.0)
+    found.observe(CLAIM, None, 0.0)
     assert names(found, 0.0) == []
-    found.see(CLAIM, spec(ago(0), holder=""), 1.0)
+    found.observe(CLAIM, spec(ago(0), holder=""), 1.0)
     assert names(found, 1.0) == []
 
 
 def test_a_lease_without_read_rights_is_unknown() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.refuse(CLAIM, "get leases: forbidden")
+    found.record_error(CLAIM, "get leases: forbidden")
     assert found.found(0.0, NOON).unknown == "get leases: forbidden"
-    found.see(CLAIM, None, 1.0)
+    found.observe(CLAIM, None, 1.0)
     assert found.found(1.0, NOON).unknown == ""
 
 

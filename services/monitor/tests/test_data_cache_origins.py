@@ -265,11 +265,11 @@ def test_a_running_fetch_gives_its_room_to_one_that_pods_wait_for(tmp_path: Path
         capacity_bytes=10_000,
     )
     with contextlib.closing(node.cache):
-        node.cache.want(data.DataWanted(node="n1", items=(first,)))
+        node.cache.set_wanted(data.DataWanted(node="n1", items=(first,)))
         node.cache.step()
         assert reading.wait(records.DEADLINE_S)
         sized = want("memory://second", pinned=True, bytes=5000)
-        node.cache.want(data.DataWanted(node="n1", items=(first, sized)))
+        node.cache.set_wanted(data.DataWanted(node="n1", items=(first, sized)))
         node.cache.step()
         assert quick.reads == []
         released.set()
@@ -297,10 +297,10 @@ def test_a_growing_fetch_waits_for_the_room_of_one_that_ends(tmp_path: Path) -> 
         capacity_bytes=10_000,
     )
     with contextlib.closing(node.cache):
-        node.cache.want(data.DataWanted(node="n1", items=(first,)))
+        node.cache.set_wanted(data.DataWanted(node="n1", items=(first,)))
         node.cache.step()
         assert reading.wait(records.DEADLINE_S)
-        node.cache.want(data.DataWanted(node="n1", items=(first, growing)))
+        node.cache.set_wanted(data.DataWanted(node="n1", items=(first, growing)))
         node.cache.step()
         stopped.set()
         node.until(growing.key, "Complete")
@@ -321,7 +321,7 @@ def test_many_fetches_at_once_all_end(tmp_path: Path) -> None:
     )
     node.open()
     with contextlib.closing(node):
-        node.want(data.DataWanted(node="n1", items=tuple(items)))
+        node.set_wanted(data.DataWanted(node="n1", items=tuple(items)))
         while {copy.state for copy in node.report().copies} != {"Complete"}:
             due.clear()
             node.step()

@@ -120,11 +120,11 @@ def test_half_a_list_deletes_nothing(nodes: simulation.Cluster, log: simulation.
     monitor = simulation.Monitor(nodes, log)
     monitor.cached.expired()
     monitor.cached.list_begins()
-    assert monitor.cached.see(nodes.objects["a"], simulation.NOW) is None
-    assert monitor.cached.mark(simulation.NOW).state == "listing"
+    assert monitor.cached.upsert(nodes.objects["a"], simulation.NOW) is None
+    assert monitor.cached.sync_point(simulation.NOW).state == "listing"
     monitor.cached.list_begins()
     for raw in nodes.objects.values():
-        assert monitor.cached.see(raw, simulation.NOW) is None
+        assert monitor.cached.upsert(raw, simulation.NOW) is None
     assert monitor.cached.list_ends("2", simulation.NOW) == []
 
 
@@ -244,7 +244,7 @@ def test_an_answer_older_than_the_watch_restores_nothing(
     nodes.put("a", 2)
     monitor = simulation.Monitor(nodes, log)
     monitor.settle()
-    monitor.cached.overwrite("a")
+    monitor.cached.mark_overwritten("a")
     assert monitor.cached.restore("a", old, simulation.NOW) is None
     assert monitor.cached.overwritten == ("a",)
     restored = monitor.cached.restore("a", nodes.objects["a"], simulation.NOW)

@@ -108,7 +108,7 @@ def test_records_hidden_by_a_replaced_monitor_are_published_again(is_known: bool
     known = begun()
     if is_known:
         known.report("n1", ONE, "a", at(1))
-    known.overwrite("n1")
+    known.mark_overwritten("n1")
     (draft,) = known.tick(at(2), everywhere)
     assert draft.key == "n1"
     assert (draft.message is None) is not is_known

@@ -106,12 +106,12 @@ def test_a_transition_that_is_not_in_the_table_names_key_event_and_history() -> 
 
 def test_folding_a_decision_asks_a_constant_number_of_questions_per_pod() -> None:
     """Counted, not timed: a gang of 10,000 costs as much per pod as single pods."""
-    count, asked = 400, 0
+    count, requested = 400, 0
     seen, log = snapshot.Snapshot(), topic_log.TopicLog()
 
     def observe(assumption: assumptions.Assumption) -> observations.Observation:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         return observations.observe(seen, assumption)
 
     cache = assume_cache.AssumeCache(observe)
@@ -126,7 +126,7 @@ def test_folding_a_decision_asks_a_constant_number_of_questions_per_pod() -> Non
         seen.apply(record)
         cache.observe_pod(record.key)
     assert len(cache) == 0
-    assert asked == 3 * count
+    assert requested == 3 * count
 
 
 # One by one

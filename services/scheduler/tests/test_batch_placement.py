@@ -99,7 +99,8 @@ def test_each_task_of_a_run_takes_the_best_node(scores: list[list[int]], count: 
     now = np.array([of[0] for of in scores], np.int64)
 
     assert (
-        batch.place_run(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
+        batch.place_run(rows, now, lambda requested: np.full(len(requested), count), count, ask)
+        == expected
     )
 
 

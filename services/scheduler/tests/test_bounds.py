@@ -208,20 +208,20 @@ def carrier(name: str, node: str, app: str, port: int) -> core.Pod:
 def feasible(world: cluster_model.ClusterModel, pod: core.Pod) -> set[int]:
     """The rows of nodes that predicates allow the pod."""
     group = builders.make_pod_group("asked")
-    asked = msgspec.structs.replace(
+    requested = msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(
             pod.metadata, annotations={keys.GROUP_NAME: group.metadata.name}
         ),
     )
     world.put_pod_group(group)
-    world.put_pod(asked)
+    world.put_pod(requested)
     configured = sessions.configured(default_sessions.TIER, run="allocate")
     given = cluster_objects.Cluster(now=builders.NOON)
     opened = opening.open_on_model(world, configured, given, plugins.find)
-    found = opened.finder.filter_result(opened.world.tasks[asked.metadata.key]).passed
+    found = opened.finder.filter_result(opened.world.tasks[requested.metadata.key]).passed
     opened.rollback()
-    world.remove_pod(asked.metadata.key)
+    world.remove_pod(requested.metadata.key)
     world.remove_pod_group(group.metadata.key)
     return set(np.flatnonzero(found).tolist())
 

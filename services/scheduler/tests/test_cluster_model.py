@@ -256,7 +256,7 @@ def said(ssn: session.Session) -> dict[str, Any]:
                 for resource, *amounts in zip(ssn.resources.names, *share, strict=True)
             }
             for name, queue in ssn.queues.items()
-            if (share := ssn.standing(queue)) is not None
+            if (share := ssn.queue_usage(queue)) is not None
         },
         "gauges": sorted(each for each in ssn.gauges() if each.name.startswith("queue_")),
         "waiting": {

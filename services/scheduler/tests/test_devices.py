@@ -163,9 +163,9 @@ def test_selectors_of_class_and_request_both_hold() -> None:
     own = device_claims.device_class(
         "gpu", f'device.driver == "{device_claims.DRIVER}"', f'{domain}.model == "a"'
     )
-    asked = device_claims.claim("c", selectors=[{"cel": {"expression": memory}}])
+    requested = device_claims.claim("c", selectors=[{"cel": {"expression": memory}}])
     decided = default_sessions.closed(
-        *NODES, own, device_claims.devices("n1", 3, attributes=facts), asked, *one()
+        *NODES, own, device_claims.devices("n1", 3, attributes=facts), requested, *one()
     )
     assert given(decided) == ["r n1-gpu-0"]
 

@@ -84,8 +84,8 @@ def noted(node: core.Node, annotations: Mapping[str, str]) -> core.Node:
 
 
 def wants(*, number: int = 0, memory: int = 0, cores: int = 0) -> core.Container:
-    asked = {"number": number, "memory": memory, "cores": cores}
-    limits = {f"volcano.sh/vgpu-{name}": amount for name, amount in asked.items() if amount}
+    requested = {"number": number, "memory": memory, "cores": cores}
+    limits = {f"volcano.sh/vgpu-{name}": amount for name, amount in requested.items() if amount}
     return core.Container(
         resources=core.ResourceRequirements(requests={"cpu": "1"}, limits=dict(limits))
     )

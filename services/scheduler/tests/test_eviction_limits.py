@@ -106,9 +106,9 @@ def test_a_veto_holds_in_every_tier() -> None:
 
 
 def test_a_victim_is_given_the_notice_that_holds_for_it() -> None:
-    asked = {keys.EVICTION_NOTICE: "2m"}
+    requested = {keys.EVICTION_NOTICE: "2m"}
     bounded = {keys.EVICTION_NOTICE: "30s", keys.EVICTION_NOTICE_LIMIT: "1m"}
-    (eviction,) = preempting(HOUR, queue=bounded, job=asked).decisions.evictions
+    (eviction,) = preempting(HOUR, queue=bounded, job=requested).decisions.evictions
     assert (eviction.notice, eviction.job) == (timedelta(minutes=1), "default/new")
     (eviction,) = preempting(HOUR, arguments={"eviction-notice": "10s"}).decisions.evictions
     assert eviction.notice == timedelta(seconds=10)

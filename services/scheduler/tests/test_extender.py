@@ -26,7 +26,7 @@ class Extender:
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self.asked: list[tuple[str, Any]] = []
+        self.requested: list[tuple[str, Any]] = []
 
     def __call__(
         self, questions: Sequence[external_calls.ExternalRequest]
@@ -35,7 +35,7 @@ class Extender:
 
     def _answer(self, question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
         verb, body = question.url.rpartition("/")[2], msgspec.json.decode(question.body)
-        self.asked.append((verb, body))
+        self.requested.append((verb, body))
         try:
             reported = self._script[verb](body)
         except OSError as error:
@@ -43,7 +43,7 @@ class Extender:
         return external_calls.ExternalResponse(msgspec.json.encode(reported).decode())
 
     def count(self, verb: str) -> int:
-        return sum(asked == verb for asked, _ in self.asked)
+        return sum(requested == verb for requested, _ in self.requested)
 
 
 def silent(body: Any) -> Any:
@@ -108,13 +108,13 @@ def test_equal_tasks_share_a_request_and_changed_nodes_are_sent_again() -> None:
 def test_a_node_that_can_never_take_the_task_is_not_sent() -> None:
     extender = Extender({"predicate": lambda body: {}})
     held(extender, ["predicate"], *default_sessions.gang("g", 1, cpu="9"))
-    assert extender.asked == []
+    assert extender.requested == []
 
 
 def test_it_is_sent_the_fields_names() -> None:
     extender = Extender({"predicate": lambda body: {}})
     held(extender, ["predicate"], *default_sessions.gang("g", 1, cpu="2"))
-    _, body = extender.asked[0]
+    _, body = extender.requested[0]
     assert body["task"]["Name"] == "g-0"
     assert body["task"]["Resreq"]["MilliCPU"] == 2000
     assert body["task"]["Status"] == 1
@@ -128,7 +128,7 @@ def test_the_best_score_decides_among_nodes_that_fit() -> None:
     extender = Extender({"prioritize": lambda body: {"nodeScore": scores}})
     closed = held(extender, ["prioritize"], *default_sessions.gang("g", 1))
     assert default_sessions.binds(closed) == {"g-0": "n3"}
-    assert [node["Name"] for node in extender.asked[0][1]["nodes"]] == ["n1", "n2", "n3"]
+    assert [node["Name"] for node in extender.requested[0][1]["nodes"]] == ["n1", "n2", "n3"]
 
 
 FULL = [
@@ -206,7 +206,7 @@ def test_tasks_that_ask_for_none_of_its_resources_are_not_its_business() -> None
         managedResources=[{"name": "nvidia.com/gpu"}],
     )
     assert list(default_sessions.binds(closed)) == ["plain-0"]
-    assert {body["task"]["Name"] for _, body in extender.asked} == {"wants-0"}
+    assert {body["task"]["Name"] for _, body in extender.requested} == {"wants-0"}
 
 
 VERBS = ("predicate", "queueOverused", "jobEnqueueable", "jobReady", "allocateFunc")
@@ -260,13 +260,13 @@ def test_an_unanswered_opening_disables_the_extender_for_the_session() -> None:
     deaf = Extender({"onSessionOpen": silent})
     closed = held(deaf, verbs, *default_sessions.gang("g", 1))
     assert len(closed.decisions.binds) == 1
-    assert [verb for verb, _ in deaf.asked] == ["onSessionOpen"]
+    assert [verb for verb, _ in deaf.requested] == ["onSessionOpen"]
     called = Extender({"onSessionOpen": dict, "predicate": lambda body: {}, "onSessionClose": dict})
     held(called, verbs, *default_sessions.gang("g", 1))
-    reported = dict(called.asked)
+    reported = dict(called.requested)
     assert sorted(reported["onSessionOpen"]["Jobs"]) == ["default/g"]
     assert reported["onSessionOpen"]["NodeList"] == ["n1", "n2", "n3"]
-    assert called.asked[-1][0] == "onSessionClose"
+    assert called.requested[-1][0] == "onSessionClose"
 
 
 def test_what_was_answered_decides_the_same_again() -> None:
@@ -306,13 +306,13 @@ def test_explanations_after_the_session_send_no_request() -> None:
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 1), run="enqueue")
     (task,) = closed.jobs["default/g"].pending
     assert closed.finder.filter_result(task).passed.all()
-    assert extender.asked == []
+    assert extender.requested == []
 
 
 def test_responses_stay_valid_after_the_session() -> None:
     extender = Extender({"predicate": only("n2")})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 2, cpu="3"))
-    asked = len(extender.asked)
+    requested = len(extender.requested)
     (task,) = closed.jobs["default/g"].pending[:1]
     assert closed.finder.filter_result(task).passed.tolist() == [False, True, False]
-    assert len(extender.asked) == asked
+    assert len(extender.requested) == requested

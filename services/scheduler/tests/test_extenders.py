@@ -10,7 +10,7 @@ from stromboli.scheduler.core.framework import external_calls
 from stromboli.testkit.doubles import http_server
 
 
-def asked(*questions: external_calls.ExternalRequest) -> list[external_calls.ExternalResponse]:
+def requested(*questions: external_calls.ExternalRequest) -> list[external_calls.ExternalResponse]:
     with extenders.ExtenderClient() as caller:
         return list(caller(questions))
 
@@ -26,7 +26,7 @@ def test_responses_have_the_order_of_the_requests() -> None:
             external_calls.ExternalRequest(f"{server.url}/verb", str(at).encode(), timeout_s=60.0)
             for at in range(50)
         ]
-        answers = asked(*questions)
+        answers = requested(*questions)
     assert [answer.body for answer in answers] == [f"/verb {at}" for at in range(50)]
     assert {request.method for request in server.requests} == {"POST"}
 
@@ -48,7 +48,7 @@ def test_an_invalid_response_of_an_extender_is_reported_with_its_reason(
     reply: http_server.Reply, error: str
 ) -> None:
     with http_server.Server(lambda request: reply) as server:
-        (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}"))
+        (answer,) = requested(external_calls.ExternalRequest(server.url, b"{}"))
     assert answer.body == ""
     assert error in answer.error
 
@@ -61,7 +61,7 @@ def test_a_slow_extender_counts_as_failed() -> None:
         return http_server.Reply()
 
     with http_server.Server(slow) as server:
-        (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}", timeout_s=0.05))
+        (answer,) = requested(external_calls.ExternalRequest(server.url, b"{}", timeout_s=0.05))
         done.set()
     assert answer.error == "no response within 0.05 s"
 
@@ -70,11 +70,11 @@ def test_requests_after_a_failed_one_are_not_sent() -> None:
     """A dead extender costs one timeout, not one for each node."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    answers = asked(*[external_calls.ExternalRequest(f"http://127.0.0.1:{port}", b"{}")] * 500)
+    answers = requested(*[external_calls.ExternalRequest(f"http://127.0.0.1:{port}", b"{}")] * 500)
     assert all(answer.error for answer in answers)
     assert sum("not called" in answer.error for answer in answers) > 400
 
 
 def test_an_invalid_url_is_reported() -> None:
-    (answer,) = asked(external_calls.ExternalRequest("http://[", b"{}"))
+    (answer,) = requested(external_calls.ExternalRequest("http://[", b"{}"))
     assert answer.error

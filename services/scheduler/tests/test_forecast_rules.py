@@ -198,6 +198,6 @@ def test_all_scopes_together_keep_to_the_share_of_cpu() -> None:
 
 
 def test_frames_are_read_as_they_were_written() -> None:
-    asked = frames.Compute("2026-01-01T00:00:00+00:00", 600, 20, 45.0, 0.1)
-    body = frames.frame(asked)[frames.LENGTH.size :]
-    assert frames.request(body) == asked
+    requested = frames.Compute("2026-01-01T00:00:00+00:00", 600, 20, 45.0, 0.1)
+    body = frames.frame(requested)[frames.LENGTH.size :]
+    assert frames.request(body) == requested

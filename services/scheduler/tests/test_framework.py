@@ -15,7 +15,7 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.testkit import builders
 
 
-def asked(*tiers: Sequence[str]) -> extensions.Extensions:
+def requested(*tiers: Sequence[str]) -> extensions.Extensions:
     """Extension points with plugins of these names, none of which has registered a function."""
     return extensions.Extensions(
         [[configuration.PluginOptions(name) for name in tier] for tier in tiers]
@@ -28,7 +28,7 @@ def always(vote: int) -> extension_points.JobVote:
 
 def answer(votes: Sequence[Sequence[int]]) -> bool:
     """The result of these votes, by tier, for a job."""
-    points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in votes])
+    points_of = requested(*[[f"p{at}" for at in range(len(tier))] for tier in votes])
     for tier, given in enumerate(votes):
         for place, vote in enumerate(given):
             with points_of.opening(tier, place):
@@ -60,7 +60,7 @@ def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
     """
     ssn = default_sessions.opened(*default_sessions.gang("x", 3))
     tasks = list(ssn.jobs["default/x"].tasks.values())
-    points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
+    points_of = requested(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
 
     def choose(names: Sequence[str] | None) -> extension_points.VictimChoice:
         if names is None:

@@ -6,10 +6,12 @@ reading all records costs twice as much if it is linear, and four times as much 
 visits all objects.
 """
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
+from bench import restart_cluster
 from services.scheduler.tests.support import instructions
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.cache import cluster_cache
@@ -19,6 +21,8 @@ from stromboli.testkit import builders, topic_log
 
 SMALL = 20
 MOST_GROWTH = 2.4
+MOST_INSTRUCTIONS = 6_200
+MOST_BYTES = 4_300
 
 
 def gangs(number: int, *, queues: int = 1, classes: int = 0) -> list[meta.Object]:
@@ -78,3 +82,38 @@ def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> 
 
         costs.append(instructions.count(fold))
     assert costs[2] < MOST_GROWTH * costs[1], costs
+
+
+def start(jobs: int) -> tuple[Callable[[], None], list[cluster_cache.ClusterCache]]:
+    """What a start does with the records of running jobs of one pod, and its result."""
+    found = restart_cluster.drafts(restart_cluster.Size(nodes=2, pods=jobs, jobs=jobs))
+    log, caches = topic_log.TopicLog(), list[cluster_cache.ClusterCache]()
+    records = [log.append(draft) for draft in found]
+
+    def build() -> None:
+        cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names, is_deferred=True)
+        for record in records:
+            cache.apply(record)
+        cache.build()
+        cache.world.settle()
+        caches.append(cache)
+
+    return build, caches
+
+
+def test_a_start_costs_a_limited_number_of_instructions_for_each_job() -> None:
+    """Users have a hundred thousand jobs, and nothing is placed before all of them are read."""
+    few, many = (instructions.count(start(number)[0]) for number in (100, 200))
+    assert (many - few) / 100 < MOST_INSTRUCTIONS
+
+
+def test_a_job_takes_a_limited_number_of_bytes() -> None:
+    taken = []
+    for number in (100, 100, 300):  # the first run includes what all share
+        build, caches = start(number)
+        tracemalloc.start()
+        build()
+        taken.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert len(caches[0].world.jobs) == number
+    assert (taken[2] - taken[1]) / 200 < MOST_BYTES

@@ -119,7 +119,7 @@ def test_the_usage_of_a_queue_is_exact_for_any_requests(
     of = cluster_model.ClusterModel()
     of.put_queue(builders.make_queue())
     of.put_node(builders.make_node())
-    pods, held, asked = [], 0, 0
+    pods, held, requested = [], 0, 0
     for number, (group, memory, count, is_placed) in enumerate(kinds):
         of.put_pod_group(builders.make_pod_group(group, 1))
         for at in range(count):
@@ -129,18 +129,18 @@ def test_the_usage_of_a_queue_is_exact_for_any_requests(
             )
             of.put_pod(pod)
             pods.append(pod)
-        asked += memory * count
+        requested += memory * count
         held += memory * count * is_placed
     of.settle()
     more = builders.make_pod("g", "c", extra={"new": 2**55 // 1000})
     of.put_pod_group(builders.make_pod_group("c", 1))
     of.put_pod(more)
     pods.append(more)
-    asked += 2**30
+    requested += 2**30
     of.settle()
     books = of.books.queues["default"]
     assert {type(each) for each in books.table.ravel().tolist()} == {int}
-    assert books.request.tolist()[requirements.MEMORY] == asked
+    assert books.request.tolist()[requirements.MEMORY] == requested
     assert books.allocated.tolist()[requirements.MEMORY] == held
     for pod in pods:
         of.remove_pod(pod.metadata.key)

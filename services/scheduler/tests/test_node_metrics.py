@@ -51,8 +51,8 @@ def prometheus(cpu: http_server.Reply, memory: http_server.Reply) -> http_server
 async def measure(answer: http_server.Answer) -> dict[str, tuple[Any, Any]]:
     """Node -> cpu and memory."""
     with http_server.Server(answer) as server:
-        async with node_metrics.Prometheus(configuration.Metrics(server.url)) as asked:
-            measured = await asked.measure(builders.NOON)
+        async with node_metrics.Prometheus(configuration.Metrics(server.url)) as requested:
+            measured = await requested.measure(builders.NOON)
     assert measured.at == builders.NOON
     return {name: (used.cpu["10m"], used.memory["10m"]) for name, used in measured.nodes.items()}
 
@@ -90,15 +90,15 @@ async def test_an_invalid_response_is_reported_with_its_reason(
 @pytest.mark.parametrize("address", ["http://prometheus:port", "http://[::"])
 async def test_an_address_that_is_no_url_is_reported(address: str) -> None:
     """Configuration checks its scheme alone; the rest may not end the scheduler."""
-    async with node_metrics.Prometheus(configuration.Metrics(address)) as asked:
+    async with node_metrics.Prometheus(configuration.Metrics(address)) as requested:
         with pytest.raises(node_metrics.MetricsError, match=r"[Ii]nvalid"):
-            await asked.measure(builders.NOON)
+            await requested.measure(builders.NOON)
 
 
 async def test_an_unreachable_prometheus_is_reported() -> None:
-    async with node_metrics.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as asked:
+    async with node_metrics.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as requested:
         with pytest.raises(node_metrics.MetricsError, match="connect"):
-            await asked.measure(builders.NOON)
+            await requested.measure(builders.NOON)
 
 
 FILE = """\
@@ -163,8 +163,8 @@ async def test_no_pods_are_placed_on_nodes_that_are_measured_busy(
             await other_services.see(*gang(1))
             assert nodes(await other_services.until(topics.DECISIONS, at_least(2))) == ["n2"]
             server.answer = prometheus(second, second)
-            asked = len(server.requests)
-            await until(lambda: len(server.requests) > asked + 4)
+            requested = len(server.requests)
+            await until(lambda: len(server.requests) > requested + 4)
             await other_services.see(*gang(1, "g2"))
             assert nodes(await other_services.until(topics.DECISIONS, at_least(4))) == ["n2", "n1"]
 

@@ -42,7 +42,7 @@ def machine(
     )
 
 
-def asked(
+def requested(
     made: cpus.Machine, available: cpus.Cpus, needs: Sequence[int], policy: str
 ) -> alignment.PodShares | None:
     """A request of CPUs for containers, on a machine without cached answers."""
@@ -147,7 +147,7 @@ def test_the_hint_of_one_resource_equals_that_of_a_full_search(
         alignment.RESTRICTED: fits_best,
         alignment.SINGLE: fits_best and ever == 1,
     }[policy]
-    placed = asked(made, available, [need], policy)
+    placed = requested(made, available, [need], policy)
     assert (placed is not None) == accepted
     if placed is None:
         return
@@ -174,12 +174,12 @@ def test_containers_never_share_cpus(
 ) -> None:
     """Each gets its request or nothing, and equal requests get equal answers."""
     made, available, _ = state
-    placed = asked(made, available, needs, alignment.BEST_EFFORT)
+    placed = requested(made, available, needs, alignment.BEST_EFFORT)
     assert placed is not None
     assert sum(len(share.cpus) for share in placed.of_containers) == len(placed.all_cpus)
     for need, own in zip(needs, placed.of_containers, strict=True):
         assert len(own.cpus) in (0, need)
-    assert asked(made, available, needs, alignment.BEST_EFFORT) == placed
+    assert requested(made, available, needs, alignment.BEST_EFFORT) == placed
 
 
 # Devices and memory with them

@@ -113,9 +113,9 @@ def test_arrivals_request_all_that_may_be_requested(
     pods = pods_of(*rows)
     total = total_gpus * 1000
     sequence = arrivals.arrival_sequence(pods, total, np.random.default_rng(seed))
-    asked = int(pods.gpu_milli[sequence].sum())
-    assert asked * 100 <= total * arrivals.ARRIVED_PERCENT
-    assert (asked + 100 * len(counts)) * 100 > total * arrivals.ARRIVED_PERCENT
+    requested = int(pods.gpu_milli[sequence].sum())
+    assert requested * 100 <= total * arrivals.ARRIVED_PERCENT
+    assert (requested + 100 * len(counts)) * 100 > total * arrivals.ARRIVED_PERCENT
     arrived = np.bincount(sequence, minlength=len(counts))
     if int(pods.gpu_milli[pods.shape_of].sum()) * 100 <= total * arrivals.ARRIVED_PERCENT:
         assert (arrived >= counts).all()

@@ -184,6 +184,8 @@ def test_the_room_of_planned_pods_is_held_until_they_are_seen(harness: Scheduler
     decision = answer(harness, "executed", created_version=9)
     harness.cache.finish_session(is_throttled=False)
     assert harness.used_cpu() == 3000
+    harness.cache.rebuild()
+    assert harness.used_cpu() == 3000
     for number, bind in enumerate(statement.binds):
         harness.see(created(bind, decision.id, 9 + number))
         assert harness.used_cpu() == 3000

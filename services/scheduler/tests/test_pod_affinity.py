@@ -76,7 +76,7 @@ def task_of(ssn: session.Session, name: str = "new") -> entities.Task:
     return next(task for task in tasks if task.name == name)
 
 
-def asked(ssn: session.Session) -> tuple[entities.Task, node_views.NodeView]:
+def requested(ssn: session.Session) -> tuple[entities.Task, node_views.NodeView]:
     """The task ``new`` and all nodes."""
     task = task_of(ssn)
     return task, node_views.NodeView(ssn.nodes, task)
@@ -89,7 +89,7 @@ def affinity_index(ssn: session.Session) -> pod_affinity_index.PodAffinityIndex:
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:
     """The numbers of the nodes that are feasible for the task ``new``."""
     ssn = opened(pods, labels)
-    checks = affinity.Affinity(affinity_index(ssn)).checks(*asked(ssn))
+    checks = affinity.Affinity(affinity_index(ssn)).checks(*requested(ssn))
     return "".join(
         name[1:]
         for row, name in enumerate(ssn.nodes.names)
@@ -142,12 +142,12 @@ def test_preferences_score_from_0_to_100_among_candidates() -> None:
     liked = core.Affinity(pod_affinity=likes(10, term(app="a")))
     ssn = opened([OTHER, lies("more", "n2", app="a"), new(liked)])
     rules = affinity.Affinity(affinity_index(ssn))
-    scores = rules.scores(*asked(ssn))
+    scores = rules.scores(*requested(ssn))
     assert scores is not None
     assert scores.tolist() == [100, 100, 0, 0]
     shunned = core.Affinity(pod_anti_affinity=likes(10, term(app="a")))
     ssn = opened([OTHER, new(shunned)])
-    scores = affinity.Affinity(affinity_index(ssn)).scores(*asked(ssn))
+    scores = affinity.Affinity(affinity_index(ssn)).scores(*requested(ssn))
     assert scores is not None
     assert scores.tolist() == [0, 0, 100, 100]
 
@@ -161,14 +161,14 @@ def test_placements_and_evictions_of_the_session_count_immediately() -> None:
     other = task_of(ssn, "p")
 
     def free() -> list[bool]:
-        checks = rules.checks(*asked(ssn))
+        checks = rules.checks(*requested(ssn))
         return [all(check.passed[row] for check in checks) for row in range(4)]
 
     assert all(free())
     other.node = "n3"
-    counted.put([other])
+    counted.add([other])
     assert free() == [True, True, False, True]
-    counted.take([other])
+    counted.remove([other])
     assert all(free())
 
 
@@ -211,7 +211,7 @@ def test_hard_spread_keeps_zones_within_the_skew(
     pods: list[core.Pod], constraint: dict[str, object], nodes: str
 ) -> None:
     rules, ssn = spread_over(pods, **constraint)
-    checks = rules.checks(*asked(ssn))
+    checks = rules.checks(*requested(ssn))
     passed = [all(check.passed[row] for check in checks) for row in range(4)]
     assert "".join(str(row + 1) for row in range(4) if passed[row]) == nodes
 
@@ -219,12 +219,12 @@ def test_hard_spread_keeps_zones_within_the_skew(
 def test_pods_being_deleted_do_not_count_for_spread() -> None:
     leaving = builders.make_pod("old", node="n1", labels={"app": "a"}, deleting=builders.NOON)
     rules, ssn = spread_over([leaving])
-    passed = rules.checks(*asked(ssn))[1].passed
+    passed = rules.checks(*requested(ssn))[1].passed
     assert passed.all()
 
 
 def test_soft_spread_scores_the_emptiest_zone_highest() -> None:
     rules, ssn = spread_over([OTHER], whenUnsatisfiable="ScheduleAnyway")
-    scores = rules.scores(*asked(ssn))
+    scores = rules.scores(*requested(ssn))
     assert scores is not None
     assert scores.tolist() == [0, 0, 100, 0]

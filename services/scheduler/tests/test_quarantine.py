@@ -33,8 +33,10 @@ class FragileWorld(cluster_model.ClusterModel):
     """Fails on objects that are annotated as odd, when all of the change is made; and a session on
     the explanation of a PodGroup that is."""
 
-    def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
-        super().put_pod(pod, assumed_node, is_evicted=is_evicted)
+    def put_pod(
+        self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False, key: str = ""
+    ) -> None:
+        super().put_pod(pod, assumed_node, is_evicted=is_evicted, key=key)
         self._fail(pod)
 
     def put_node(self, node: core.Node) -> None:
@@ -45,8 +47,10 @@ class FragileWorld(cluster_model.ClusterModel):
         super().put_queue(queue)
         self._fail(queue)
 
-    def put_pod_group(self, group: scheduling.PodGroup, *, is_enqueued: bool = False) -> None:
-        super().put_pod_group(group, is_enqueued=is_enqueued)
+    def put_pod_group(
+        self, group: scheduling.PodGroup, *, is_enqueued: bool = False, key: str = ""
+    ) -> None:
+        super().put_pod_group(group, is_enqueued=is_enqueued, key=key)
         job = self.job(group.metadata.key)
         if job is not None and group.metadata.annotation("odd"):
             job.start_estimate_text = OddText()
@@ -98,6 +102,19 @@ def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_isolated(
     assert "Pod default/bad is isolated: internal error: OverflowError" in "".join(
         harness.cache.quarantine.complaints()
     )
+
+
+def test_a_start_isolates_each_object_that_cannot_be_applied() -> None:
+    """A second one must not end the process, which would end the same way after a restart."""
+    bad = (odd(running("bad", "n1")), odd(running("worse", "n1")))
+    harness = SchedulerHarness()
+    harness.cache = cluster_cache.ClusterCache(
+        POLICY.scheduler_names, is_deferred=True, make_world=FragileWorld
+    )
+    harness.see(QUEUE, NODE, OTHER, *bad, *default_sessions.gang("fine", 2))
+    harness.cache.build()
+    assert placed(harness.session()) == {"fine-0": "n2", "fine-1": "n2"}
+    assert len(harness.cache.quarantine) == 2
 
 
 def test_a_rebuilt_model_equals_the_previous_one() -> None:

@@ -118,12 +118,12 @@ def test_the_record_contains_measurements_and_the_seed() -> None:
 
 
 def test_a_replay_uses_the_recorded_responses_of_extenders() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def ask(
         questions: Sequence[external_calls.ExternalRequest],
     ) -> list[external_calls.ExternalResponse]:
-        asked.extend(question.url for question in questions)
+        requested.extend(question.url for question in questions)
         names = [msgspec.json.decode(question.body)["node"]["Name"] for question in questions]
         return [
             external_calls.ExternalResponse(
@@ -139,9 +139,9 @@ def test_a_replay_uses_the_recorded_responses_of_extenders() -> None:
     life = Life(sessions.configured([*default_sessions.TIER, extender]), *gang(2))
     decided = life.decide(ask=ask)
     assert {bind.node for bind in decided.decisions[0].binds} == {"n3"}
-    number = len(asked)
+    number = len(requested)
     assert [each.is_same for each in life.again()] == [True]
-    assert len(asked) == number
+    assert len(requested) == number
 
 
 def test_a_replay_leaves_out_the_plugins_that_had_failed() -> None:

@@ -17,7 +17,7 @@ MOST_QUESTIONS = 3
 
 def questions(pods: int) -> int:
     """The number of calls of a node order while a gang of this number of equal pods is placed."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Counter:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
@@ -26,7 +26,7 @@ def questions(pods: int) -> int:
             def score(
                 task: entities.Task, view: node_views.NodeView
             ) -> extension_points.Scores | None:
-                asked.append(view.size)
+                requested.append(view.size)
                 return None
 
             ssn.add_node_order(score)
@@ -48,7 +48,7 @@ def questions(pods: int) -> int:
     ssn = opening.open_session(configured, sessions.given(objects), find)
     simulate.run_actions(ssn)
     assert len(ssn.decisions.binds) == pods
-    return len(asked)
+    return len(requested)
 
 
 def test_a_gang_costs_a_few_questions_whatever_its_size() -> None:

@@ -38,22 +38,22 @@ BREAKABLE = [
 @pytest.mark.parametrize("shares", ["proportion", "capacity"])
 def test_a_turn_asks_for_the_order_of_one_queue_not_of_all(shares: str) -> None:
     """Each queue has a turn for each of its jobs, and a last one, in enqueue and in allocate."""
-    asked = queue_order_questions(shares)
+    requested = queue_order_questions(shares)
     turns = 2 * QUEUES * (JOBS_OF_A_QUEUE + 1)
-    assert asked <= 2 * turns
+    assert requested <= 2 * turns
 
 
 def queue_order_questions(shares: str) -> int:
     """How often plugins are asked for the key of a queue in a session that admits and binds all
     jobs of its queues."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Counter:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
 
         def open(self, ssn: session.Session) -> None:
             def key(queue: entities.Queue) -> int:
-                asked.append(queue.name)
+                requested.append(queue.name)
                 return 0
 
             ssn.add_queue_order(key=key)
@@ -76,7 +76,7 @@ def queue_order_questions(shares: str) -> int:
     ssn = opening.open_session(configured, sessions.given(objects), find)
     simulate.run_actions(ssn)
     assert len(ssn.decisions.binds) == JOBS_OF_A_QUEUE * QUEUES
-    return len(asked)
+    return len(requested)
 
 
 class Unread(list[Any]):
@@ -117,7 +117,7 @@ def victim_questions(
     objects: list[meta.Object], act: Callable[[session.Session], None], run: str
 ) -> tuple[int, int]:
     """How often an action asks plugins for victims, and how many it evicts."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Counter:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
@@ -126,7 +126,7 @@ def victim_questions(
             def choose(
                 evictor: entities.Task, candidates: Sequence[entities.Task]
             ) -> extension_points.Victims:
-                asked.append(len(candidates))
+                requested.append(len(candidates))
                 return extension_points.Victims(candidates)
 
             ssn.add_preemptable(choose)
@@ -142,7 +142,7 @@ def victim_questions(
     configured = configuration.Configuration(usual.actions, (counting,))
     ssn = opening.open_session(configured, sessions.given(objects), find)
     act(ssn)
-    return len(asked), len(ssn.decisions.evictions)
+    return len(requested), len(ssn.decisions.evictions)
 
 
 def full_cluster(queue: str, size: int) -> list[meta.Object]:

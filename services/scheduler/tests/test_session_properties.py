@@ -190,9 +190,9 @@ def test_no_queue_is_given_more_than_it_may_have(case: Case) -> None:
     total = seen.held([*stay, *placed])
     limits = ceilings(seen)
     for pod in placed:
-        asked = {each for each, amount in request(seen.pods[pod]).items() if amount} - {"pods"}
+        requested = {each for each, amount in request(seen.pods[pod]).items() if amount} - {"pods"}
         for queue in seen.chain(seen.queue_of(pod)):
-            for each in asked & limits[queue].keys():
+            for each in requested & limits[queue].keys():
                 assert total[queue].get(each, 0) <= limits[queue][each], (queue, each)
 
 

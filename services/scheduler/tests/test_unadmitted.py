@@ -152,14 +152,14 @@ def test_a_changed_queue_brings_back_its_gangs() -> None:
 @pytest.mark.parametrize("by_request", [True, False])
 def test_a_session_votes_on_classes_of_skipped_gangs_and_not_on_each(by_request: bool) -> None:
     """Only if every vote depends on the request alone."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Votes:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
 
         def open(self, ssn: session.Session) -> None:
             def vote(job: entities.Job) -> int:
-                asked.append(job.name)
+                requested.append(job.name)
                 return extension_points.REJECT
 
             ssn.add_job_enqueueable(vote, by_request=by_request)
@@ -173,10 +173,10 @@ def test_a_session_votes_on_classes_of_skipped_gangs_and_not_on_each(by_request:
     harness = with_queues()
     harness.see(*(pending_group(f"g{at:02}", "1") for at in range(30)))
     schedule.run_session(harness.cache, builders.NOON, by, find=find)
-    asked.clear()
+    requested.clear()
     harness.see(pending_group("new", "1"))
     schedule.run_session(harness.cache, builders.NOON, by, find=find)
-    assert len(asked) == (2 if by_request else 31)
+    assert len(requested) == (2 if by_request else 31)
 
 
 STEPS = st.lists(

@@ -104,7 +104,7 @@ def test_a_volume_must_suit_its_claim() -> None:
     pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     kept: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "other"}}
     own: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "c"}}
-    asked = volume_objects.claim(
+    requested = volume_objects.claim(
         "c", accessModes=["ReadWriteMany"], selector={"matchLabels": {"speed": "fast"}}
     )
     fast = {"speed": "fast"}
@@ -120,11 +120,11 @@ def test_a_volume_must_suit_its_claim() -> None:
         ),
     ]
     late = volume_objects.storage_class()
-    assert default_sessions.binds(closed(late, *wrong, asked, *pod)) == {}
+    assert default_sessions.binds(closed(late, *wrong, requested, *pod)) == {}
     right = volume_objects.volume("right", labels=fast, accessModes=access)
     mine = volume_objects.volume("mine", 99, labels=fast, accessModes=access, **own)
-    assert volumes(closed(late, *wrong, right, asked, *pod)) == {"g-0": {"c": "right"}}
-    assert volumes(closed(late, *wrong, right, mine, asked, *pod)) == {"g-0": {"c": "mine"}}
+    assert volumes(closed(late, *wrong, right, requested, *pod)) == {"g-0": {"c": "right"}}
+    assert volumes(closed(late, *wrong, right, mine, requested, *pod)) == {"g-0": {"c": "mine"}}
 
 
 def test_volumes_are_created_where_their_class_allows_and_the_driver_has_room() -> None:
@@ -159,10 +159,10 @@ def test_volumes_are_created_where_their_class_allows_and_the_driver_has_room() 
 
 def test_a_volume_that_is_being_made_for_a_node_ties_its_pod() -> None:
     pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
-    asked = volume_objects.claim("c")
+    requested = volume_objects.claim("c")
     noted = {"volume.kubernetes.io/selected-node": "b"}
-    metadata = msgspec.structs.replace(asked.metadata, annotations=noted)
-    chosen = msgspec.structs.replace(asked, metadata=metadata)
+    metadata = msgspec.structs.replace(requested.metadata, annotations=noted)
+    chosen = msgspec.structs.replace(requested, metadata=metadata)
     assert default_sessions.binds(closed(MADE, chosen, volume_objects.volume("v"), *pod)) == {
         "g-0": "b"
     }

@@ -97,12 +97,12 @@ def make_cluster(
 def ask(
     cluster: cluster_objects.Cluster, changed: messages.Gang | None, **more: Any
 ) -> what_if.Answer:
-    asked = messages.WhatIfAsked(
+    requested = messages.WhatIfAsked(
         pod_group="default/me", present=make_gang(), changed=changed, until=UNTIL, **more
     )
     options = expected_starts.Options(configured=CONFIGURED, find=plugins.find)
     draw = run_times.RunTimeEstimator().draw
-    return what_if.answer(cluster, asked, options, draw, [[0.5] * len(cluster.pod_groups)])
+    return what_if.answer(cluster, requested, options, draw, [[0.5] * len(cluster.pod_groups)])
 
 
 def test_a_higher_priority_starts_the_job_before_those_in_front() -> None:
@@ -137,8 +137,8 @@ def test_added_nodes_are_of_the_kind_that_takes_the_pods() -> None:
         builders.make_node("gpu-2", cpu="2", extra={GPU: "4"}, unschedulable=True),
     ]
     gang = make_gang(gpus=4, selector={"pool": "gpu"})
-    asked = messages.WhatIfAsked(pod_group="default/me", present=gang, nodes=1, until=UNTIL)
-    case = what_if.changed_case(make_cluster(waiting("me", 2), nodes=nodes), asked)
+    requested = messages.WhatIfAsked(pod_group="default/me", present=gang, nodes=1, until=UNTIL)
+    case = what_if.changed_case(make_cluster(waiting("me", 2), nodes=nodes), requested)
     assert [node.metadata.labels for node in case.cluster.nodes][4:] == [{"pool": "gpu"}]
     assert case.notes[0].startswith("1 empty nodes with 2 cpu, 32Gi memory, 4 nvidia.com/gpu, as 1")
 
@@ -152,26 +152,26 @@ def test_a_request_beyond_every_node_can_never_fit() -> None:
 def test_members_that_exist_are_kept_and_others_are_built_from_the_template() -> None:
     group = waiting("me", 2, size=1, phase="Inqueue")
     pod = builders.make_pod("me-w-0", "me", cpu="1", task="w")
-    asked = messages.WhatIfAsked(
+    requested = messages.WhatIfAsked(
         pod_group="default/me",
         present=make_gang(),
         changed=make_gang(3),
         sizes_change=True,
         until=UNTIL,
     )
-    case = what_if.changed_case(make_cluster(group, pods=[pod]), asked)
+    case = what_if.changed_case(make_cluster(group, pods=[pod]), requested)
     members = [each for each in case.cluster.pods if each.metadata.name.startswith("me")]
     assert members[0] == pod
     assert [each.metadata.name for each in members] == ["me-w-0", "me-w-1", "me-w-2"]
     assert case.members == {}
-    fewer = msgspec.structs.replace(asked, changed=make_gang(0))
+    fewer = msgspec.structs.replace(requested, changed=make_gang(0))
     assert not what_if.changed_case(make_cluster(group, pods=[pod]), fewer).cluster.pods[1:]
 
 
 def test_fewer_pods_start_where_all_of_them_would_wait() -> None:
     """The gang of two does not fit on the node of one CPU."""
     two = make_cluster(waiting("me", 2, size=2))
-    asked = messages.WhatIfAsked(
+    requested = messages.WhatIfAsked(
         pod_group="default/me",
         present=make_gang(2),
         changed=make_gang(1),
@@ -180,7 +180,7 @@ def test_fewer_pods_start_where_all_of_them_would_wait() -> None:
     )
     options = expected_starts.Options(configured=CONFIGURED, find=plugins.find)
     draw = run_times.RunTimeEstimator().draw
-    found = what_if.answer(two, asked, options, draw, [[0.5] * 2])
+    found = what_if.answer(two, requested, options, draw, [[0.5] * 2])
     assert found.present.answer == "can-never-fit"
     assert found.changed.p50_s == 600
 
@@ -218,19 +218,19 @@ def test_nodes_of_unknown_domains_have_no_answer() -> None:
 
 def test_nodes_that_would_not_take_its_pods_are_not_added() -> None:
     gang = make_gang(selector={"pool": "gpu"})
-    asked = messages.WhatIfAsked(pod_group="default/me", present=gang, nodes=1, until=UNTIL)
+    requested = messages.WhatIfAsked(pod_group="default/me", present=gang, nodes=1, until=UNTIL)
     with pytest.raises(what_if.CannotTellError, match="no node of the cluster would take"):
-        what_if.changed_case(make_cluster(waiting("me", 2)), asked)
+        what_if.changed_case(make_cluster(waiting("me", 2)), requested)
 
 
 def test_time_that_is_over_ends_the_draws_but_not_the_first_pair() -> None:
     cluster = make_cluster(waiting("first", 1), waiting("me", 2))
-    asked = messages.WhatIfAsked(
+    requested = messages.WhatIfAsked(
         pod_group="default/me", present=make_gang(), changed=make_gang(), until=UNTIL
     )
     options = expected_starts.Options(configured=CONFIGURED, find=plugins.find)
     draw = run_times.RunTimeEstimator().draw
-    found = what_if.answer(cluster, asked, options, draw, [[0.5] * 3] * 9, lambda: False)
+    found = what_if.answer(cluster, requested, options, draw, [[0.5] * 3] * 9, lambda: False)
     assert found.draws == 1
 
     def pause() -> None:
@@ -238,4 +238,4 @@ def test_time_that_is_over_ends_the_draws_but_not_the_first_pair() -> None:
 
     halted = msgspec.structs.replace(options, pause=pause)
     with pytest.raises(what_if.OutOfTimeError):
-        what_if.answer(cluster, asked, halted, draw, [[0.5] * 3])
+        what_if.answer(cluster, requested, halted, draw, [[0.5] * 3])

@@ -57,8 +57,8 @@ class Leader:
     async def running(self, what_if_cpu: float) -> AsyncIterator[None]:
         """Answer questions while inside; with 0 CPU, immediately and without a process."""
         settings = SchedulerSettings(what_if_cpu=what_if_cpu)
-        asked = what_ifs.WhatIfs(settings, self._source(), runtime.Health("scheduler"))
-        task = asyncio.create_task(asked.run())
+        requested = what_ifs.WhatIfs(settings, self._source(), runtime.Health("scheduler"))
+        task = asyncio.create_task(requested.run())
         try:
             async with asyncio.timeout(records.DEADLINE_S):
                 yield

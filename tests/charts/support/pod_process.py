@@ -116,9 +116,9 @@ class Pod(Part):
 
     async def passes(self, probe: str) -> bool:
         """Whether one of its probes passes now."""
-        asked = self._container[probe]["httpGet"]
+        requested = self._container[probe]["httpGet"]
         return await kubernetes.answers_ok(
-            f"http://{ports.LOOPBACK}:{self.port(asked['port'])}{asked['path']}"
+            f"http://{ports.LOOPBACK}:{self.port(requested['port'])}{requested['path']}"
         )
 
     async def why_not(self) -> str:

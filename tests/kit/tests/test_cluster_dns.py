@@ -23,10 +23,10 @@ def pod(hostname: str, address: str, *, ready: str = "True") -> dict[str, Any]:
 
 
 def test_a_query_is_answered_with_addresses_after_its_question() -> None:
-    asked = query("Mpi-Worker-0.mpi.default.svc.cluster.local")
-    name, kind, question = cluster_dns.question(asked)
+    requested = query("Mpi-Worker-0.mpi.default.svc.cluster.local")
+    name, kind, question = cluster_dns.question(requested)
     assert (name, kind) == ("mpi-worker-0.mpi.default.svc.cluster.local", 1)
-    answer = cluster_dns.response(asked, question, ["10.0.0.7"], 0)
+    answer = cluster_dns.response(requested, question, ["10.0.0.7"], 0)
     identifier, flags, questions, answers, *_ = struct.unpack_from("!6H", answer)
     assert (identifier, flags & 0x800F, questions, answers) == (7, 0x8000, 1, 1)
     assert answer[12:].startswith(question)

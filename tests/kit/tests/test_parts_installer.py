@@ -250,7 +250,7 @@ def test_a_failed_build_is_explained_by_one_line() -> None:
 
 def test_missing_real_parts_are_reported_with_the_next_step(tmp_path: Path) -> None:
     """`--where` exits 3 and names the command."""
-    asked = subprocess.run(
+    requested = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "real" / "install.py"), "--where"],
         check=False,
         capture_output=True,
@@ -258,8 +258,8 @@ def test_missing_real_parts_are_reported_with_the_next_step(tmp_path: Path) -> N
         env={**os.environ, "STROM_CACHE": str(tmp_path)},
         timeout=60,
     )
-    assert asked.returncode == 3
-    assert asked.stderr == "the real parts are not installed: run `make real-tools`\n"
+    assert requested.returncode == 3
+    assert requested.stderr == "the real parts are not installed: run `make real-tools`\n"
     assert list(tmp_path.iterdir()) == []
 
 

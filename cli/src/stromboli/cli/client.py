@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from stromboli.cli import usage_errors
+from stromboli.cli import time_options, usage_errors
 from stromboli.cli.errors import (
     CommandError,
     ConflictedError,
@@ -25,7 +25,7 @@ from stromboli.cli.errors import (
 )
 from stromboli.cli.render import output
 from stromboli.cli.server import Address
-from stromboli.client import blocking, calls, job_calls, workload_calls
+from stromboli.client import accounting_calls, blocking, calls, job_calls, workload_calls
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
 from stromboli.client.phases import phase_of
@@ -33,6 +33,7 @@ from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.client.sessions.opening import Place
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.expected_start import ExpectedStart
 from stromboli.shared.api.views.task_history import TaskHistory
 from stromboli.shared.api.views.what_if import JobIf, WhatIf
@@ -46,7 +47,9 @@ RIGHTS_SHOWN = 3
 """Maximum missing permissions that are listed; reading the whole cluster requires twenty."""
 NAMES_COMPARED = 500
 """Maximum names that are compared with that of an absent object: one page."""
-_OBJECT_PATH = re.compile(r"(?P<all>/v1/(namespaces/[^/]+/)?[a-z]+)/(?P<name>[^/]+)(/[a-z]+)?$")
+_OBJECT_PATH = re.compile(
+    r"(?P<all>/v1/(namespaces/(?P<namespace>[^/]+)/)?[a-z]+)/(?P<name>[^/]+)(/[a-z]+)?$"
+)
 READY_WITHIN_S = 2.0
 """Time limit of a readiness check in seconds; a person waits for it."""
 
@@ -181,7 +184,7 @@ class Client:
             report(job)
 
         try:
-            with self._translate_errors():
+            with self._translate_errors(calls.job(namespace, name)):
                 return self._client.wait(
                     name,
                     namespace,
@@ -280,24 +283,37 @@ class Client:
 
     def send(self, call: calls.Call[T]) -> T:
         """The response to any call. Raises CommandError."""
-        try:
-            with self._translate_errors():
-                return self._client.send(call)
-        except NotFoundError as error:
-            raise self._with_similar_names(call, error) from None
+        with self._translate_errors(call):
+            return self._client.send(call)
 
-    def _with_similar_names(self, call: calls.Call[Any], error: NotFoundError) -> NotFoundError:
-        """The error about an absent object with similar names of its kind, if they can be read."""
+    def _not_found(self, call: calls.Call[Any], error: NotFoundError) -> NotFoundError:
+        """The error about an absent object with similar names of its kind, if they can be read, and
+        the command that shows the past of a deleted job."""
         found = _OBJECT_PATH.match(call.path)
         if found is None:
             return error
         listed = calls.list_page(found["all"], error.what, NAMES_COMPARED, "")
-        try:
+        name, hint, deleted, next_step = unquote(found["name"]), "", "", error.next_step
+        with contextlib.suppress(client_errors.ClientError, msgspec.DecodeError):
             names = [kinds.metadata_of(raw).name for raw in self._client.send(listed).items]
-        except (client_errors.ClientError, msgspec.DecodeError):
-            return error
-        hint = usage_errors.did_you_mean(unquote(found["name"]), names)
-        return NotFoundError(error.what, f"{error.why}{hint}", error.next_step)
+            hint = usage_errors.did_you_mean(name, (it for it in names if it != name))
+        if found["all"].endswith("/jobs") and (namespace := unquote(found["namespace"] or "")):
+            deleted, past = self._past_of(namespace, name)
+            next_step = f"see its attempts: {past} {name} -n {namespace}" if past else next_step
+        return NotFoundError(error.what, f"{error.why}{deleted}{hint}", next_step)
+
+    def _past_of(self, namespace: str, name: str) -> tuple[str, str]:
+        """When a job was deleted, and the command that shows its attempts; empty if there is no
+        record of it, or it cannot be read."""
+        with contextlib.suppress(client_errors.ClientError):
+            at = self._client.send(calls.tasks(namespace, name, "")).deleted_at
+            deleted = f"; it was deleted at {time_options.short(at)} UTC" if at else ""
+            return deleted, "strom job history"
+        query = accounting.AttemptQuery(namespace=namespace, job=name, limit=1)
+        with contextlib.suppress(client_errors.ClientError):
+            if self._client.send(accounting_calls.attempts(query)).attempts:
+                return "; it was deleted", "strom history"
+        return "", ""
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
@@ -323,8 +339,9 @@ class Client:
             raise self._unreadable(f"it is not a {kind.kind}: {error}") from None
 
     @contextlib.contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Translate errors of the client library to CommandErrors inside."""
+    def _translate_errors(self, call: calls.Call[Any] | None = None) -> Iterator[None]:
+        """Translate errors of the client library to CommandErrors inside. ``call``: the request for
+        an object that may be absent."""
         try:
             yield
         except client_errors.EmptyNameError:
@@ -339,7 +356,10 @@ class Client:
         except client_errors.UnreadableError as error:
             raise self._unreadable(error.reason) from None
         except client_errors.ResponseError as error:
-            raise _command_error(error) from None
+            translated = _command_error(error)
+            if call is not None and isinstance(translated, NotFoundError):
+                translated = self._not_found(call, translated)
+            raise translated from None
 
     def _warn_disconnected(self, error: client_errors.ClientError) -> None:
         output.show_note(f"strom: {self._server}: {error.reason}; reconnecting")

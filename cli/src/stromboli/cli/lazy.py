@@ -114,8 +114,15 @@ class Group(TyperGroup):
         """The other names of a command."""
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
+    def join_name(self, words: list[str]) -> list[str]:
+        """The words, with the name of a command of two words as one. There are such commands beside
+        one with an optional argument: ``history backup``."""
+        pair = " ".join(words[:2])
+        return [pair, *words[2:]] if pair in self.entries else words
+
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command that the arguments call, imported now, under its own name."""
+        args = self.join_name(args)
         word = args[0]
         is_name = word[:1].isalnum() and not ctx.resilient_parsing
         if is_name and self.get_command(ctx, word) is None:

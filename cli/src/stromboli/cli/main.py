@@ -88,6 +88,14 @@ class Root(lazy.Group):
             "stromboli.cli.commands.accounting.history:history",
             "Show every attempt of all jobs, also of deleted ones.",
         ),
+        "history backup": Entry(
+            "stromboli.cli.commands.accounting.backup:backup",
+            "Write the history's database to a file, while it is in use.",
+        ),
+        "history restore": Entry(
+            "stromboli.cli.commands.accounting.backup:restore",
+            "Fill an empty database of the history from a backup.",
+        ),
         "timeline": Entry(
             "stromboli.cli.commands.accounting.past_jobs:timeline",
             "Show a job's phases, waits and attempts over time.",

@@ -45,10 +45,10 @@ SHORT_PHASES = {
 
 def phases(text: str) -> frozenset[str]:
     """``Completed,failed`` or ``CD,F`` as phases. Raises ValueError that names the known ones."""
-    return frozenset(words(text, PHASES, SHORT_PHASES, "phase"))
+    return frozenset(split_names(text, PHASES, SHORT_PHASES, "phase"))
 
 
-def words(
+def split_names(
     text: str, names: Sequence[str], codes: Mapping[str, tuple[str, ...]], what: str
 ) -> tuple[str, ...]:
     """The names in a list with commas, each once. ``codes``: short word, in lower case -> names.
@@ -131,7 +131,7 @@ def amounts(text: str) -> dict[str, str]:
     return found
 
 
-def instant(text: str) -> datetime:
+def timestamp(text: str) -> datetime:
     """An RFC 3339 time with its zone. Raises ValueError."""
     try:
         return decoding.instant(text)

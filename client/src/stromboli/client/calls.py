@@ -230,11 +230,11 @@ def scale(
 ) -> Call[Applied]:
     """Scale a task of a job. ``task`` may be omitted if the job has only one; without
     ``min_available`` a gang that needs all its pods continues to need all."""
-    asked: dict[str, object] = {"replicas": replicas}
-    asked |= {"task": task} if task else {}
-    asked |= {} if min_available is None else {"minAvailable": min_available}
+    requested: dict[str, object] = {"replicas": replicas}
+    requested |= {"task": task} if task else {}
+    requested |= {} if min_available is None else {"minAvailable": min_available}
     read = decoding.decoder_of(Applied).decode
-    return _job_call("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
+    return _job_call("POST", namespace, name, "/scale", read, msgspec.json.encode(requested))
 
 
 # --- queues and the cluster ----------------------------------------------------------------

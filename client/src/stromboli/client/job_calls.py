@@ -21,13 +21,19 @@ def change(
     min_available: int | None = None,
     priority_class: str | None = None,
     time_limit_s: int | None = None,
+    queue: str | None = None,
+    cancelled_indexes: str | None = None,
 ) -> calls.Call[Applied]:
-    """Set replicas of tasks by name, minAvailable, the PriorityClass and the time limit of a job
-    in one patch; None leaves a field unchanged. The scheduler plans with the time limit as the
+    """Set replicas of tasks by name, minAvailable, the PriorityClass, the time limit and the queue
+    of a job in one patch; None leaves a field unchanged. The queue can change while no pod of the
+    job has a node. ``cancelled_indexes``: indexes of an array (``3,7-9``) that end, and do not run
+    again. The scheduler plans with the time limit as the
     job's expected run time."""
     body: dict[str, object] = {"replicas": dict(replicas)} if replicas else {}
     body |= {} if min_available is None else {"minAvailable": min_available}
     body |= {} if priority_class is None else {"priorityClassName": priority_class}
+    body |= {} if queue is None else {"queue": queue}
+    body |= {} if cancelled_indexes is None else {"cancelledIndexes": cancelled_indexes}
     if time_limit_s is not None:
         estimate = f"{time_limit_s}s"
         body |= {"activeDeadlineSeconds": time_limit_s, "runningEstimate": estimate}

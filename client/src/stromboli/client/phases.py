@@ -29,8 +29,9 @@ DONE: Mapping[str, str] = {
     "RestartPartition": "partition restarted",
     "TerminateJob": "terminated",
     "CompleteJob": "completed",
+    "QueueChanged": "moved",
 }
-"""Action of a command or a policy -> what it did."""
+"""Action of a command or a policy, or a change of the queue -> what it did."""
 _WORDS: Mapping[str, str] = {
     "Accepted": "",
     "Started": "",
@@ -42,6 +43,19 @@ _WORDS: Mapping[str, str] = {
     "Stopped": "its pods have ended",
 }
 """Reason in a job's status -> its words; empty where the phase says it."""
+_OF_ATTEMPT: Mapping[str, str] = {
+    **DONE,
+    "Cancelled": "cancelled",
+    "Deleted": "its pod was deleted",
+    "JobCompleted": "the job has completed",
+    "JobFailed": "the job has failed",
+    "JobTerminated": "the job was terminated",
+    "QueueChanged": "moved to another queue",
+    "Restarted": "restarted",
+    "ScaledDown": "the job was scaled down",
+    policy_event_names.DEADLINE_EXCEEDED: "the time limit has passed",
+}
+"""Reason of an attempt -> its words; reasons of Kubernetes, as OOMKilled, are not in it."""
 _OF_COMMAND, _REQUESTED = "command ", " was requested"
 FINAL = ENDS - {"Aborted"}
 """``ENDS`` without the phase of a suspended job, which can be resumed."""
@@ -71,7 +85,15 @@ def in_words(reason: str, message: str) -> str:
         return ": ".join(filter(None, (DONE[reason], message)))
     if reason == policy_event_names.DEADLINE_EXCEEDED:
         return "the time limit has passed"
+    before, colon, why = message.partition(": ")
+    if colon and before in DONE:
+        return f"{DONE[before]}: {why}"
     return message or _WORDS.get(reason, reason)
+
+
+def attempt_in_words(reason: str, detail: str) -> str:
+    """Why an attempt ended, in plain words. ``detail``: why its pod was evicted."""
+    return detail or _OF_ATTEMPT.get(reason, reason)
 
 
 def failed_pods(job: batch.Job, total: int, succeeded: int, failed: int) -> int:

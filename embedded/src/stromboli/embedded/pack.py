@@ -90,8 +90,8 @@ def pack(
     The last line of stdout is one JSON object; --output json prints nothing else there.
     """
     wanted = parse_seeds(seeds)
-    cluster, asked = read(nodes, pods)
-    report = run(cluster, asked, str(policy), wanted, (str(nodes), str(pods)))
+    cluster, requested = read(nodes, pods)
+    report = run(cluster, requested, str(policy), wanted, (str(nodes), str(pods)))
     if shown is Format.TABLE:
         output.show_table(*table(report))
     typer.echo(msgspec.json.encode(report).decode())
@@ -125,7 +125,7 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
         with nodes.open(encoding="utf-8", newline="") as lines:
             cluster = trace.read_nodes(lines, str(nodes))
         with pods.open(encoding="utf-8", newline="") as lines:
-            asked = trace.read_pods(lines, str(pods), cluster.models)
+            requested = trace.read_pods(lines, str(pods), cluster.models)
     except OSError as error:
         why = error.strerror or str(error)
         raise CommandError(str(error.filename), why, "specify a file that you may read") from None
@@ -135,10 +135,10 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
             str(error),
             "pass --nodes and --pods files with the columns of Alibaba's cluster-trace-gpu-v2023",
         ) from error
-    homeless = int(asked.counts[asked.shapes[:, 4] == 0].sum())
+    homeless = int(requested.counts[requested.shapes[:, 4] == 0].sum())
     if homeless:
         output.show_note(f"strom: {homeless} pods request GPU models that no node has")
-    return cluster, asked
+    return cluster, requested
 
 
 def run(

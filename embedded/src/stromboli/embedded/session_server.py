@@ -48,18 +48,18 @@ class SessionServer:
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         namespace, pod = await self._checked(request, "exec")
         query = request.query
-        asked = pod_sessions.ExecRequest(
+        requested = pod_sessions.ExecRequest(
             command=tuple(query.getall("command", [])),
             container=query.get("container", ""),
             stdin=query.get("stdin") == "true",
             tty=query.get("tty") == "true",
         )
-        if not asked.command:
+        if not requested.command:
             raise _refusal(errors.InvalidError("run a command", "the command is empty"))
         async with contextlib.AsyncExitStack() as stack:
             try:
                 session = await stack.enter_async_context(
-                    self._sessions.exec(namespace, pod, asked)
+                    self._sessions.exec(namespace, pod, requested)
                 )
             except errors.ExternalError as error:
                 raise _refusal(error) from None

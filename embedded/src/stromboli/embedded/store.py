@@ -145,9 +145,9 @@ class Store:
                 while True:
                     jobs.append(self._queue.get_nowait())
             is_open = None not in jobs
-            asked = [job for job in jobs if job is not None]
-            self._commit(database, [job for job in asked if job.is_write])
-            self._answer(database, [job for job in asked if not job.is_write])
+            requested = [job for job in jobs if job is not None]
+            self._commit(database, [job for job in requested if job.is_write])
+            self._answer(database, [job for job in requested if not job.is_write])
 
     def _commit(self, database: sqlite3.Connection, writes: list[_Job[Any]]) -> None:
         if not writes:

@@ -1,5 +1,8 @@
 """Scenarios: states of a job in which a test starts."""
 
+import copy
+from typing import Any
+
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import batch, kinds
@@ -89,3 +92,11 @@ def competitors_observed(harness: CoreHarness, *found: messages.Competitor) -> e
     return envelope.Draft(
         topic=topics.SYNC, key=messages.COMPETITORS_KEY, message=seen, time=harness.now
     )
+
+
+def edit(harness: CoreHarness, key: str, **spec: Any) -> None:
+    """A user changes fields of a job's spec; those of its array are merged."""
+    body = copy.deepcopy(harness.objects["jobs", key])
+    spec |= {"array": body["spec"]["array"] | spec["array"]} if "array" in spec else {}
+    body["spec"] |= spec
+    harness.put(kinds.JOBS, body)

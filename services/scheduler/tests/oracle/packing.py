@@ -133,14 +133,14 @@ def sigmoid_hundredths(gain_milli: Fraction) -> int:
 
 
 def by_node(code: int, node: Node, shape: trace.Shape) -> int:
-    asked = shape.gpus * shape.gpu_milli
+    requested = shape.gpus * shape.gpu_milli
     if code == policies.DOT_PRODUCT:
         cpu = Fraction(node.cpu * shape.cpu_milli, 128_000**2)
-        gpu = Fraction(node.left * asked, 8000**2)
+        gpu = Fraction(node.left * requested, 8000**2)
         return math.floor(100 * (1 - (cpu + gpu) / 2))
     if code == policies.BEST_FIT:
         cpu = Fraction(node.cpu - shape.cpu_milli, 128_000)
-        gpu = Fraction(node.left - asked, 8000)
+        gpu = Fraction(node.left - requested, 8000)
         return math.floor(100 * (1 - (cpu + gpu) / 2))
     if code == policies.GPU_PACKING and shape.gpus:
         idle = node.gpus.count(1000)

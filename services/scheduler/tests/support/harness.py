@@ -128,8 +128,10 @@ def answer_to_undecodable(decision: envelope.Record) -> envelope.Draft:
 
 
 def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
-    """The cache built from these records."""
-    cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
+    """The cache built from these records, as at a start: the model is built at the end. It equals
+    the model of a harness, which follows each record."""
+    cache = cluster_cache.ClusterCache(POLICY.scheduler_names, is_deferred=True)
     for record in records:
         cache.apply(record)
+    cache.build()
     return cache

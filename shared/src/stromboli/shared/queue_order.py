@@ -54,7 +54,9 @@ class QueueOrders:
         """Remove all chunks."""
         self._queues.clear()
 
-    def news(self, queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
+    def changed_chunks(
+        self, queue: str, pod_groups: Sequence[str]
+    ) -> Iterator[scheduling.QueueOrdered]:
         """The changed chunks, to be published so that the queue's order becomes ``pod_groups``."""
         known = self._queues.get(queue, {})
         number = 0

@@ -31,7 +31,7 @@ from stromboli.shared.messages import (
 )
 from stromboli.shared.messages import scheduling as messages
 
-Service = Literal["admission", "controller", "monitor", "scheduler"]
+Service = Literal["admission", "controller", "history", "monitor", "scheduler"]
 OUTSIDE: Literal["outside"] = "outside"
 """The writer of topics to which only external clients append, any number of them."""
 UNREPLACED: frozenset[str | None] = frozenset({None, OUTSIDE, "admission"})
@@ -348,7 +348,8 @@ MAIN: Mapping[Service, Topic] = {
     for topic in ALL
     if topic.main and topic.writer is not None and topic.writer != OUTSIDE
 }
-"""Service -> the topic that carries its ``opened`` records."""
+"""Service -> the topic that carries its ``opened`` records. The history has none: it writes dead
+letters only, which need no fencing."""
 
 
 def of(service: Service) -> tuple[Topic, ...]:

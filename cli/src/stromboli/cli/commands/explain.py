@@ -42,7 +42,7 @@ def explain(
     at: Annotated[
         datetime | None,
         typer.Option(
-            parser=parsing.instant,
+            parser=parsing.timestamp,
             metavar="TIME",
             help="Explain why the job was pending at this time (RFC 3339), as the history keeps "
             "it, or from --log.",

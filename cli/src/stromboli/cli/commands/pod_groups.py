@@ -40,7 +40,7 @@ def list_pod_groups(
         return is_there and selectors.matches(wanted, group.metadata.labels)
 
     def cells(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
-        return row(group, now) + (wide(group) if is_wide else ())
+        return row(group, now) + (wide_cells(group) if is_wide else ())
 
     found = listing.Listing(
         kind=kinds.POD_GROUPS,
@@ -100,10 +100,15 @@ def row(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
     )
 
 
-def wide(group: scheduling.PodGroup) -> tuple[str, ...]:
+def wide_cells(group: scheduling.PodGroup) -> tuple[str, ...]:
     """The further cells of a PodGroup's row, under ``WIDE_HEADERS``."""
     spec = group.spec
-    return (owner(group), spec.priority_class_name, _amounts(spec.min_resources), waits(group))
+    return (
+        owner(group),
+        spec.priority_class_name,
+        _amounts(spec.min_resources),
+        unschedulable_message(group),
+    )
 
 
 def facts(group: scheduling.PodGroup) -> list[str]:
@@ -144,7 +149,7 @@ def owner(group: scheduling.PodGroup) -> str:
     return f"{found.kind}/{found.name}" if found else ""
 
 
-def waits(group: scheduling.PodGroup) -> str:
+def unschedulable_message(group: scheduling.PodGroup) -> str:
     """The message of its Unschedulable condition, empty if it is not True."""
     return next(
         (

@@ -67,7 +67,7 @@ def list_pods(
         return is_asked and selectors.matches(wanted, pod.metadata.labels)
 
     def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
-        return row(pod, now) + (wide(pod) if is_wide else ())
+        return row(pod, now) + (wide_cells(pod) if is_wide else ())
 
     found = listing.Listing(
         kind=pod_status.PODS,
@@ -182,7 +182,7 @@ def row(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
     )
 
 
-def wide(pod: pod_status.Pod) -> tuple[str, ...]:
+def wide_cells(pod: pod_status.Pod) -> tuple[str, ...]:
     """The further cells of a pod's row, under ``WIDE_HEADERS``."""
     return (
         pod.metadata.label(keys.JOB_NAME) or "",

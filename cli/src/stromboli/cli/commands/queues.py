@@ -101,7 +101,7 @@ def _listing(
 
     def cells(queue: scheduling.Queue, now: datetime) -> tuple[str, ...]:
         del now
-        return row(queue, counted(queue)) + (wide(queue) if is_wide else ())
+        return row(queue, counted(queue)) + (wide_cells(queue) if is_wide else ())
 
     return listing.Listing(
         kind=kinds.QUEUES,
@@ -128,7 +128,7 @@ def get(
             return
         queue, numbers = client.decode(kinds.QUEUES, raw), count_pod_groups(client)
     is_wide = output_format is output.Format.WIDE
-    cells = row(queue, counts_of_queue(numbers, queue)) + (wide(queue) if is_wide else ())
+    cells = row(queue, counts_of_queue(numbers, queue)) + (wide_cells(queue) if is_wide else ())
     output.show_table(HEADERS + (WIDE_HEADERS if is_wide else ()), [cells])
     output.show_lines([*shares(queue), *invalid_fields(queue)])
 
@@ -189,7 +189,7 @@ def row(queue: scheduling.Queue, counted: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def wide(queue: scheduling.Queue) -> tuple[str, ...]:
+def wide_cells(queue: scheduling.Queue) -> tuple[str, ...]:
     """The further cells of a queue's row, under ``WIDE_HEADERS``."""
     spec = queue.spec
     amounts = (spec.guarantee.resource, spec.deserved, spec.capability, queue.status.allocated)

@@ -110,6 +110,8 @@ def same_job(stored: Document, name: str) -> Document:
         if kept := {key: value for key, value in found.items() if key not in OF_ONE_JOB}:
             metadata[part] = kept
     spec = {**stored["spec"]}
+    if array := spec.get("array"):
+        spec["array"] = {key: value for key, value in array.items() if key != "cancelled"}
     if volumes := spec.get("volumes"):
         spec["volumes"] = [_own_claim(each) for each in volumes]
     return {

@@ -55,8 +55,8 @@ def _ended_counts(job: batch.Job) -> tuple[str, str]:
     found = _array(job)
     if found is None:
         return str(job.status.succeeded), str(_failed(job))
-    asked, succeeded, failed = map(len, found)
-    return f"{succeeded}/{asked}", str(phases.failed_pods(job, asked, succeeded, failed))
+    requested, succeeded, failed, _ = map(len, found)
+    return f"{succeeded}/{requested}", str(phases.failed_pods(job, requested, succeeded, failed))
 
 
 def _failed(job: batch.Job) -> int:
@@ -64,17 +64,17 @@ def _failed(job: batch.Job) -> int:
     return phases.failed_pods(job, total, job.status.succeeded, job.status.failed)
 
 
-def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:
+def wide_cells(job: batch.Job, now: datetime) -> tuple[str, ...]:
     """The further cells of a job's row, under ``WIDE_HEADERS``."""
     return (
         job.metadata.annotation(keys.USER) or "",
         job.spec.priority_class_name,
-        ran(job, now),
+        running_time(job, now),
         phases.reason_of(job),
     )
 
 
-def ran(job: batch.Job, now: datetime) -> str:
+def running_time(job: batch.Job, now: datetime) -> str:
     """The time since the job last became Running, up to its end. A job that was too short to be
     seen Running ran for at most its ``runningDuration``, which begins at its creation."""
     phase = phases.phase_of(job)
@@ -101,11 +101,11 @@ def progress(job: batch.Job) -> str:
     return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
 
 
-def done(job: batch.Job) -> tuple[int, int]:
+def finished_count(job: batch.Job) -> tuple[int, int]:
     """The number of finished pods, or indexes of an array, and the total."""
     if job.spec.array is not None:
-        asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
-        return succeeded + failed, asked
+        requested, succeeded, failed, _ = map(len, _array(job) or ((), (), (), ()))
+        return succeeded + failed, requested
     total = sum(task.replicas for task in job.spec.tasks)
     return min(job.status.succeeded + _failed(job), total), total
 
@@ -177,41 +177,51 @@ def _no_pods(job: batch.Job, total: int) -> str:
     return f"none, as replicas is 0: strom job scale {job.metadata.name} --replicas N"
 
 
-def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
-    """An array's indexes: all, succeeded, failed. None for a job that is not an array, and for
-    invalid indexes of a job that was stored without admission; its Events name the error.
+def _array(job: batch.Job) -> tuple[indexes.Indexes, ...] | None:
+    """An array's indexes: those that were not cancelled, succeeded, failed, cancelled. None
+    for a job that is not an array, and for invalid indexes of a job that was stored without
+    admission; its Events name the error.
     """
     if job.spec.array is None:
         return None
     found = job.status.array or batch.ArrayStatus()
     try:
-        return (
-            indexes.parse(job.spec.array.indexes),
-            indexes.parse(found.succeeded),
-            indexes.parse(found.failed),
+        requested, succeeded, failed, cancelled = map(
+            indexes.parse,
+            (job.spec.array.indexes, found.succeeded, found.failed, job.spec.array.cancelled),
         )
     except ValueError:
         return None
+    cancelled = cancelled - succeeded - failed
+    return requested - cancelled, succeeded, failed, cancelled
 
 
 def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
-    """The number of an array's succeeded indexes, and its failed indexes."""
+    """The number of an array's succeeded indexes, and its failed and cancelled indexes."""
     progress = _array(job)
     if progress is None:
         return []
-    asked, succeeded, failed = progress
-    text = f"{len(succeeded)} of {len(asked)} indexes succeeded"
-    if failed:
-        which = str(failed)
+    requested, succeeded, failed, cancelled = progress
+    text = f"{len(succeeded)} of {len(requested)} indexes succeeded"
+    for word, found in (("failed", failed), ("cancelled", cancelled)):
+        which = str(found)
         shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
-        text += f", {len(failed)} failed: {shown}"
+        text += f", {len(found)} {word}: {shown}" if which else ""
     return [("array", text)]
+
+
+def index_results(job: batch.Job, wanted: indexes.Indexes) -> dict[str, indexes.Indexes]:
+    """How these indexes of an array ended: succeeded, failed, cancelled; the others are left out.
+    Empty for a job that is not an array."""
+    found = zip(("succeeded", "failed", "cancelled"), (_array(job) or ())[1:], strict=False)
+    return {word: these for word, all_of_it in found if (these := wanted - (wanted - all_of_it))}
 
 
 def _attempts(job: batch.Job) -> str:
     """The number of failed attempts, out of ``maxRetry``; the first attempt counts."""
     free = job.status.asked_retries
-    beside = f", and {free} restarts cost none" if free else ""
+    restarts = "1 restart costs" if free == 1 else f"{free} restarts cost"
+    beside = f", and {restarts} none" if free else ""
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
 
 
@@ -246,7 +256,7 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
     ]
 
 
-def waits(
+def pending_reason(
     explanation: responses.Explanation, waiting: explanation_view.WaitingPods, now: datetime
 ) -> list[str]:
     """Why the job is pending and when it is expected to start, with the errors of its nodes; empty

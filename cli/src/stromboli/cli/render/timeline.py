@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from stromboli.cli.render import log_lines, output, pod_status
+from stromboli.client import phases
 from stromboli.client.responses import KubernetesEvent
 from stromboli.shared import keys
 from stromboli.shared.api import batch
@@ -93,7 +94,7 @@ def _entries_of_attempts(
     for attempt in before:
         who = attempt.pod.removeprefix(f"{job}-")
         exited = "ended" if attempt.exit_code is None else f"exited {attempt.exit_code}"
-        reason = attempt.detail or attempt.reason
+        reason = phases.attempt_in_words(attempt.reason, attempt.detail)
         why = f" ({reason})" if reason else ""
         for at, rank, what in (
             (attempt.created_at, CREATED, "created"),
@@ -161,7 +162,7 @@ def _entries_of_job(job: batch.Job, other_reasons: frozenset[str]) -> Iterator[E
         state.last_transition_time,
     ) in recorded or state.phase in other_reasons
     if state.last_transition_time and not is_recorded:
-        why = ": ".join(filter(None, (state.reason, state.message)))
+        why = phases.in_words(state.reason, state.message)
         text = state.phase + (f" ({why})" if why else "")
         yield Entry(state.last_transition_time, "job", text, (0, _LAST, STATUS))
 

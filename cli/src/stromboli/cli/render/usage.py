@@ -156,13 +156,10 @@ def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tup
 
 def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by node."""
-    uses = {node.metadata.name: PodUsage() for node in seen.nodes}
-    for pod in active_pods(seen):
-        if pod.spec.node_name in uses:
-            uses[pod.spec.node_name].take(pod)
+    uses = by_node(active_pods(seen))
     rows = []
     for node in sorted(seen.nodes, key=lambda each: each.metadata.name):
-        use = uses[node.metadata.name]
+        use = uses.get(node.metadata.name, PodUsage())
         most = units.amounts(node.status.allocatable or {})
         held = (_amount_cell(resource, use.held, most) for resource in RESOURCES)
         largest = max(
@@ -170,6 +167,27 @@ def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
         )
         rows.append((node.metadata.name, str(use.running), *held, bar(round(1000 * largest), 1000)))
     return ("NODE", "PODS", "CPU", "MEMORY", "GPU", "HIGHEST USE"), rows
+
+
+def by_node(pods: Iterable[core.Pod]) -> dict[str, PodUsage]:
+    """Node -> its pods, of pods that have not ended. O(pods)."""
+    uses: dict[str, PodUsage] = {}
+    for pod in pods:
+        if pod.spec.node_name:
+            uses.setdefault(pod.spec.node_name, PodUsage()).take(pod)
+    return uses
+
+
+def free_cells(node: core.Node, held: Amounts | None) -> tuple[str, ...]:
+    """What no pod of a node requests, for each of ``RESOURCES``; empty for a resource that the node
+    does not have. ``held``: the requests of its pods, None if they are unknown."""
+    most = units.amounts(node.status.allocatable or {})
+    return tuple(
+        explanation_view.format_amount(name, max(most[name] - held.get(name, 0), 0))
+        if held is not None and name in most
+        else ""
+        for name in RESOURCES
+    )
 
 
 def bar(part: int, whole: int) -> str:
@@ -181,7 +199,12 @@ def bar(part: int, whole: int) -> str:
 
 def active_pods(seen: ClusterObjects) -> Iterable[core.Pod]:
     """Pods that have not ended."""
-    return (pod for pod in seen.pods if pod.status.phase not in _DONE)
+    return filter(is_active, seen.pods)
+
+
+def is_active(pod: core.Pod) -> bool:
+    """Whether the pod has not ended, so that its requests count."""
+    return pod.status.phase not in _DONE
 
 
 def _group(pod: core.Pod) -> str:

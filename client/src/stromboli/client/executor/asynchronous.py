@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from stromboli.client.blocking import Client
-from stromboli.client.executor.executor import JobExecutor
+from stromboli.client.executor.executor import JobExecutor, Progress
 from stromboli.client.executor.worker_job import WorkerOptions
 
 P = ParamSpec("P")
@@ -30,6 +30,9 @@ class AsyncJobExecutor:
         storage: str | os.PathLike[str] | None = None,
         client: Client | None = None,
         max_losses: int = 2,
+        retries: int = 0,
+        retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+        progress: Progress | None = None,
     ) -> None:
         self._create = functools.partial(
             JobExecutor,
@@ -38,6 +41,9 @@ class AsyncJobExecutor:
             storage=storage,
             client=client,
             max_losses=max_losses,
+            retries=retries,
+            retry_on=retry_on,
+            progress=progress,
         )
         self._executor: JobExecutor | None = None
 

@@ -37,7 +37,8 @@ class Dispatcher:
         self._max_losses = max_losses
         self._queue: deque[int] = deque()
         self._repeated: deque[int] = deque()
-        """Calls of lost workers; they are sent before the others, each in a separate chunk."""
+        """Calls of lost workers and retries; they are sent before the others, each in a separate
+        chunk."""
         self._losses: dict[int, int] = {}
         self._sent: dict[str, dict[int, tuple[int, ...]]] = {}
         """Worker -> its chunks -> their calls."""
@@ -132,6 +133,11 @@ class Dispatcher:
         for call in new:
             self._close(call)
         return new
+
+    def repeat(self, call: int) -> None:
+        """Execute a call again whose result is an exception, before the others."""
+        self._open.add(call)
+        self._repeated.append(call)
 
     def _close(self, call: int) -> None:
         self._open.discard(call)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import itertools
 import logging
 import os
 import tempfile
@@ -18,12 +17,14 @@ from urllib.parse import urlsplit
 from stromboli.client import errors
 from stromboli.client.blocking import Client
 from stromboli.client.executor import wire
-from stromboli.client.executor.session import Done, Session
+from stromboli.client.executor.session import Done, Retries, Session
 from stromboli.client.executor.session_store import SessionStore
 from stromboli.client.executor.worker_job import WorkerOptions, worker_job
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Progress = Callable[[int, int], object]
+"""Takes the numbers of calls that are done and that were submitted."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.1
 STORE_RETRY_S = 60.0
 """Seconds for which operations on a failing store are retried."""
@@ -43,7 +44,10 @@ class JobExecutor(concurrent.futures.Executor):
 
     ``workers``: number of pods; those that are placed execute calls. ``storage``: a directory or a
     URL of fsspec that this process and the pods reach; without it a directory of this machine, for
-    process nodes. ``client``: by default ``Client()``, which is closed with the executor. While no
+    process nodes. ``client``: by default ``Client()``, which is closed with the executor.
+    ``retries``: how often a call that raises one of ``retry_on`` is executed again, at once; its
+    future then has the last exception. ``progress``: called with the numbers of calls that are done
+    and that were submitted, in a thread of the executor, whenever they change. While no
     worker runs, the reason why the job is pending is logged by ``stromboli.client.executor``.
     Raises ClientError when the job is refused.
     """
@@ -56,6 +60,9 @@ class JobExecutor(concurrent.futures.Executor):
         storage: str | os.PathLike[str] | None = None,
         client: Client | None = None,
         max_losses: int = 2,
+        retries: int = 0,
+        retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+        progress: Progress | None = None,
     ) -> None:
         options = options or WorkerOptions()
         self.job_name = f"executor-{uuid.uuid4().hex[:8]}"
@@ -70,7 +77,12 @@ class JobExecutor(concurrent.futures.Executor):
             store = SessionStore(session)
             undo.callback(_remove, store)
             self._session = Session(
-                self._client, store, options.namespace, self.job_name, max_losses
+                self._client,
+                store,
+                options.namespace,
+                self.job_name,
+                max_losses,
+                Retries(retries, retry_on),
             )
             self._session.open()
             job = worker_job(self.job_name, workers, session, options)
@@ -81,7 +93,9 @@ class JobExecutor(concurrent.futures.Executor):
             self, _delete_job, self._client, self.namespace, self.job_name
         )
         self._futures: dict[int, concurrent.futures.Future[Any]] = {}
-        self._numbers = itertools.count()
+        self._count = 0
+        """The number of submitted calls, which is also the id of the next one."""
+        self._progress = progress
         self._submitted: list[tuple[int, wire.PickledCall]] = []
         self._changed = threading.Condition()
         self._is_shut_down = False
@@ -107,7 +121,7 @@ class JobExecutor(concurrent.futures.Executor):
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._broken is not None:
                 raise self._broken
-            number = next(self._numbers)
+            number, self._count = self._count, self._count + 1
             self._futures[number] = future
             self._submitted.append((number, call))
             self._changed.notify()
@@ -174,7 +188,21 @@ class JobExecutor(concurrent.futures.Executor):
             else:
                 store_failed_at = None
             self._set_results(done)
+            if done or submitted:
+                self._report()
             pause_s = SHORTEST_PAUSE_S if done or submitted else min(pause_s * 1.5, LONGEST_PAUSE_S)
+
+    def _report(self) -> None:
+        """Report the progress. An error in the user's function is logged, and ends the reports."""
+        if self._progress is None:
+            return
+        with self._changed:
+            total, left = self._count, len(self._futures)
+        try:
+            self._progress(total - left, total)
+        except Exception:
+            _log.exception("%s: the function for the progress failed", self._session.what)
+            self._progress = None
 
     def _is_over(self) -> bool:
         return self._is_shut_down and not self._submitted and self._session.is_idle

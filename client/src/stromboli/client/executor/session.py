@@ -34,6 +34,13 @@ class Done(msgspec.Struct, frozen=True):
     error: BaseException | None = None
 
 
+class Retries(msgspec.Struct, frozen=True):
+    """Which exceptions of calls are retried, and how often at most each call."""
+
+    most: int = 0
+    on: type[BaseException] | tuple[type[BaseException], ...] = Exception
+
+
 class _Seen(msgspec.Struct):
     """A worker's last announcement and the time at which it was read."""
 
@@ -52,6 +59,7 @@ class Session:
         namespace: str,
         job: str,
         max_losses: int,
+        retries: Retries = Retries(),  # noqa: B008 - frozen
     ) -> None:
         self.what = f"executor {namespace}/{job}"
         self._client = client
@@ -60,6 +68,9 @@ class Session:
         self._job = job
         self._dispatcher = Dispatcher(max_losses)
         self._calls: dict[int, wire.PickledCall] = {}
+        self._retries = retries
+        self._failures: dict[int, int] = {}
+        """Call -> how often it was retried."""
         self._unsent: list[Assignment] = []
         self._workers: dict[str, _Seen] = {}
         """Index of a pod -> its announcement."""
@@ -115,10 +126,24 @@ class Session:
             by_call = {result.call: result for result in chunk.results}
             new = self._dispatcher.chunk_done(int(name), tuple(by_call), chunk.seconds)
             for call in new:
+                value, error = wire.value_or_exception(by_call[call])
+                if self._is_retried(call, error):
+                    self._dispatcher.repeat(call)
+                    continue
                 self._calls.pop(call, None)
-                done.append(Done(call, *wire.value_or_exception(by_call[call])))
+                if (tried := self._failures.pop(call, 0)) and error is not None:
+                    error.add_note(f"raised again after {tried} retries")
+                done.append(Done(call, value, error))
             self._store.remove(f"results/{name}")
         return done
+
+    def _is_retried(self, call: int, error: BaseException | None) -> bool:
+        """Whether a call is executed again because of this exception; counts the retry."""
+        tried = self._failures.get(call, 0)
+        if tried >= self._retries.most or not isinstance(error, self._retries.on):
+            return False
+        self._failures[call] = tried + 1
+        return True
 
     # --- workers and their job -----------------------------------------------------------------
 

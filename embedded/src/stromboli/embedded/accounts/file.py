@@ -79,7 +79,7 @@ class FileAccounts:
         self._policy = policy
         self._own_name = own_username
 
-    async def who(
+    async def authenticate(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
         """Authenticate a token against the file."""
@@ -96,9 +96,9 @@ class FileAccounts:
             )
         return accounts.UnknownToken("no account has this token")
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         """Authorize a request by the roles of the file."""
-        return self._policy.allows(user, asked)
+        return self._policy.allows(user, right)
 
     async def own_username(self) -> str:
         """Return the configured user name."""

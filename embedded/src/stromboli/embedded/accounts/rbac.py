@@ -28,18 +28,18 @@ class Rule(_Part, frozen=True):
     resources: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
 
-    def gives(self, asked: Right) -> bool:
+    def grants(self, right: Right) -> bool:
         """Return whether the rule grants the right."""
         return (
-            bool({ALL, asked.verb} & set(self.verbs))
-            and bool({ALL, asked.group} & set(self.api_groups))
-            and bool(self._named(asked) & set(self.resources))
-            and (not self.resource_names or asked.name in self.resource_names)
+            bool({ALL, right.verb} & set(self.verbs))
+            and bool({ALL, right.group} & set(self.api_groups))
+            and bool(self._named(right) & set(self.resources))
+            and (not self.resource_names or right.name in self.resource_names)
         )
 
-    def _named(self, asked: Right) -> set[str]:
+    def _named(self, right: Right) -> set[str]:
         """Return the forms in which a rule may name the requested resource."""
-        return {ALL, asked.path} | ({f"{ALL}/{asked.subresource}"} if asked.subresource else set())
+        return {ALL, right.path} | ({f"{ALL}/{right.subresource}"} if right.subresource else set())
 
 
 class Subject(_Part, frozen=True):
@@ -81,13 +81,13 @@ class Policy(msgspec.Struct, frozen=True):
     roles: Mapping[tuple[str, str, str], tuple[Rule, ...]] = {}
     bindings: tuple[Binding, ...] = ()
 
-    def allows(self, user: User, asked: Right) -> bool:
+    def allows(self, user: User, right: Right) -> bool:
         """Return whether the user has the right. A RoleBinding applies to its own namespace
         only."""
         return any(
-            rule.gives(asked)
+            rule.grants(right)
             for binding in self.bindings
-            if binding.namespace in ("", asked.namespace)
+            if binding.namespace in ("", right.namespace)
             and any(subject.is_a(user) for subject in binding.subjects)
             for rule in self._rules(binding)
         )

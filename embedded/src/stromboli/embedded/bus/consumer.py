@@ -69,7 +69,7 @@ class EmbeddedConsumer:
             else:
                 await self._log.growth()
 
-    def done(self, record: envelope.Record) -> None:
+    def acknowledge(self, record: envelope.Record) -> None:
         """Mark a record as processed, so that its offset can be committed. Idempotent."""
         self._in_hand.pop(record.offset, None)
         self._commit()

@@ -57,13 +57,16 @@ class EmbeddedBus:
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
         """Open a writer with a new epoch."""
+        if service not in topics.MAIN:
+            epoch = fencing.unfenced_epoch(self._clock())
+            return writer.EmbeddedWriter(self._log, service, instance, epoch, -1, self._clock)
         async with self._opening:
-            floor = fencing.floor(
+            floor = fencing.epoch_floor(
                 record
                 for record in await self._log.tails(topics.of(service))
                 if not fencing.is_foreign(record, self._log.cluster_name)
             )
-            draft = fencing.opening(service, instance, floor, self._clock())
+            draft = fencing.opening_draft(service, instance, floor, self._clock())
 
             def seal(offset: int) -> writer.Sealed:
                 return envelope.seal(
@@ -151,9 +154,9 @@ class EmbeddedBus:
         finally:
             await given.end()
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """Return the newest record, except epoch announcements and records of other clusters."""
-        return await self._log.last(topic)
+        return await self._log.last_record(topic)
 
     async def is_reachable(self) -> bool:
         """Return whether the file is open and writable."""

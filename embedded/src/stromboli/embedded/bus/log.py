@@ -164,7 +164,7 @@ class Log:
         if not self._is_open:
             raise errors.UnavailableError("read the log", "it was closed")
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """Return the record with the highest offset, except epoch announcements and records of
         other clusters.
         """

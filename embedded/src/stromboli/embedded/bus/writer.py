@@ -30,8 +30,9 @@ class EmbeddedWriter:
         self.epoch = epoch
         self.opened_at = opened_at
         self._sequence = 0  # of the last record of this writer
-        main = topics.MAIN[service]
-        self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
+        main = topics.MAIN.get(service)
+        self._main = main if main is not None and main.is_fenced else None
+        self._main_identity = self._identity_of_main()
         self._own = {it.name: it for it in topics.of(service) if it.is_announced}
         self._announced: dict[str, str] = {}  # topic -> its identity at the announcement
 
@@ -85,9 +86,15 @@ class EmbeddedWriter:
         return fencing.announcements(wanted, self._service, self._instance, self._clock())
 
     def _check_main(self) -> None:
-        main = topics.MAIN[self._service]
-        if main.is_fenced and self._log.topic_ids([main.name])[main.name] != self._main_identity:
-            raise errors.LogLostError(f"append as {self._service}", f"{main.name} was recreated")
+        if self._main is not None and self._identity_of_main() != self._main_identity:
+            raise errors.LogLostError(
+                f"append as {self._service}", f"{self._main.name} was recreated"
+            )
+
+    def _identity_of_main(self) -> str:
+        """The identity of the main topic; empty if no other writer can replace this one."""
+        main = self._main
+        return "" if main is None else self._log.topic_ids([main.name])[main.name]
 
 
 def _line(draft: envelope.Draft, sealed: Sealed) -> PendingRecord:

@@ -37,6 +37,7 @@ from stromboli.embedded.cluster import (
     garbage_collector,
     paging,
     patches,
+    pod_logs,
     pods,
     quota_controller,
     storage_rules,
@@ -202,7 +203,7 @@ class EmbeddedCluster:
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield the selected objects after a namespace and name, sorted by both."""
         wanted = (labels or {}).items()
-        for key, stored in self._state.behind(
+        for key, stored in self._state.after(
             _served_kind(kind, what), *max(behind, (namespace, ""))
         ):
             if namespace and key.namespace != namespace:
@@ -234,46 +235,8 @@ class EmbeddedCluster:
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """Read the output of a container from its node."""
-        what = f"read the log of Pod {namespace}/{pod}"
-        if query.uid and query.uid != await self._uid_of(namespace, pod):
-            async with self._deleted_logs(namespace, pod, query, what) as chunks:
-                yield chunks
-            return
-        found = kinds.PODS.decode(await self.get(kinds.PODS, namespace, pod))
-        container = pods.container_of(found, query.container, what)
-        node = found.spec.node_name
-        if not node:
-            raise errors.InvalidError(what, "the pod has no node yet, so no container is running")
-        kubelet = self._kubelets.get(node)
-        if kubelet is None:
-            reason = f"node {node} is simulated, so there is no output; start nodes that run"
-            raise errors.UnsupportedError(what, f"{reason} commands: strom up --process-nodes 2")
-        chosen = msgspec.structs.replace(query, container=container)
-        async with kubelet.logs(found.metadata.uid, chosen) as chunks:
+        async with pod_logs.opened(self, self._kubelets, namespace, pod, query) as chunks:
             yield chunks
-
-    @contextlib.asynccontextmanager
-    async def _deleted_logs(
-        self, namespace: str, pod: str, query: port.LogQuery, what: str
-    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The output of a deleted pod, from the node that has kept it."""
-        for kubelet in {id(each): each for each in self._kubelets.values()}.values():
-            async with contextlib.AsyncExitStack() as stack:
-                try:
-                    opened = kubelet.deleted_logs(namespace, pod, query)
-                    chunks = await stack.enter_async_context(opened)
-                except errors.NotFoundError:
-                    continue
-                yield chunks
-                return
-        raise errors.NotFoundError(what, "the pod is deleted, and no node has kept its log")
-
-    async def _uid_of(self, namespace: str, pod: str) -> str:
-        """The uid of the pod of this name; empty if there is none."""
-        try:
-            return kinds.metadata_of(await self.get(kinds.PODS, namespace, pod)).uid
-        except errors.NotFoundError:
-            return ""
 
     def _check_open(self, what: str) -> None:
         """Raise UnavailableError if the cluster is closed: a client that lists again when its watch

@@ -95,18 +95,20 @@ def _immutable_fields(spec: Document) -> Document:
     return fixed
 
 
-def container_of(pod: core.Pod, asked: str, what: str) -> str:
+def container_of(pod: core.Pod, requested: str, what: str) -> str:
     """Return the requested container. Raises InvalidError that lists the containers of the pod."""
     mains = [each.name for each in pod.spec.containers]
     known = [*(each.name for each in pod.spec.init_containers), *mains]
-    if not asked and len(mains) == 1:
+    if not requested and len(mains) == 1:
         return mains[0]
-    if asked not in known:
+    if requested not in known:
         reason = (
-            f"no container {asked!r}" if asked else "the pod has several containers; specify one"
+            f"no container {requested!r}"
+            if requested
+            else "the pod has several containers; specify one"
         )
         raise errors.InvalidError(what, f"{reason}; there are {', '.join(known)}")
-    return asked
+    return requested
 
 
 def grace_s(pod: Document, asked_s: int | None) -> int:

@@ -42,7 +42,7 @@ class QuotaController:
 
     def _handle_change(self, event: Event) -> None:
         """Update usage with a decided change."""
-        self._enqueue(event.key.namespace, self._usage.saw(event))
+        self._enqueue(event.key.namespace, self._usage.apply(event))
 
     def check(self, pod: Document, what: str) -> None:
         """Raise InvalidError for a new pod beyond a quota."""

@@ -67,7 +67,7 @@ class QuotaUsage:
             if reason := self._closed(namespace):
                 yield f"no pod is admitted to namespace {namespace}: {reason}"
 
-    def saw(self, event: Event) -> list[str]:
+    def apply(self, event: Event) -> list[str]:
         """Apply a decided change; return the names of the quotas whose status may have changed.
         O(1) in a namespace without quotas.
         """
@@ -135,18 +135,18 @@ class QuotaUsage:
         for name, account in sorted(accounts.items()):
             if not quota_scopes.counts(account.scopes, use.traits):
                 continue
-            asked = {each: use.amounts.get(each, 0) for each in account.hard}
+            requested = {each: use.amounts.get(each, 0) for each in account.hard}
             unsaid = _missing_requests(spec, account.hard)
             over = [
                 each
-                for each in sorted(asked)
-                if each in use.amounts and account.used[each] + asked[each] > account.hard[each]
+                for each in sorted(requested)
+                if each in use.amounts and account.used[each] + requested[each] > account.hard[each]
             ]
             if unsaid:
                 reason = f"failed quota: {name}: must specify {unsaid}"
             elif over:
                 reason = (
-                    f"exceeded quota: {name}, requested: {_list(asked, over)}, "
+                    f"exceeded quota: {name}, requested: {_list(requested, over)}, "
                     f"used: {_list(account.used, over)}, limited: {_list(account.hard, over)}"
                 )
             else:

@@ -126,7 +126,7 @@ class State:
         """Return the durable objects of a kind. Callers must not change the dict."""
         return self._seen[resource_of(kind)]
 
-    def behind(self, kind: port.AnyKind, namespace: str, name: str) -> Iterator[tuple[Key, Stored]]:
+    def after(self, kind: port.AnyKind, namespace: str, name: str) -> Iterator[tuple[Key, Stored]]:
         """Yield the durable objects of a kind behind a namespace and name, in their order; the
         caller must not await meanwhile. O(n log n) at the first call for a kind, O(log n) then."""
         resource = resource_of(kind)

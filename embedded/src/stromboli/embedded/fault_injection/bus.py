@@ -61,9 +61,9 @@ class FaultyBus:
         inner = await self._dice.call(what, lambda: self._bus.open_writer(service, instance))
         return _FaultyWriter(inner, self._dice)
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """Return the newest record, or fail."""
-        return await self._dice.call(f"last {topic.name}", lambda: self._bus.last(topic))
+        return await self._dice.call(f"last {topic.name}", lambda: self._bus.last_record(topic))
 
     async def is_reachable(self) -> bool:
         """Return whether the wrapped log is reachable."""
@@ -270,9 +270,9 @@ class _FaultyConsumer:
         self._given.append(record)
         return record
 
-    def done(self, record: envelope.Record) -> None:
+    def acknowledge(self, record: envelope.Record) -> None:
         """Mark the record as finished, however often it was delivered."""
-        self._work.done(record)
+        self._work.acknowledge(record)
 
     @property
     def lowest_unfinished(self) -> int:

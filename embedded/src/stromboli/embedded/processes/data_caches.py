@@ -185,7 +185,7 @@ def _pass(
     Raises OSError."""
     cache.use(used)
     if wanted is not None:
-        cache.want(wanted)
+        cache.set_wanted(wanted)
     cache.step()
     return cache.report(), cache.next_step_s()
 

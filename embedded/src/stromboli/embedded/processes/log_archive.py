@@ -33,7 +33,7 @@ class LogArchive:
         self._most_pods = most_pods
         self._most_bytes = most_bytes
 
-    def keep(self, pod: PodFolder, namespace: str, name: str, uid: str) -> None:
+    def archive(self, pod: PodFolder, namespace: str, name: str, uid: str) -> None:
         """Move the output of a pod to the archive. A pod without output leaves nothing."""
         logs = pod.path / "logs"
         if not logs.is_dir():

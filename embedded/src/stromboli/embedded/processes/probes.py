@@ -67,14 +67,14 @@ async def _tcp_connect(host: str, port: int) -> tuple[bool, str]:
 
 
 async def _http_get(
-    asked: pods.HttpGet, container: pods.Container, address: str
+    requested: pods.HttpGet, container: pods.Container, address: str
 ) -> tuple[bool, str]:
     """Send one request; only the status line of the response counts."""
-    host, port = asked.host or address, _port(asked.port, container)
-    tls = _unverified_tls() if asked.scheme == "HTTPS" else None
+    host, port = requested.host or address, _port(requested.port, container)
+    tls = _unverified_tls() if requested.scheme == "HTTPS" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
-        path = asked.path or "/"
+        path = requested.path or "/"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         words = (await reader.readline()).decode(errors="replace").split()
     finally:

@@ -150,7 +150,7 @@ class PodWorker:
         """Delete the pod's folder after its loop ended; its output moves to the archive."""
         if self._folder.path.exists():
             pod = self.pod.metadata
-            archive.keep(self._folder, pod.namespace, pod.name, pod.uid)
+            archive.archive(self._folder, pod.namespace, pod.name, pod.uid)
             self._folder.remove()
 
     def output(self, query: cluster_port.LogQuery) -> Output:

@@ -72,7 +72,7 @@ class LogStatus:
     async def _read(self) -> system_health.SystemHealth:
         try:
             async with asyncio.timeout(WITHIN_S):
-                found = await asyncio.gather(*map(self._bus.last, SHOWN))
+                found = await asyncio.gather(*map(self._bus.last_record, SHOWN))
         except TimeoutError:
             reason = f"the log did not answer within {WITHIN_S:g} s"
             raise errors.UnavailableError("system health", reason) from None

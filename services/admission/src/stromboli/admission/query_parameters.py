@@ -24,7 +24,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     scope = connection.scope
     if not scope["path"].startswith(_API_PREFIX) or scope.get("method") == "OPTIONS":
         return
-    known = {asked for kind, asked in _model(handler).values() if kind == "query"}
+    known = {requested for kind, requested in _model(handler).values() if kind == "query"}
     expected = f"one of {', '.join(sorted(known))}" if known else "no query parameters"
     unknown = sorted(set(connection.query_params) - known)
     if unknown:

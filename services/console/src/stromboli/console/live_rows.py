@@ -37,7 +37,10 @@ UNUSED_S = 90.0
 """Time after which an unused list is closed. A page in the background closes its stream, and comes
 back soon or not at all."""
 TOGETHER_S = 0.25
-"""Changes within this time cause one update of a page."""
+"""Changes within this time cause one update of a page, which so has at most four in a second."""
+FIRST_TOGETHER_S = 0.05
+"""The same for the first change after a quiet time, which a page shows sooner: the creation of a
+job changes two lists within some milliseconds."""
 HEARTBEAT_S = 15.0
 _log = structlog.get_logger(__name__)
 _changes = telemetry.meter.create_counter(
@@ -252,10 +255,16 @@ class LiveLists:
             await found.close()
 
 
+def collecting_s(quiet_s: float) -> float:
+    """How long changes are collected, ``quiet_s`` after the last group of changes."""
+    return max(FIRST_TOGETHER_S, TOGETHER_S - quiet_s)
+
+
 async def ticks(lists: Sequence[LiveRows[Any]]) -> AsyncIterator[bool]:
     """Yields True after each group of changes in any of the lists, and False as a heartbeat. Ends
     when a list ends."""
     versions = [it.version for it in lists]
+    reported_at = -TOGETHER_S
     while True:
         for it in lists:
             it.used_at = time.monotonic()
@@ -271,7 +280,8 @@ async def ticks(lists: Sequence[LiveRows[Any]]) -> AsyncIterator[bool]:
             for wait in waits:
                 wait.cancel()
         if done:
-            await asyncio.sleep(TOGETHER_S)
+            await asyncio.sleep(collecting_s(time.monotonic() - reported_at))
+            reported_at = time.monotonic()
         versions = [it.version for it in lists]
         yield bool(done)
         if any(it.error is not None for it in lists):

@@ -4,16 +4,17 @@
 
     batch.events, scheduling.decisions, .outcomes, admission.reviews, cluster.* ── a batch ──▶
                          one transaction: position in the log, rows, unreadable records
+    unreadable records ──▶ dead.letters, before the transaction is committed
     notices (an outbox in the same transaction) ──▶ webhooks, Slack, mail
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
-It only reads the log, so its absence stops no other service. Several replicas may run on one
-PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
+It writes only dead letters to the log, so its absence stops no other service. Several replicas may
+run on one PostgreSQL: of two that apply the same batch, the later one fails and continues after it.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -88,6 +89,7 @@ class HistoryService:
         self._migrated = asyncio.Event()
         file = settings.notifications_file
         self._notifications = targets.load(file) if file else None
+        self._dead_letters: port.Writer | None = None
         self._read_up_to: Mapping[str, int] = {}
         self._last_read: envelope.Record | None = None
         self._events_topics = 0
@@ -148,7 +150,7 @@ class HistoryService:
 
     async def _read(self) -> None:
         while True:
-            applying = writer.Writer(self._database, self._notices)
+            applying = writer.Writer(self._database, self._notices, self._park)
             start = await self._available(applying.position)
             try:
                 await self._read_from(applying, start)
@@ -161,6 +163,20 @@ class HistoryService:
         if self._notifications is None:
             return ()
         return notices.notices(message, self._notifications, self._clock())
+
+    async def _park(self, found: Sequence[writer.Unreadable]) -> None:
+        """Publish dead letters. A log that refuses them stops nothing: the records are in the table
+        of unreadable ones. Raises TransientError."""
+        now = self._clock()
+        if self._dead_letters is None:
+            instance = self._settings.instance
+            self._dead_letters = await self._bus.open_writer("history", instance)
+        for each in found:
+            letter = runtime.dead_letter(each.record, "history", each.reason, now)
+            try:
+                await self._dead_letters.append(letter)
+            except errors.PermanentError as error:
+                telemetry.log.error("dead letter refused", error=str(error))
 
     async def _read_from(self, applying: writer.Writer, start: port.Position) -> None:
         reading = materialization.materialize(
@@ -198,7 +214,7 @@ class HistoryService:
                 error=each.reason,
             )
         if isolated:
-            note = f"{self._unreadable} since the start; the table unreadable and the log list them"
+            note = f"{self._unreadable} since the start; dead.letters has them"
             self._warn("unreadable records", note)
 
     def _note_read(self, batch: port.Batch) -> None:
@@ -231,7 +247,7 @@ class HistoryService:
         last_read, topic = self._last_read, self._events_topics
         try:
             async with asyncio.timeout(UP_TO_DATE_WITHIN_S):
-                newest = await self._bus.last(topics.BATCH_EVENTS)
+                newest = await self._bus.last_record(topics.BATCH_EVENTS)
                 end = 0 if newest is None else newest.offset + 1
                 is_recreated = _is_of_another_topic(last_read, newest)
                 while (is_recreated and topic == self._events_topics) or (
@@ -303,7 +319,11 @@ class HistoryService:
 
 def lag_s(records: Iterable[envelope.Record], now: datetime) -> float | None:
     """Seconds since the oldest event of jobs; None without one. Snapshots may be of any age."""
-    times = [it.time for it in records if it.topic == topics.BATCH_EVENTS]
+    times = []
+    for record in records:
+        if record.topic == topics.BATCH_EVENTS:
+            with contextlib.suppress(errors.UndecodableError):  # it is isolated
+                times.append(record.time)
     return max(0.0, (now - min(times)).total_seconds()) if times else None
 
 

@@ -202,7 +202,7 @@ class AgentReceiver:
         kept = self._nodes.get(named)
         if kept is not None and self._monotonic() < kept[0]:
             return kept[1]
-        user = await accounts.who(token, (self._settings.agents_audience,))
+        user = await accounts.authenticate(token, (self._settings.agents_audience,))
         if isinstance(user, UnknownToken):
             raise ReportRejectedError(401, user.reason)
         namespace, _, account = self._settings.agents_account.partition("/")

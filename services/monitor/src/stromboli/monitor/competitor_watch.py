@@ -75,6 +75,6 @@ class CompetitorWatch:
         except errors.TransientError:
             return
         except (errors.PermanentError, msgspec.DecodeError) as error:
-            self._tracker.refuse(claim, str(error))
+            self._tracker.record_error(claim, str(error))
         else:
-            self._tracker.see(claim, spec, asyncio.get_running_loop().time())
+            self._tracker.observe(claim, spec, asyncio.get_running_loop().time())

@@ -59,7 +59,7 @@ class History:
 
     async def _last(self) -> cluster.HistoryCheckpointed | None:
         record = await runtime.retry_until_available(
-            lambda: self._bus.last(topics.CHANGES), "log", self._health
+            lambda: self._bus.last_record(topics.CHANGES), "log", self._health
         )
         try:
             message = None if record is None else envelope.decode(record)

@@ -100,7 +100,7 @@ class OwnTopicsReader:
             elif is_accepted:
                 self._by_topic[record.topic.name].apply(record)
             else:
-                self._by_topic[record.topic.name].overwrite(record.key)
+                self._by_topic[record.topic.name].mark_overwritten(record.key)
         self._move(batch)
 
     def _move(self, batch: port.Batch) -> None:
@@ -131,7 +131,7 @@ class OwnTopicsReader:
         is_ours = is_accepted and record.epoch == self._epoch
         if not is_ours and record.topic != topics.SYNC:
             _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
-            self._by_topic[record.topic.name].overwrite(record.key)
+            self._by_topic[record.topic.name].mark_overwritten(record.key)
 
     def _check(self, record: envelope.Record) -> None:
         if record.epoch is not None and record.epoch > self._epoch:

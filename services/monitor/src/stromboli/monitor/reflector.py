@@ -119,13 +119,13 @@ class Reflector:
     async def _list(self) -> None:
         self._state.list_begins()
         self._health.set(self._fact, "being listed")
-        await self._draft_change(self._state.mark(self._clock()), 0)
+        await self._draft_change(self._state.sync_point(self._clock()), 0)
         listing = await self._cluster.list(self._state.kind)
         for place, raw in enumerate(listing.items):
             if place % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
                 await self._outbox.room()
-            self._put(self._state.see(raw, self._clock()))
+            self._put(self._state.upsert(raw, self._clock()))
         for draft in self._state.list_ends(listing.resource_version, self._clock()):
             self._put(draft)
         _log.info("listed", kind=self._fact, objects=len(listing.items))
@@ -151,9 +151,9 @@ class Reflector:
                 self._state.bookmark(event.object)
                 self.due.set()
             case "DELETED":
-                self._put(self._state.lose(event.object, self._clock()))
+                self._put(self._state.delete(event.object, self._clock()))
             case _:
-                self._put(self._state.see(event.object, self._clock()))
+                self._put(self._state.upsert(event.object, self._clock()))
 
     def _put(self, draft: envelope.Draft | None) -> None:
         if draft is not None and isinstance(draft.message, messages.Unreadable):
@@ -194,7 +194,7 @@ class Reflector:
         watching = self._watching
         if watching is None:
             return
-        mark = self._state.mark(self._clock())
+        mark = self._state.sync_point(self._clock())
         position = await self._outbox.settled()
         await self._own_log.reached(self._state.topic, position)
         if self._watching is watching and not self._state.overwritten:

@@ -101,7 +101,7 @@ class Engine:
         ask: external_calls.Ask | None = None,
         measures: instruments.Instruments | None = None,
     ) -> None:
-        self.cache = cluster_cache.ClusterCache(by.scheduler_names)
+        self.cache = cluster_cache.ClusterCache(by.scheduler_names, is_deferred=True)
         self._policy = by
         self._configure()
         self._seed = seed
@@ -206,7 +206,7 @@ class Engine:
         if self._may_publish:
             publication = self._with_republications(publication, now)
             publication = self._with_wanted_data(publication, now)
-        if self._waiting_observed_at is None or now - self._waiting_observed_at >= GAUGE_INTERVAL:
+        if now - (self._waiting_observed_at or _EPOCH_START) >= GAUGE_INTERVAL:
             self._waiting_observed_at = now
             self._instruments.set_waiting(self.cache.explained.values(), self.cache.unanswered())
         return StepResult(
@@ -255,10 +255,11 @@ class Engine:
         is_live = batch.caught_up and self._is_current
         if created > newest and (is_live or created > self._clock.of(now)):
             self._clock.observe(created, now)
-        position = batch.position
-        self.cache.advance(position.positions, position.epochs, position.topic_ids)
+        read = batch.position
+        self.cache.advance(read.positions, read.epochs, read.topic_ids)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
+            self.cache.build()
             self.cache.request_session(self._own_event_id)
 
     def _apply(self, record: envelope.Record, at_end: Mapping[str, float]) -> str:
@@ -320,8 +321,7 @@ class Engine:
             plugin_failures=self._troubles,
             watched=self._run_watched,
             timed=self._instruments.timed,
-            with_gauges=self._gauges_updated_at is None
-            or now - self._gauges_updated_at >= GAUGE_INTERVAL,
+            with_gauges=now - (self._gauges_updated_at or _EPOCH_START) >= GAUGE_INTERVAL,
         )
         publication = Publication(
             tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))

@@ -147,14 +147,14 @@ class MetricsPoller:
             if source is None:
                 await self._changed.wait()
                 continue
-            async with Prometheus(source) as asked:
+            async with Prometheus(source) as requested:
                 while source == self._source:
-                    await self._poll(asked, source)
+                    await self._poll(requested, source)
                     await self._pause(source.interval_s)
 
-    async def _poll(self, asked: Prometheus, source: configuration.Metrics) -> None:
+    async def _poll(self, requested: Prometheus, source: configuration.Metrics) -> None:
         try:
-            measured = await asked.measure(self._clock())
+            measured = await requested.measure(self._clock())
         except MetricsError as error:
             _failed.add(1)
             self._health.warn(

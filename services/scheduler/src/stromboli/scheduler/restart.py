@@ -22,7 +22,7 @@ async def start_position(bus: port.Bus) -> port.Position:
 
     Raises TransientError.
     """
-    newest = await bus.last(topics.DECISIONS)
+    newest = await bus.last_record(topics.DECISIONS)
     end = 0 if newest is None else newest.offset + 1
     back = _FIRST_WINDOW
     while end:

@@ -154,8 +154,8 @@ async def _run_term(
             for forecasting in forecasters:
                 tasks.create_task(forecasting.run())
             source = scheduler.what_if_source(forecasters)
-            asked = what_ifs.WhatIfs(settings, source, health)
-            tasks.create_task(asked.run())
+            requested = what_ifs.WhatIfs(settings, source, health)
+            tasks.create_task(requested.run())
             if file is not None:
                 tasks.create_task(_poll_file(file, scheduler, settings, health))
 

@@ -76,11 +76,13 @@ class ArraySpec(Part, frozen=True, kw_only=True):
     ``0-100:10``).
 
     The task's ``replicas`` are the number of indexes that run concurrently. ``max_retries``:
-    retries of one index.
+    retries of one index. ``cancelled``: indexes that do not run, or not any more; one that ended
+    before keeps its result.
     """
 
     indexes: str = ""
     max_retries: Int32 = 0
+    cancelled: str = ""
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):

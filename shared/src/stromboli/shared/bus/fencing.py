@@ -22,11 +22,13 @@ readers apply the same rules:
    so two clusters that share topics by mistake do not affect each other, and ``opened`` of another
    cluster fences no writer of this cluster. Topics of external clients are exempt.
 
-Admission's replicas write concurrently: only rule 6 applies to their topics.
+Admission's replicas write concurrently: only rule 6 applies to their topics. A service without a
+main topic writes dead letters only, which are not fenced; its epoch, the time at which it opens the
+writer, makes the ids of its records unique.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -40,6 +42,7 @@ _foreign_records = telemetry.meter.create_counter(
     "stromboli.log.foreign_records", description="Records of another cluster on topics of this one"
 )
 
+_START, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 TAIL_RECORDS = 32
 """Number of records at a topic's end in which an opening writer looks for the highest epoch. A
 replaced writer appends only a few records after its successor's before it detects the
@@ -74,7 +77,7 @@ class Fence:
         self._highest.pop(topic.name, None)
         self._next.pop(topic.name, None)
 
-    def passes(self, record: envelope.Record) -> bool:
+    def accepts(self, record: envelope.Record) -> bool:
         """Whether the record is accepted. A record without a valid epoch is accepted: it does not
         decode as a message, and readers must mark its key as *unknown*."""
         topic = record.topic
@@ -120,7 +123,7 @@ class Fence:
         fenced: list[envelope.Record] = []
         announced: list[envelope.Record] = []
         for record in records:
-            passes = self.passes(record)
+            passes = self.accepts(record)
             if is_announcement(record):
                 announced.append(record)
             else:
@@ -145,13 +148,15 @@ def is_announcement(record: envelope.Record) -> bool:
     return record.topic.is_announced and record.type == log.ANNOUNCED
 
 
-def floor(records: Iterable[envelope.Record]) -> int:
+def epoch_floor(records: Iterable[envelope.Record]) -> int:
     """The ``floor`` of a writer's ``opened``, given the last records of all its topics."""
     epochs = (record.epoch for record in records)
     return max((epoch for epoch in epochs if epoch is not None), default=-1) + 1
 
 
-def opening(service: topics.Service, instance: str, at_least: int, now: datetime) -> envelope.Draft:
+def opening_draft(
+    service: topics.Service, instance: str, at_least: int, now: datetime
+) -> envelope.Draft:
     """The draft that opens a writer."""
     return envelope.Draft(
         topic=topics.MAIN[service],
@@ -159,6 +164,11 @@ def opening(service: topics.Service, instance: str, at_least: int, now: datetime
         message=log.Opened(writer=service, instance=instance, floor=at_least),
         time=now,
     )
+
+
+def unfenced_epoch(now: datetime) -> int:
+    """The epoch of a writer without a main topic: microseconds since 1970."""
+    return (now - _START) // _MICROSECOND
 
 
 def announcements(

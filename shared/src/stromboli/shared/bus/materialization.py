@@ -19,7 +19,7 @@ async def end_offsets(
     """
 
     async def end(topic: topics.Topic) -> tuple[str, int]:
-        newest = await runtime.retry_until_available(lambda: bus.last(topic), "log", health)
+        newest = await runtime.retry_until_available(lambda: bus.last_record(topic), "log", health)
         return topic.name, 0 if newest is None else newest.offset + 1
 
     return dict(await asyncio.gather(*map(end, wanted)))

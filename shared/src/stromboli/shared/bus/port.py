@@ -5,11 +5,11 @@ tests them.
 
 * A topic keeps the order in which its records were acknowledged. Records for which ``append`` has
   returned are durable. Records of one writer are in the order of the calls.
-* ``open_writer`` appends ``opened`` to the main topic of the service. It determines the writer's
-  *epoch*, which is part of the id of each of its records and never decreases, even where a topic
-  was deleted and created again. Readers drop records with an epoch below the highest one of the
-  topic, so a paused writer is fenced, and records with an epoch that was not announced; see
-  ``fencing``.
+* ``open_writer`` appends ``opened`` to the main topic of the service, if it has one. It determines
+  the writer's *epoch*, which is part of the id of each of its records and never decreases, even
+  where a topic was deleted and created again. Readers drop records with an epoch below the
+  highest one of the topic, so a paused writer is fenced, and records with an epoch that was not
+  announced; see ``fencing``.
 * ``materialize`` reads from the start (or from a given position) to the end offsets at the time of
   the call, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
   record, because compaction may have removed the last one.
@@ -111,7 +111,7 @@ class Writer(Protocol):
 
     @property
     def opened_at(self) -> int:
-        """Offset of this writer's ``opened`` on its main topic."""
+        """Offset of this writer's ``opened`` on its main topic; -1 without a main topic."""
 
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all records are acknowledged.
@@ -125,14 +125,14 @@ class Writer(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """The records of one topic for a group; the caller finishes each with ``done``."""
+    """The records of one topic for a group; the caller acknowledges each."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
         the group was opened, TransientError, PermanentError."""
 
-    def done(self, record: envelope.Record) -> None:
-        """Finish a record. Its offset is committed soon after all earlier records are finished."""
+    def acknowledge(self, record: envelope.Record) -> None:
+        """Mark a record as processed. Its offset is committed after those of earlier records."""
 
     @property
     def lowest_unfinished(self) -> int:
@@ -170,7 +170,7 @@ class Bus(Protocol):
     ) -> AbstractAsyncContextManager[GroupConsumer]:
         """Process each record of ``topic`` once for ``group``."""
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """The newest record of a topic, ignoring epoch announcements; None if there is none."""
 
     async def is_reachable(self) -> bool:

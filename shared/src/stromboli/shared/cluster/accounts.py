@@ -88,13 +88,13 @@ def right(
 class Accounts(Protocol):
     """Authenticates tokens and authorizes requests."""
 
-    async def who(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
+    async def authenticate(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
         """The user of a token that was issued for one of these audiences.
 
         Raises UnavailableError if that cannot be determined now.
         """
 
-    async def may(self, user: User, asked: Right) -> bool:
+    async def is_allowed(self, user: User, right: Right) -> bool:
         """Whether the user has the right. Raises UnavailableError if that cannot be determined."""
 
     async def own_username(self) -> str:

@@ -81,9 +81,10 @@ def _quantity(text: str) -> Decimal:
     return max(-_LARGEST, min(_LARGEST, value))
 
 
+@functools.lru_cache(maxsize=4096)
 def amount(name: str, text: str | int | float) -> int:
     """A quantity of resource ``name`` in its unit, rounded up as in Kubernetes, at most
-    ``MOST``.
+    ``MOST``. Cached as ``quantity``.
     """
     value = quantity(text)
     if name != "memory" and name != "pods" and not name.startswith("count/"):

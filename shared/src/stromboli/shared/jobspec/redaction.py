@@ -82,9 +82,9 @@ def _parts(found: meta.Object) -> Iterator[bytes]:
 def _headers(found: flow.JobFlow) -> Iterator[flow.HttpHeader]:
     for each in found.spec.flows:
         probe = each.depends_on.probe if each.depends_on else None
-        for asked in probe.http_get_list if probe else ():
-            if asked.http_header is not None:
-                yield asked.http_header
+        for requested in probe.http_get_list if probe else ():
+            if requested.http_header is not None:
+                yield requested.http_header
 
 
 def _raw(raw: msgspec.Raw) -> msgspec.Raw:
@@ -110,17 +110,17 @@ def _flow(entry: flow.Flow) -> flow.Flow:
     if patch is not None:
         patch = msgspec.structs.replace(patch, job_spec=_raw(patch.job_spec))
     if waits is not None and waits.probe is not None:
-        asked = tuple(_without_header_value(each) for each in waits.probe.http_get_list)
-        probe = msgspec.structs.replace(waits.probe, http_get_list=asked)
+        requested = tuple(_without_header_value(each) for each in waits.probe.http_get_list)
+        probe = msgspec.structs.replace(waits.probe, http_get_list=requested)
         waits = msgspec.structs.replace(waits, probe=probe)
     return msgspec.structs.replace(entry, patch=patch, depends_on=waits)
 
 
-def _without_header_value(asked: flow.HttpGet) -> flow.HttpGet:
-    if asked.http_header is None or not asked.http_header.value:
-        return asked
-    header = msgspec.structs.replace(asked.http_header, value=REDACTED)
-    return msgspec.structs.replace(asked, http_header=header)
+def _without_header_value(requested: flow.HttpGet) -> flow.HttpGet:
+    if requested.http_header is None or not requested.http_header.value:
+        return requested
+    header = msgspec.structs.replace(requested.http_header, value=REDACTED)
+    return msgspec.structs.replace(requested, http_header=header)
 
 
 def _redact(value: Any) -> bool:

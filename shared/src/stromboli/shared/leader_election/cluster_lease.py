@@ -74,8 +74,10 @@ class ClusterLeaseStore:
             return lease_rules.LeaseRecord()
         return self._take_in(raw)
 
-    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``elector.LeaseStore.take``."""
+    async def acquire(
+        self, identity: str, terms: lease_rules.LeaseTiming
+    ) -> lease_rules.LeaseRecord:
+        """See ``elector.LeaseStore.acquire``."""
         return await self.renew(identity, terms)
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:

@@ -46,15 +46,17 @@ class LeaseStore(Protocol):
     async def read(self) -> lease_rules.LeaseRecord:
         """The lease as stored. Raises ExternalError."""
 
-    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """Take the lease. Returns the record as stored. Raises ConflictError if the record has
+    async def acquire(
+        self, identity: str, terms: lease_rules.LeaseTiming
+    ) -> lease_rules.LeaseRecord:
+        """Acquire the lease. Returns the record as stored. Raises ConflictError if the record has
         changed since this store last read or wrote it, and other ExternalErrors."""
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """Renew the lease. Raises as ``take`` does."""
+        """Renew the lease. Raises as ``acquire`` does."""
 
     async def release(self) -> None:
-        """Release the lease. Raises as ``take`` does."""
+        """Release the lease. Raises as ``acquire`` does."""
 
 
 class Leadership(Protocol):
@@ -83,7 +85,7 @@ class Lease(Protocol):
     async def serve(self, term: Term) -> None:
         """Run a term until it ends. Returns when the next term may begin."""
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """Release the lease because the process ends."""
 
 
@@ -114,7 +116,7 @@ class SingleReplica:
         finally:
             self._is_replaced = not has_lost_log
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """Do nothing, since there is no lease to release."""
 
 
@@ -154,7 +156,7 @@ class LeaderElector:
         """See ``Lease``."""
         self._acquired.clear()
         # Even if this replica still holds the lease: every term begins by taking it.
-        self._candidate.yields()
+        self._candidate.step_down()
         keeping = asyncio.create_task(self._keep())
         serving = asyncio.ensure_future(term(self))
         try:
@@ -167,11 +169,11 @@ class LeaderElector:
             if not task.cancelled():
                 task.result()
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """See ``Lease``."""
         if not self.acts:
             return
-        self._candidate.yields()
+        self._candidate.step_down()
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._place.release()
@@ -197,25 +199,25 @@ class LeaderElector:
         _log.warning("lease lost", to=candidate.holder)
 
     async def _take(self) -> None:
-        self._candidate.see(await self._place.read(), _now())
+        self._candidate.observe(await self._place.read(), _now())
         sent_at = _now()
         if self._candidate.may_write(sent_at):
-            seen = await self._place.take(self._candidate.identity, self._terms)
-            self._candidate.wrote(seen, sent_at, _now())
+            seen = await self._place.acquire(self._candidate.identity, self._terms)
+            self._candidate.record_renewal(seen, sent_at, _now())
 
     async def _renew(self) -> None:
         """Renew the lease repeatedly. Raises once the lease has expired, which ends the term."""
         sent_at = _now()
         if self._candidate.acts(sent_at):
             seen = await self._place.renew(self._candidate.identity, self._terms)
-            self._candidate.wrote(seen, sent_at, _now())
+            self._candidate.record_renewal(seen, sent_at, _now())
 
     async def _trying(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
         except errors.ConflictError:
             with contextlib.suppress(errors.ExternalError):
-                self._candidate.see(await self._place.read(), _now())
+                self._candidate.observe(await self._place.read(), _now())
         except errors.ExternalError as error:
             self._report(LEASE, str(error))
             return
@@ -253,7 +255,7 @@ async def serve_in_terms(
             if is_cut_short:
                 await pause(backoff.next_s())
     finally:
-        await lease.leave()
+        await lease.release()
 
 
 def _reason(group: BaseExceptionGroup[Exception]) -> str:

@@ -50,7 +50,7 @@ class LeaseObservation:
         self.seen: LeaseRecord | None = None
         self._since = 0.0
 
-    def see(self, seen: LeaseRecord, now: float) -> None:
+    def observe(self, seen: LeaseRecord, now: float) -> None:
         """Note the lease record that was read at ``now``."""
         if seen != self.seen:
             self.seen, self._since = seen, now
@@ -80,10 +80,10 @@ class Candidate:
         """The holder as last observed; empty if there is none or the lease was never observed."""
         return "" if self._observed.seen is None else self._observed.seen.holder
 
-    def see(self, seen: LeaseRecord, now: float) -> None:
+    def observe(self, seen: LeaseRecord, now: float) -> None:
         """Note the lease record that was read at ``now``. If it has another holder, this replica
         may no longer act."""
-        self._observed.see(seen, now)
+        self._observed.observe(seen, now)
         if seen.holder != self.identity:
             self.acts_until = -math.inf
 
@@ -91,15 +91,15 @@ class Candidate:
         """Whether this replica may take or renew the lease now."""
         return self.holder == self.identity or not self._observed.is_held(now)
 
-    def wrote(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
+    def record_renewal(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
         """Note that this replica holds the lease, by a write that was sent at ``sent_at``."""
-        self._observed.see(seen, now)
+        self._observed.observe(seen, now)
         self.acts_until = sent_at + self.terms.renew_deadline_s
 
     def acts(self, now: float) -> bool:
         """Whether this replica may act."""
         return now < self.acts_until
 
-    def yields(self) -> None:
+    def step_down(self) -> None:
         """Give up the right to act."""
         self.acts_until = -math.inf

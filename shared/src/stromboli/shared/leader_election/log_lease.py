@@ -21,7 +21,7 @@ class LogLeaseStore:
     """See ``elector.LeaseStore``. Use as an async context manager, which reads the topic
     continuously.
 
-    ``writer``: the writer that the last ``take`` opened.
+    ``writer``: the writer that the last ``acquire`` opened.
     """
 
     writer: port.Writer
@@ -57,19 +57,21 @@ class LogLeaseStore:
         await self._caught_up.wait()
         return self._seen
 
-    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``elector.LeaseStore.take``. Always opens a new writer, because records of an earlier
-        writer may still be in flight.
+    async def acquire(
+        self, identity: str, terms: lease_rules.LeaseTiming
+    ) -> lease_rules.LeaseRecord:
+        """See ``elector.LeaseStore.acquire``. Always opens a new writer, because records of an
+        earlier writer may still be in flight.
         """
         self.writer = await self._bus.open_writer("scheduler", self._instance)
         self._epoch = self.writer.epoch
-        return await self._said(identity, terms)
+        return await self._renewed(identity, terms)
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
         """See ``elector.LeaseStore.renew``."""
         if self._is_replaced:
             raise errors.ConflictError("renew the lease", f"{self._seen.holder} has opened the log")
-        return await self._said(identity, terms)
+        return await self._renewed(identity, terms)
 
     async def release(self) -> None:
         """See ``elector.LeaseStore.release``."""
@@ -80,7 +82,9 @@ class LogLeaseStore:
     def _is_replaced(self) -> bool:
         return self._epoch > self.writer.epoch
 
-    async def _said(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+    async def _renewed(
+        self, identity: str, terms: lease_rules.LeaseTiming
+    ) -> lease_rules.LeaseRecord:
         message = scheduling.LeaseRenewed(holder=identity, duration_s=terms.duration_s)
         return _lease_record(message, await self._append(message))
 

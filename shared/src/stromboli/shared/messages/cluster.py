@@ -27,7 +27,9 @@ from stromboli.shared.messages.base import Message, register, type_name
 register("stromboli.cluster.node_observed.v1")(core.Node)
 register("stromboli.cluster.pod_observed.v1", pod_decoder.PodDecoder())(core.Pod)
 register("stromboli.cluster.priority_class_observed.v1")(core.PriorityClass)
-register("stromboli.cluster.pod_group_observed.v1")(scheduling.PodGroup)
+register("stromboli.cluster.pod_group_observed.v1", pod_decoder.PodGroupDecoder())(
+    scheduling.PodGroup
+)
 register("stromboli.cluster.queue_observed.v1")(scheduling.Queue)
 register("stromboli.cluster.job_observed.v1")(batch.Job)
 register("stromboli.cluster.command_observed.v1")(batch.Command)

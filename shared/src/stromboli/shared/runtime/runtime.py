@@ -207,11 +207,11 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(main())
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     def ask() -> None:
-        if not asked.is_set():
-            asked.set()
+        if not requested.is_set():
+            requested.set()
             loop.call_later(STOP_WITHIN_S, os._exit, 1)
             task.cancel()
 
@@ -220,5 +220,5 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> Non
     try:
         await task
     except asyncio.CancelledError:
-        if not asked.is_set():
+        if not requested.is_set():
             raise

@@ -15,6 +15,7 @@ import typer
 from stromboli.cli import options, parsing, time_options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
+from stromboli.client import phases
 from stromboli.shared import device_annotations
 from stromboli.shared.api.views import accounting
 
@@ -49,6 +50,8 @@ COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
     "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),
     "devices": lambda it, _: device_annotations.format_assignments(it.devices),
+    "confirmed_devices": lambda it, _: device_annotations.format_assignments(it.confirmed_devices),
+    "numa_nodes": lambda it, _: ",".join(map(str, it.numa_nodes)),
     "labels": lambda it, _: ",".join(f"{key}={value}" for key, value in sorted(it.labels.items())),
     "requests": lambda it, _: ",".join(
         f"{key}={value}" for key, value in sorted(it.requests.items())
@@ -207,7 +210,7 @@ def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: 
         return COMPUTED[column](attempt, now)
     value = getattr(attempt, column)
     if is_table and column == "reason":
-        return attempt.detail or attempt.reason
+        return phases.attempt_in_words(attempt.reason, attempt.detail)
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -278,6 +281,6 @@ def _columns(text: str) -> tuple[str, ...]:
 
 def _states(text: str) -> tuple[str, ...]:
     try:
-        return parsing.words(text, accounting.STATES, SHORT_STATES, "state")
+        return parsing.split_names(text, accounting.STATES, SHORT_STATES, "state")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--state") from None

@@ -164,12 +164,13 @@ def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accountin
 
 
 def _facts(found: accounting.JobRecord) -> list[str]:
+    why = phases.in_words(found.reason, "")
     known = [
         ("job", f"{found.namespace}/{found.name}"),
         ("uid", found.uid),
         ("queue", found.queue),
         ("user", found.user or "-"),
-        ("phase", found.phase + (f" ({found.reason})" if found.reason else "")),
+        ("phase", found.phase + (f" ({why})" if why else "")),
     ]
     times = (
         ("submitted", found.submitted_at),
@@ -209,7 +210,8 @@ def _show_attempts(
         steps = [(sign, at) for sign, at in zip(signs, reached, strict=True) if at]
         end = each.ended_at or now
         shown = gantt.bar(steps, end, begin, until, BAR_WIDTH) if steps else ""
-        state = each.state + (f" ({each.reason})" if each.reason else "")
+        reason = phases.attempt_in_words(each.reason, "")
+        state = each.state + (f" ({reason})" if reason else "")
         place = (each.task, str(each.index), str(each.attempt), state, each.node)
         rows.append((*place, output.age(steps[0][1] if steps else end, end), shown))
     headers = ["TASK", "INDEX", "ATTEMPT", "STATE", "NODE", "TIME", gantt.LEGEND]

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from stromboli.cli import options, time_options
-from stromboli.cli.commands.accounting.history import Format
+from stromboli.cli.commands.accounting.history import Format, csv_line
 from stromboli.cli.render import output
 from stromboli.shared.api.views import accounting
 
@@ -58,6 +58,13 @@ def usage(
     since: time_options.Since = "",
     until: time_options.Until = "",
     selector: time_options.Labels = "",
+    shares: Annotated[
+        bool,
+        typer.Option(
+            "--shares",
+            help="Show what each queue used of the amounts that it deserved at that time; with -A.",
+        ),
+    ] = False,
     output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
@@ -67,11 +74,15 @@ def usage(
 
     The usage of a pod is its requests times the time from its binding to its end. EVICTED is the
     part of preempted attempts, IDLE the part before the containers started. The default interval is
-    today and the 30 days before (UTC). Intervals of whole days are answered fastest.
+    today and the 30 days before (UTC). Intervals of whole days are answered fastest. --shares
+    compares the usage of each queue and the queues below it with what it deserved.
     """
     now = datetime.now(UTC)
     end = time_options.time(until, now, "--until") or now
     begin = time_options.time(since, now, "--since") or _midnight(end - timedelta(days=USUAL_DAYS))
+    if shares and (not all_namespaces or by != "queue" or user or me or queue or selector):
+        why = "it shows the usage of all jobs: use it with -A, without --by and other filters"
+        raise typer.BadParameter(why, param_hint="--shares")
     if begin >= end:
         raise typer.BadParameter("it is not before --until", param_hint="--since")
     query = accounting.UsageQuery(
@@ -91,7 +102,9 @@ def usage(
         report = client.send(accounting_calls.usage(query))
     if not report.complete:
         output.show_note("The history is still loading: the latest attempts may be missing.")
-    if output_format is Format.JSON:
+    if shares:
+        _show_shares(report.shares, output_format)
+    elif output_format is Format.JSON:
         document = [
             {**each.group, **{name: getattr(each, name) for name in SUMS}} for each in report.usage
         ]
@@ -104,6 +117,33 @@ def usage(
     else:
         headers = [*(key.removeprefix(accounting.LABEL).upper() for key in query.by), *HEADERS]
         output.show_table(headers, [row(each) for each in report.usage])
+
+
+def _show_shares(found: Sequence[accounting.QueueShare], output_format: Format) -> None:
+    """Print the shares of queues; a table indents a queue below its parent."""
+    names = accounting.QueueShare.__struct_fields__
+    if output_format is Format.JSON:
+        document = [{name: getattr(each, name) for name in names} for each in found]
+        output.show_lines([msgspec.json.format(msgspec.json.encode(document), indent=2).decode()])
+    elif output_format is Format.CSV:
+        rows = ([str(getattr(each, name)) for name in names] for each in found)
+        output.show_lines([csv_line(row) for row in (names, *rows)])
+    elif not found:
+        output.show_note("No queue deserved CPU or GPUs at that time: none has spec.deserved.")
+    else:
+        headers = ("CPU HOURS", "DESERVED", "CPU", "GPU HOURS", "DESERVED", "GPU")
+        output.show_table(["QUEUE", *headers], [_share_row(each) for each in found])
+
+
+def _share_row(share: accounting.QueueShare) -> tuple[str, ...]:
+    cells = [f"{'  ' * share.depth}{share.queue}"]
+    for used, deserved in (
+        (share.cpu_seconds, share.deserved_cpu_seconds),
+        (share.gpu_seconds, share.deserved_gpu_seconds),
+    ):
+        part = f"{used / deserved:.0%}" if deserved else "-"
+        cells += [f"{used / HOUR_S:.2f}", f"{deserved / HOUR_S:.2f}", part]
+    return tuple(cells)
 
 
 def _midnight(at: datetime) -> datetime:

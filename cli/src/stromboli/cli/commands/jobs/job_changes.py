@@ -9,7 +9,9 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
+from stromboli.client import job_calls
 from stromboli.client.phases import FINAL, phase_of
 from stromboli.shared.api import kinds
 
@@ -25,6 +27,8 @@ class BulkChange(msgspec.Struct, frozen=True):
     done: str
     request: Callable[["Client", str, str], object]
     action: str = ""
+    of_indexes: Callable[["Client", str, str, str], object] | None = None
+    """The request for some indexes of an array; None: there is none."""
 
     def is_ignored(self, phase: str) -> bool:
         """Whether the change has no effect on a job in this phase."""
@@ -43,10 +47,15 @@ def _bulk_command(change: BulkChange, doc: str) -> Callable[..., None]:
         namespace: options.Namespace = options.DEFAULT_NAMESPACE,
         server: options.Server = None,
     ) -> None:
-        job_selection.check(names, selector, phase, all_jobs=all_jobs)
+        takes_indexes = change.of_indexes is not None
+        job_selection.check(names, selector, phase, all_jobs=all_jobs, takes_indexes=takes_indexes)
         with options.client(server) as client:
 
             def make(name: str) -> str:
+                job, indexes = job_reference.split(name)
+                if change.of_indexes is not None and indexes is not None:
+                    change.of_indexes(client, namespace, job, str(indexes))
+                    return f"{output.title(kinds.JOBS, name)} cancelled"
                 if change.action:
                     _raise_if_ignored(client, namespace, name, change.action)
                 change.request(client, namespace, name)
@@ -72,6 +81,13 @@ def _action(verb: str, action: str, doc: str) -> Callable[..., None]:
 
 def _delete(client: "Client", namespace: str, name: str) -> None:
     client.delete_job(namespace, name)
+
+
+def _cancel(client: "Client", namespace: str, name: str, indexes: str) -> None:
+    try:
+        client.send(job_calls.change(namespace, name, cancelled_indexes=indexes))
+    except CommandError as error:
+        raise without_paths(error, f"strom job retry '{name}[{indexes}]' -n {namespace}") from None
 
 
 suspend = _action(
@@ -101,7 +117,15 @@ restart = _action(
     All pods are deleted and created again. This does not count against maxRetry.
     """,
 )
-delete = _bulk_command(BulkChange("delete", "deleted", _delete), "Delete jobs with their pods.")
+delete = _bulk_command(
+    BulkChange("delete", "deleted", _delete, of_indexes=_cancel),
+    """Delete jobs with their pods, or cancel indexes of an array.
+
+    strom job delete 'sweep[3,7-9]'
+
+    Cancelled indexes end without a result and do not run again; the other indexes run on.
+    """,
+)
 
 
 def scale(

@@ -35,7 +35,7 @@ def describe(
         output.show_table(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
-    output.show_lines(job_view.waits(explanation, waiting, now))
+    output.show_lines(job_view.pending_reason(explanation, waiting, now))
     is_same = history.uid == job.metadata.uid  # else it belongs to an earlier job with this name
     before = timeline.attempts_without_pod(history.tasks, pods) if is_same else []
     found = timeline.timeline_entries(job, pods, events, before)

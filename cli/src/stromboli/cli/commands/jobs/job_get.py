@@ -47,7 +47,7 @@ def get(
         output.show_table(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
-    output.show_lines(job_view.waits(explanation, waiting, now))
+    output.show_lines(job_view.pending_reason(explanation, waiting, now))
 
 
 def _events(client: "Client", namespace: str, name: str) -> list[responses.KubernetesEvent]:

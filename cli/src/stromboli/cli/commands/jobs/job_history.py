@@ -9,6 +9,7 @@ import typer
 from stromboli.cli import options, time_options
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
+from stromboli.client import phases
 from stromboli.shared import device_annotations
 from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 
@@ -89,7 +90,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         str(attempt.index),
         str(attempt.attempt or ""),
         attempt.state,
-        attempt.detail or attempt.reason,
+        phases.attempt_in_words(attempt.reason, attempt.detail),
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
         output.age(attempt.submitted_at or attempt.created_at, began),

@@ -75,7 +75,7 @@ def list_jobs(
         return (
             *job_view.row(job, now),
             *((start_view.cell(found, now),) if starts else ()),
-            *(job_view.wide(job, now) if is_wide else ()),
+            *(job_view.wide_cells(job, now) if is_wide else ()),
         )
 
     jobs = listing.Listing(

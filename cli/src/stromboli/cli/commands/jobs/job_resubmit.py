@@ -24,15 +24,15 @@ Assignments = Annotated[
     list[str],
     typer.Argument(
         metavar="FIELD=VALUE...",
-        help="priority=high, time-limit=4h, min=4, replicas.TASK=8; replicas=8 for a job of one "
-        "task.",
+        help="priority=high, time-limit=4h, queue=research, min=4, replicas.TASK=8; replicas=8 for "
+        "a job of one task.",
     ),
 ]
 OptionalAssignments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FIELD=VALUE]...",
-        help="Values that replace those of the job: queue=research, and those of job set.",
+        help="Values that replace those of the job, as of job set.",
     ),
 ]
 NewName = Annotated[
@@ -46,23 +46,14 @@ def set_fields(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Change priority, time limit, min and replicas of a job.
+    """Change priority, time limit, queue, min and replicas of a job.
 
     strom job set train priority=high replicas.worker=8
 
-    The time limit counts from the first start of the job. The queue is fixed once a job exists:
-    resubmit it with another one.
+    The time limit counts from the first start of the job. The queue can change while no pod of the
+    job has a node; the job then waits behind those in the other queue.
     """
     fields = _parsed(assignments)
-    what = f"job {namespace}/{name}"
-    if fields.queue is not None:
-        again = " ".join(assignments)
-        raise CommandError(
-            what,
-            "queue cannot be changed in a job that exists",
-            f"submit a new job of the same spec: strom job resubmit {name} {again} -n {namespace}; "
-            f"then: strom job delete {name} -n {namespace}",
-        )
     with options.client(server) as client:
         spec = msgspec.json.decode(client.job(namespace, name))["spec"]
         try:
@@ -70,7 +61,7 @@ def set_fields(
         except job_fields.FieldError as error:
             raise typer.BadParameter(str(error), param_hint="FIELD=VALUE") from None
         call = job_calls.change(
-            namespace, name, tasks, fields.minimum, fields.priority, fields.time_s
+            namespace, name, tasks, fields.minimum, fields.priority, fields.time_s, fields.queue
         )
         try:
             applied = client.send(call)
@@ -152,7 +143,8 @@ def _to_retry(
     if unknown := wanted - indexes.parse(job.spec.array.indexes):
         has = f"its indexes are {job.spec.array.indexes}"
         raise CommandError(what, f"it has no index {unknown}; {has}", "name some of its indexes")
-    if active := wanted - (succeeded | failed):
+    cancelled = indexes.parse(job.spec.array.cancelled)
+    if active := wanted - (succeeded | failed | cancelled):
         raise CommandError(
             what, f"these indexes have not ended: {active}", "wait for them, or name others"
         )

@@ -21,13 +21,22 @@ SHOWN = 5
 """Maximum jobs that the confirmation lists by name; it gives the number of the others."""
 
 
-def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
-    """Raises BadParameter unless jobs are selected either by name or by options."""
+def check(
+    names: Sequence[str] | None,
+    selector: str,
+    phase: str | None,
+    *,
+    all_jobs: bool,
+    takes_indexes: bool = False,
+) -> None:
+    """Raises BadParameter unless jobs are selected either by name or by options. ``takes_indexes``:
+    a name may be that of some indexes of an array."""
     for name in names or ():
-        if job_reference.names_indexes(name):
+        if not takes_indexes and job_reference.names_indexes(name):
             job = name.partition("[")[0]
-            why = f"{name!r}: indexes cannot be cancelled, suspended or restarted by themselves; "
-            why += f"the array is one job, {job}"
+            why = f"{name!r}: indexes cannot be suspended or restarted by themselves; the array is "
+            why += f"one job, {job}. They can be cancelled (strom job delete) and, when they have "
+            why += "ended, run again (strom job retry)"
             raise typer.BadParameter(why, param_hint="JOB")
         if any(letter in name for letter in "*?"):
             why = f"{name!r} has a wildcard, and names cannot have one; select jobs by labels with "

@@ -9,10 +9,12 @@ import typer
 
 from stromboli.cli import options
 from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import job_view, output
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
 from stromboli.shared.api.views.task_history import TaskAttempt
+from stromboli.shared.formats import indexes
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -40,14 +42,22 @@ def wait(
 ) -> None:
     """Wait until a job reaches a phase or ends.
 
-    Exit code 0: the job is in a phase of --for, or Completed. 1: it ended in another phase or was
-    deleted. 124: timeout. For a job that failed, the reason, the first failed pods and their exit
-    codes are on stderr.
+    JOB[3,7-9] waits until these indexes of an array have ended.
+
+    Exit code 0: the job is in a phase of --for, or Completed, or the indexes have succeeded. 1: it
+    ended in another phase or was deleted, or an index has not succeeded. 124: timeout.
+    For a job that failed, the reason, the first failed pods and their exit codes are on stderr.
     """
     phases = None if wanted is None else options.phases(wanted, "--for")
     timeout_s = options.duration_s(timeout, "--timeout")
+    name, wanted_indexes = job_reference.split(name)
+    if wanted_indexes is not None and phases is not None:
+        raise typer.BadParameter("indexes have no phases; wait for their end", param_hint="--for")
     with options.client(server) as client:
-        until(client, namespace, name, phases, timeout_s)
+        if wanted_indexes is None:
+            until(client, namespace, name, phases, timeout_s)
+        else:
+            _until_indexes(client, namespace, name, wanted_indexes, timeout_s)
 
 
 def until(
@@ -76,6 +86,39 @@ def until(
             attempts = client.tasks(namespace, name, job.metadata.uid).tasks
         for line in why_it_failed(job, attempts):
             output.show_note(line)
+        raise typer.Exit(1)
+
+
+class _IndexesEnded(Exception):  # noqa: N818 - not an error: it ends the wait
+    """All awaited indexes have ended."""
+
+
+def _until_indexes(
+    client: "Client",
+    namespace: str,
+    name: str,
+    wanted: indexes.Indexes,
+    timeout_s: float | None,
+) -> None:
+    """Wait for the end of these indexes of an array, and print how they ended. Raises Exit with 1
+    unless all have succeeded; what ``until`` raises; CommandError for a job without them."""
+    results: dict[str, indexes.Indexes] = {}
+
+    def report(job: batch.Job) -> None:
+        nonlocal results
+        has = indexes.parse(job.spec.array.indexes) if job.spec.array else indexes.Indexes()
+        if unknown := wanted - has:
+            why = f"it has no index {unknown}" if has else "it is not an array"
+            raise CommandError(f"job {namespace}/{name}", why, f"see: strom job get {name}")
+        results = job_view.index_results(job, wanted)
+        if sum(map(len, results.values())) == len(wanted):
+            raise _IndexesEnded
+
+    with contextlib.suppress(_IndexesEnded):
+        client.wait(namespace, name, ENDS, timeout_s, report)
+    shown = ", ".join(f"{len(found)} {word}: {found}" for word, found in results.items())
+    output.show_lines([f"{namespace}/{name}[{wanted}]: {shown or 'the job has ended before'}"])
+    if len(results.get("succeeded", ())) < len(wanted):
         raise typer.Exit(1)
 
 
@@ -127,7 +170,7 @@ def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
             line = bar.add_task("waiting", total=None)
 
             def draw(job: batch.Job) -> None:
-                through, total = job_view.done(job)
+                through, total = job_view.finished_count(job)
                 text = job_view.progress(job)
                 bar.update(line, description=text, completed=through, total=total or None)
 

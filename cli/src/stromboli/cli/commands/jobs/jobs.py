@@ -45,7 +45,7 @@ class JobGroup(lazy.Group):
         "scale": Entry(f"{_HERE}.job_changes:scale", "Set the number of replicas of a task."),
         "set": Entry(
             f"{_HERE}.job_resubmit:set_fields",
-            "Change priority, time limit, min and replicas of a job.",
+            "Change priority, time limit, queue, min and replicas of a job.",
         ),
         "edit": Entry(
             f"{_HERE}.job_edit:edit", "Change a job in an editor (VISUAL, EDITOR or vi)."
@@ -58,7 +58,10 @@ class JobGroup(lazy.Group):
             f"{_HERE}.job_resubmit:retry",
             "Run ended indexes of an array again, as a new array.",
         ),
-        "delete": Entry(f"{_HERE}.job_changes:delete", "Delete jobs with their pods."),
+        "delete": Entry(
+            f"{_HERE}.job_changes:delete",
+            "Delete jobs with their pods, or cancel indexes of an array.",
+        ),
     }
     aliases: ClassVar[dict[str, str]] = {
         "view": "get", "log": "logs", "submit": "run",

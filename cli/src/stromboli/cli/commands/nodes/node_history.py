@@ -69,14 +69,14 @@ def node_history(
     """
     now = datetime.now(UTC)
     if changes:
-        asked = accounting.ChangeQuery(
+        requested = accounting.ChangeQuery(
             name=node,
             since=time_options.time(since, now, "--since"),
             until=time_options.time(until, now, "--until"),
             limit=accounting.MOST_CHANGES,
         )
         with options.client(server) as client:
-            of_node = (it for it in _changes(client, asked) if it.kind in CHANGED)
+            of_node = (it for it in _changes(client, requested) if it.kind in CHANGED)
             _show_changes(list(itertools.islice(of_node, limit or None)), device, output_format)
         return
     query = accounting.AttemptQuery(

@@ -11,7 +11,7 @@ import typer
 from stromboli.cli import lazy, options, selectors
 from stromboli.cli.commands.nodes import node_history, node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import listing, output
+from stromboli.cli.render import listing, output, usage
 from stromboli.cli.render.nodes import node_health, node_layout
 from stromboli.client import calls, node_calls
 from stromboli.shared.api import coordination, core, kinds
@@ -55,18 +55,22 @@ def list_nodes(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List nodes: status, lease, allocatable resources.
+    """List nodes: status, lease, allocatable and free resources.
 
-    LEASE is the time since the node's kubelet renewed its lease, which it does every 10 s.
+    LEASE is the time since the node's kubelet renewed its lease, which it does every 10 s. FREE is
+    what no pod requests; it is empty without the right to list the pods of all namespaces.
     """
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
     with options.client(server) as client:
         leases = _leases(client) if output_format.is_table else {}
+        uses = _uses(client) if output_format.is_table else None
 
         def cells(node: core.Node, now: datetime) -> tuple[str, ...]:
-            shown = node_health.row(node, leases.get(node.metadata.name), now)
-            return shown + (node_health.wide(node) if is_wide else ())
+            name = node.metadata.name
+            held = None if uses is None else uses.get(name, usage.PodUsage()).held
+            shown = node_health.row(node, leases.get(name), now, held)
+            return shown + (node_health.wide_cells(node) if is_wide else ())
 
         found = listing.Listing(
             kind=kinds.NODES,
@@ -78,6 +82,15 @@ def list_nodes(
             state="STATUS",
         )
         listing.show(client, found, output_format, client.nodes())
+
+
+def _uses(client: "Client") -> dict[str, usage.PodUsage] | None:
+    """Node -> the requests of its pods; None where the user may not list all pods. O(pods)."""
+    try:
+        pods = map(kinds.PODS.decode, client.all_pods(None))
+    except CommandError:
+        return None
+    return usage.by_node(filter(usage.is_active, pods))
 
 
 def _leases(client: "Client") -> dict[str, coordination.Lease]:
@@ -163,10 +176,10 @@ def _show_status(client: "Client", node: core.Node) -> None:
     with contextlib.suppress(CommandError):
         lease = kinds.LEASES.decode(client.send(calls.node_lease(node.metadata.name)))
     now = datetime.now(UTC)
-    usage: UsageObserved | None = None
+    observed: UsageObserved | None = None
     with contextlib.suppress(CommandError):  # no report, or a server without this route
-        usage = client.send(node_calls.usage(node.metadata.name))
-    output.show_lines(node_health.facts(node, lease, now, usage))
+        observed = client.send(node_calls.usage(node.metadata.name))
+    output.show_lines(node_health.facts(node, lease, now, observed))
     if node.status.conditions:
         output.show_lines([""])
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))

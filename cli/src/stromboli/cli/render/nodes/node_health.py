@@ -11,15 +11,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.cli.render import output, pod_status
+from stromboli.cli.render import output, pod_status, usage
 from stromboli.shared.api import coordination, core
 from stromboli.shared.data_cache import policy
+from stromboli.shared.formats import units
 from stromboli.shared.messages import node_usage
 
-HEADERS = ("NAME", "STATUS", "LEASE", "CPU", "MEMORY", "GPU", "PODS", "AGE")
+HEADERS = (
+    "NAME", "STATUS", "LEASE", "CPU", "MEMORY", "GPU", "PODS",
+    "FREE CPU", "FREE MEMORY", "FREE GPU", "AGE",
+)  # fmt: skip
 WIDE_HEADERS = ("TAINTS", "LABELS")
 CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
-COLUMNS = ("cpu", "memory", "nvidia.com/gpu", "pods")
+COLUMNS = (*usage.RESOURCES, "pods")
 """The allocatable resources that are columns of a list."""
 TAKEN_WITHIN = timedelta(seconds=5)
 """A kubelet on a healthy node acknowledges a pod within this time."""
@@ -126,19 +130,25 @@ def renewed_at(lease: coordination.Lease) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def row(node: core.Node, lease: coordination.Lease | None, now: datetime) -> tuple[str, ...]:
-    """A node as a row under ``HEADERS``."""
+def row(
+    node: core.Node,
+    lease: coordination.Lease | None,
+    now: datetime,
+    held: units.Amounts | None = None,
+) -> tuple[str, ...]:
+    """A node as a row under ``HEADERS``. ``held``: the requests of its pods, None if unknown."""
     most = node.status.allocatable or {}
     return (
         node.metadata.name,
         status(node),
         output.age(None if lease is None else renewed_at(lease), now),
         *(str(most.get(name, "")) for name in COLUMNS),
+        *usage.free_cells(node, held),
         output.age(node.metadata.creation_timestamp, now),
     )
 
 
-def wide(node: core.Node) -> tuple[str, ...]:
+def wide_cells(node: core.Node) -> tuple[str, ...]:
     """The further cells of a node's row, under ``WIDE_HEADERS``."""
     return (_taints(node), _labels(node))
 
@@ -154,7 +164,7 @@ def facts(
     node: core.Node,
     lease: coordination.Lease | None,
     now: datetime,
-    usage: node_usage.UsageObserved | None = None,
+    observed: node_usage.UsageObserved | None = None,
 ) -> list[str]:
     """Spec, status and measured loads of a node, a fact per line, without empty ones."""
     renewed = None if lease is None else renewed_at(lease)
@@ -164,8 +174,8 @@ def facts(
         "status": status(node),
         "lease": f"renewed {_seconds(renewed, now)} ago" if renewed else "none",
         "allocatable": ", ".join(f"{name}={amount}" for name, amount in amounts),
-        "disk": _load(usage, "disk", ("read", "written"), now),
-        "network": _load(usage, "network", ("received", "sent"), now),
+        "disk": _load(observed, "disk", ("read", "written"), now),
+        "network": _load(observed, "network", ("received", "sent"), now),
         "taints": _taints(node),
         "labels": _labels(node),
         "age": output.age(node.metadata.creation_timestamp, now),
@@ -182,16 +192,16 @@ def conditions(node: core.Node, now: datetime) -> list[tuple[str, ...]]:
 
 
 def _load(
-    usage: node_usage.UsageObserved | None, of: str, ways: tuple[str, str], now: datetime
+    observed: node_usage.UsageObserved | None, of: str, ways: tuple[str, str], now: datetime
 ) -> str:
     """The load of disks or network when it last changed noticeably; empty if it is unknown."""
-    load: node_usage.DeviceLoad | None = None if usage is None else getattr(usage.usage, of)
-    if usage is None or load is None:
+    load: node_usage.DeviceLoad | None = None if observed is None else getattr(observed.usage, of)
+    if observed is None or load is None:
         return ""
-    at = "as of" if usage.silent_since is None else "the node agent's last report:"
+    at = "as of" if observed.silent_since is None else "the node agent's last report:"
     rates = zip((load.in_bytes_per_s, load.out_bytes_per_s), ways, strict=True)
     moved = ", ".join(f"{policy.text_of_bytes(rate)}/s {way}" for rate, way in rates)
-    since = output.age(usage.silent_since or usage.observed_at, now)
+    since = output.age(observed.silent_since or observed.observed_at, now)
     return f"{load.busiest} {load.percent} % busy, {moved} ({at} {since} ago)"
 
 

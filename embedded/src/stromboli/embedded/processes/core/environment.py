@@ -143,23 +143,26 @@ def field(pod: pods.Pod, path: str, address: str) -> str:
 
 
 def resource(
-    pod: pods.Pod, container: pods.Container, asked: pods.ResourceSelector, machine: units.Amounts
+    pod: pods.Pod,
+    container: pods.Container,
+    requested: pods.ResourceSelector,
+    machine: units.Amounts,
 ) -> str:
     """Return an amount in units of the divisor, rounded up; the machine's amount without a
     limit.
     """
-    name = asked.container_name
+    name = requested.container_name
     meant = next((each for each in pod.containers if each.name == name), container)
-    which, _, what = asked.resource.partition(".")
+    which, _, what = requested.resource.partition(".")
     given = meant.resources.limits if which == "limits" else meant.resources.requests
     text = (given or {}).get(what)
     if text is None and which == "requests":
         text = (meant.resources.limits or {}).get(what, "0")
     try:
         amount = machine.get(what, 0) if text is None else units.amount(what, text)
-        divisor = units.amount(what, asked.divisor) or units.amount(what, 1)
+        divisor = units.amount(what, requested.divisor) or units.amount(what, 1)
     except ValueError as error:
-        raise MissingError(f"{asked.resource}: {error}") from None
+        raise MissingError(f"{requested.resource}: {error}") from None
     return str(-(-amount // divisor))
 
 

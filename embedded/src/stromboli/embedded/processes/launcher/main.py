@@ -78,9 +78,9 @@ class Exec:
 class Container:
     """One run of a container."""
 
-    def __init__(self, spec: Spec, asked: bytes) -> None:
+    def __init__(self, spec: Spec, requested: bytes) -> None:
         self._spec = spec
-        self._asked = asked
+        self._asked = requested
         self._log = segments.Segments(spec["log"], spec["keep_bytes"])
         self._selector = selectors.DefaultSelector()
         self._kill_at = float("inf")
@@ -292,13 +292,13 @@ def main() -> None:
     # The parent may have left file descriptors open: uvloop leaves the ends of its pipes. A
     # container that inherited them could send messages as its launcher, and hide its own end.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    asked = b""
-    while b"\n" not in asked:
+    requested = b""
+    while b"\n" not in requested:
         read = os.read(0, CHUNK_BYTES)
         if not read:
             return
-        asked += read
-    line, _, rest = asked.partition(b"\n")
+        requested += read
+    line, _, rest = requested.partition(b"\n")
     spec: Spec = json.loads(line)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -60,7 +60,7 @@ class DataCaches:
             return True
         return all(key in cache.copies and cache.copies[key].state == "Complete" for key in keys)
 
-    def want(self, wanted: data.DataWanted, now_us: int) -> Fetch | None:
+    def set_wanted(self, wanted: data.DataWanted, now_us: int) -> Fetch | None:
         """Replace what a node should have. Returns a fetch that starts."""
         cache = self._caches.get(wanted.node)
         if cache is None:
@@ -88,7 +88,7 @@ class DataCaches:
         cache.fetch = None
         return True, self._next(fetch.node, now_us)
 
-    def empty(self, node: str) -> None:
+    def clear(self, node: str) -> None:
         """The node has lost its copies."""
         cache = self._caches.get(node)
         if cache is not None:

@@ -193,5 +193,5 @@ class JobRun:
             succeeded=self.succeeded,
             failed=0,
             terminating=0,
-            doomed=0,
+            to_delete=0,
         )

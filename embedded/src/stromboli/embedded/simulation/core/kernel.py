@@ -227,7 +227,7 @@ class Simulation:
         for run, tasks in lost.items():
             self._lose_tasks(run, [(task, task.started_us) for task in tasks])
         self.measured.remove_node(name, self.now_us)
-        self.caches.empty(name)
+        self.caches.clear(name)
         if name in self.caches.nodes:
             self._report_data(name)
         node = objects.node(self._groups[name], name, is_ready=False)
@@ -249,7 +249,7 @@ class Simulation:
                 continue
             items = () if wanted is None else wanted.items
             message = data.DataWanted(node=name, items=items)
-            self._begin_fetch(self.caches.want(message, self.now_us))
+            self._begin_fetch(self.caches.set_wanted(message, self.now_us))
             self._report_data(name)
 
     def _begin_fetch(self, fetch: data_caches.Fetch | None) -> None:

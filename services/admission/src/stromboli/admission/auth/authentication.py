@@ -67,7 +67,7 @@ class Principal(Protocol):
         """A prefix of idempotency keys that is unique to this principal; empty for the local
         user."""
 
-    async def may(self, asked: Right) -> bool:
+    async def is_allowed(self, right: Right) -> bool:
         """Whether the principal has a right. Raises TransientError if it cannot be checked now."""
 
 
@@ -80,9 +80,9 @@ class LocalPrincipal:
     streams_last_s = math.inf
     scope = ""
 
-    async def may(self, asked: Right) -> bool:
+    async def is_allowed(self, right: Right) -> bool:
         """Always true: the local user has all rights."""
-        del asked
+        del right
         return True
 
 
@@ -117,12 +117,12 @@ class AccountPrincipal:
         """The user's name and uid: a new user with the name of a deleted one differs."""
         return f"{self._user.name}/{self._user.uid}"
 
-    async def may(self, asked: Right) -> bool:
+    async def is_allowed(self, right: Right) -> bool:
         """Whether the user has a right. The right on objects of every name is checked first,
         because that result is valid for many objects."""
-        if asked.name and await self._ask(self._user, asked.of_every_name):
+        if right.name and await self._ask(self._user, right.of_every_name):
             return True
-        return await self._ask(self._user, asked)
+        return await self._ask(self._user, right)
 
 
 class Authenticator:
@@ -153,7 +153,7 @@ class Authenticator:
         if not token:
             raise UnauthenticatedError("the request has no token")
         key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
-        found = await self._users.get(key, lambda: self._accounts.who(token, audiences))
+        found = await self._users.get(key, lambda: self._accounts.authenticate(token, audiences))
         if isinstance(found, accounts.UnknownToken):
             raise UnauthenticatedError(found.reason)
         return AccountPrincipal(found, self._may, self._stream_s(token))
@@ -174,9 +174,9 @@ class Authenticator:
             self._own_name = await self._accounts.own_username()
         return self._own_name
 
-    async def _may(self, user: User, asked: Right) -> bool:
-        key = msgspec.json.encode((user, asked), order="deterministic")
-        return await self._rights.get(key, lambda: self._accounts.may(user, asked))
+    async def _may(self, user: User, right: Right) -> bool:
+        key = msgspec.json.encode((user, right), order="deterministic")
+        return await self._rights.get(key, lambda: self._accounts.is_allowed(user, right))
 
 
 async def require(principal: Principal, rights: Iterable[Right], where: str = "") -> None:
@@ -197,7 +197,7 @@ async def missing_rights(
         [
             Violation(path=path, reason=each.denial_message(principal.name), expected=each.rule)
             for each in rights
-            if not await principal.may(each)
+            if not await principal.is_allowed(each)
         ]
     )
 

@@ -90,7 +90,9 @@ def _changes(before: Document, after: Document) -> Iterator[str]:
             yield from _change(
                 f"{name} of task {task}", then.get(task, {}).get(name), now.get(task, {}).get(name)
             )
-    others = (before.keys() | after.keys()) - {*_QUOTED, "tasks"}
+    was, is_ = (_part(spec, "array").get("cancelled") for spec in (before, after))
+    yield from _change("array.cancelled", was, is_)
+    others = (before.keys() | after.keys()) - {*_QUOTED, "tasks", "array"}
     yield from sorted(name for name in others if before.get(name) != after.get(name))
     if _without_counts(then) != _without_counts(now):
         yield "tasks"

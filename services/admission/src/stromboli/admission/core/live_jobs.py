@@ -83,11 +83,15 @@ class LiveJobs:
 
     def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
         """Count a new job as live, or return the exceeded limit. A job that is counted already
-        passes. ``now``: seconds of a monotonic clock. Amortised O(1).
+        passes, if it stays within the limit of another queue. ``now``: seconds of a monotonic
+        clock. Amortised O(1).
         """
         self._expire()
-        if not self.is_enabled or key in self._live or key in self._reserved:
+        if not self.is_enabled or key in self._reserved:
             return ()
+        if (live := self._live.get(key)) is not None:
+            exceeded = self._exceeded(owner) if live.queue != owner.queue else ()
+            return tuple(it for it in exceeded if it.path == "spec.queue")
         found = tuple(self._exceeded(owner))
         if not found:
             self._reserved[key] = (owner, now)

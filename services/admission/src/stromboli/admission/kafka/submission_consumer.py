@@ -98,7 +98,7 @@ class SubmissionConsumer:
                     await runtime.retry_until_available(
                         functools.partial(writer.append, draft), "reviews", health
                     )
-                    work.done(record)
+                    work.acknowledge(record)
             finally:
                 places.release()
 
@@ -142,9 +142,9 @@ class SubmissionConsumer:
             return _refusal(record, RejectedSubmission(read.name, 401, error.reason))
         no = functools.partial(_answer_of, record, read.name, user=principal.name)
         key = idempotency.digest("kafka", principal.scope, read.name.source, read.name.id)
-        asked = idempotency.digest(key, record.value or b"")
+        requested = idempotency.digest(key, record.value or b"")
         documents = list(read.documents)
-        marks = [idempotency.digest(asked, str(index)) for index in range(len(documents))]
+        marks = [idempotency.digest(requested, str(index)) for index in range(len(documents))]
 
         async def work() -> idempotency.Answer:
             applied = await self._admission.submit(
@@ -154,7 +154,7 @@ class SubmissionConsumer:
             return idempotency.Answer(200, msgspec.json.encode(results))
 
         try:
-            status, body, _ = await self._admission.idempotency_cache.answer(key, asked, work)
+            status, body, _ = await self._admission.idempotency_cache.answer(key, requested, work)
         except authentication.ForbiddenError as error:
             return no(403, str(error), violations=error.violations)
         except RejectedError as error:

@@ -138,7 +138,7 @@ def is_open(path: str) -> bool:
 def _query_namespace(connection: Connection) -> str:
     """The namespace of the query. Raises RejectedError if the parameter occurs twice: guard and
     handler might use different values."""
-    asked: list[str] = connection.query_params.getall("namespace", [])
-    if len(asked) > 1:
+    requested: list[str] = connection.query_params.getall("namespace", [])
+    if len(requested) > 1:
         raise problems.invalid("namespace", "it is given twice", "one namespace, or none")
-    return asked[0] if asked else ""
+    return requested[0] if requested else ""

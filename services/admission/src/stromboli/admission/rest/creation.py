@@ -44,9 +44,9 @@ class ObjectCreator:
     ) -> Response[msgspec.Raw]:
         """The object as stored, with status 201. Raises RejectedError, ExternalError."""
         principal = request.user
-        asked = await idempotency.request_digest(request, principal, key)
+        requested = await idempotency.request_digest(request, principal, key)
         named = _with_path_names(kind, namespace, document)
-        marks = (asked,) if asked else ()
+        marks = (requested,) if requested else ()
 
         async def work() -> idempotency.Answer:
             (made,) = await self._admission.submit([named], principal, only_new=True, marks=marks)
@@ -54,7 +54,7 @@ class ObjectCreator:
 
         answer = await (
             self._admission.idempotency_cache.answer(
-                idempotency.scoped(key, principal), asked, work
+                idempotency.scoped(key, principal), requested, work
             )
             if key
             else work()

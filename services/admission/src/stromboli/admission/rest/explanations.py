@@ -76,6 +76,8 @@ async def _readable_names(
 ) -> tuple[str, ...]:
     spaces = {name.partition("/")[0] for name in pod_groups}
     seen = {
-        space for space in spaces if await principal.may(right("list", kinds.POD_GROUPS, space))
+        space
+        for space in spaces
+        if await principal.is_allowed(right("list", kinds.POD_GROUPS, space))
     }
     return tuple(name if name.partition("/")[0] in seen else HIDDEN for name in pod_groups)

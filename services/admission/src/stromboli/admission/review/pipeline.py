@@ -125,11 +125,13 @@ class AdmissionPipeline:
         principal: authentication.Principal,
         attempts: SubmitAttempts,
     ) -> None:
-        """Count new jobs as live. Raises RejectedError if a job exceeds a limit; then no job of the
-        request is counted."""
+        """Count new jobs as live, and those that change their queue. Raises RejectedError if a job
+        exceeds a limit; then no job of the request is counted."""
         who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         exceeded = [
-            self._reviewer.reserve(each.kind, each.document, who) if each.before is None else ()
+            ()
+            if each.is_done
+            else self._reviewer.reserve(each.kind, each.document, each.before, who)
             for each in objects
         ]
         if any(exceeded):

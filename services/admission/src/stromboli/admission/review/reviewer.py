@@ -112,6 +112,7 @@ class Reviewer:
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
         reservations, nodes = await self._reservations(kind, document, since)
+        pod_group_phase = await self._pod_group_phase(_queue_change(kind, document, before))
 
         async def judged() -> tuple[Violation, ...]:
             known = review.ClusterContext(
@@ -124,6 +125,7 @@ class Reviewer:
                 absent_priority_classes=absent - together.priority_classes,
                 reservations=reservations,
                 nodes=nodes,
+                pod_group_phase=pod_group_phase,
             )
             return await _in_thread_if_large(
                 document,
@@ -198,6 +200,17 @@ class Reviewer:
         nodes = await self._listings.of(kinds.NODES, since) if is_reservation else ()
         return {it.metadata.name: it for it in found}, tuple(nodes)
 
+    async def _pod_group_phase(self, of: tuple[str, str] | None) -> str:
+        """The phase of a PodGroup, read from the API server; empty if it does not exist."""
+        if of is None:
+            return ""
+        try:
+            return kinds.POD_GROUPS.decode(
+                await self._cluster.get(kinds.POD_GROUPS, *of)
+            ).status.phase
+        except errors.NotFoundError:
+            return ""
+
     async def _priority_classes(
         self, kind: Kind[Any], document: Document, since: float
     ) -> dict[str, core.PriorityClass]:
@@ -270,11 +283,15 @@ class Reviewer:
         self,
         kind: Kind[Any],
         document: Document,
+        before: Document | None,
         who: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """Count a new job as live, or return the exceeded limit."""
+        """Count a new job as live, or return the exceeded limit, also of a job that changes its
+        queue."""
         if kind != kinds.JOBS or not self._live_jobs.is_enabled:
+            return ()
+        if before is not None and _queue_change(kind, document, before) is None:
             return ()
         try:
             job = kinds.JOBS.decode(msgspec.json.encode(document))
@@ -302,6 +319,20 @@ class Reviewer:
         """The patch that records the submitter of an object."""
         known = review.ClusterContext(claimed=claimed, requester=who.requester)
         return review.submitter_patch(kind, document, before, self.policy, known)
+
+
+def _queue_change(
+    kind: Kind[Any], document: Document, before: Document | None
+) -> tuple[str, str] | None:
+    """The namespace and name of the PodGroup of a job whose queue changes; else None."""
+    if kind != kinds.JOBS or before is None:
+        return None
+    specs = [it.get("spec") for it in (document, before)]
+    now, then = (it.get("queue") if isinstance(it, dict) else None for it in specs)
+    if now == then:
+        return None
+    metadata = kinds.metadata_of(msgspec.json.encode(before))
+    return metadata.namespace, f"{metadata.name}-{metadata.uid}"
 
 
 async def _in_thread_if_large(document: Document, work: Callable[[], R]) -> R:

@@ -164,8 +164,8 @@ async def missing_rights(
             found.append(())
             continue
         name = each.name if each.before else ""  # a creation needs no right on a name
-        asked = right("patch" if each.before else "create", each.kind, each.namespace, name)
-        found.append(await authentication.missing_rights(principal, (asked,)))
+        requested = right("patch" if each.before else "create", each.kind, each.namespace, name)
+        found.append(await authentication.missing_rights(principal, (requested,)))
     return found
 
 

@@ -103,8 +103,8 @@ class WebhookReview:
             unknown = await self._reviewer.unknown_fields(kind, document, before, self.claimed)
         if self._rejects_unknown_fields:
             found += unknown
-        if not found and request.operation == "CREATE" and not request.dry_run:
-            found = self._reviewer.reserve(kind, document, who, self.claimed)
+        if not found and request.operation != "DELETE" and not request.dry_run:
+            found = self._reviewer.reserve(kind, document, before, who, self.claimed)
         user = request.user_info.username
         self._log.record(kind.kind, document, request.operation, user, "webhook", found)
         if found:

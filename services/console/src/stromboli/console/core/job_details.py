@@ -61,7 +61,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt with its bar: where it was pending, bound, running and terminating, in percent of
-    the time of the ``Timeline``. ``numa``: what it holds of each NUMA node."""
+    the time of the ``Timeline``. ``numa``: what it holds of each NUMA node, as decided;
+    ``confirmed``: what its kubelet confirmed."""
 
     attempt: TaskAttempt
     start: float
@@ -72,6 +73,7 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     ran: str
     devices: str
     numa: str = ""
+    confirmed: str = ""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +144,7 @@ def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
     """Spec and status as pairs of label and text, as in ``strom job describe``."""
     found = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
     shown = [(name, text) for name, text in found if name not in ("job", "phase", "created")]
-    if ran := job_view.ran(job, now):
+    if ran := job_view.running_time(job, now):
         shown.append(("ran", ran))
     return shown
 
@@ -205,16 +207,26 @@ def pending(explanation: Explanation, now: datetime) -> Pending | None:
 
 
 def timeline(
-    history: TaskHistory, now: datetime, numa: Mapping[str, str] | None = None
+    history: TaskHistory,
+    now: datetime,
+    numa: Mapping[str, str] | None = None,
+    confirmed: Mapping[str, str] | None = None,
 ) -> Timeline:
     """The attempts that a page shows. ``numa``: the uid of a pod -> what it holds of each NUMA
-    node."""
+    node; ``confirmed``: -> what its kubelet confirmed."""
     found: Sequence[TaskAttempt] = history.tasks
     shown = found[:MOST_ATTEMPTS]
     begins = [it.created_at for it in shown if it.created_at is not None]
     first = min(begins, default=now)
     last = max([it.ended_at or now for it in shown], default=now) if begins else now
-    rows = tuple(_attempt(it, first, last, now, (numa or {}).get(it.pod_uid, "")) for it in shown)
+    rows = tuple(
+        msgspec.structs.replace(
+            _attempt(it, first, last, now),
+            numa=(numa or {}).get(it.pod_uid, ""),
+            confirmed=(confirmed or {}).get(it.pod_uid, ""),
+        )
+        for it in shown
+    )
     return Timeline(rows=rows, more=len(found) - len(shown), first=first, last=last)
 
 
@@ -292,9 +304,7 @@ def _shortage(one: Shortage) -> ShortageRow:
     )
 
 
-def _attempt(
-    it: TaskAttempt, first: datetime, last: datetime, now: datetime, numa: str
-) -> AttemptRow:
+def _attempt(it: TaskAttempt, first: datetime, last: datetime, now: datetime) -> AttemptRow:
     length = max((last - first).total_seconds(), 0.001)
 
     def at(moment: datetime) -> float:
@@ -312,5 +322,4 @@ def _attempt(
         end=at(end),
         ran=output.duration(ran_from, end) if ran_from is not None else "",
         devices=device_annotations.format_assignments(it.devices),
-        numa=numa,
     )

@@ -59,6 +59,7 @@ class PastAttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     cpu_hours: str
     gpu_hours: str
     devices: str
+    confirmed: str = ""
 
 
 def read_filters(query: Mapping[str, str]) -> AttemptFilters:
@@ -88,9 +89,22 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
             cpu_hours=hours(it.cpu_seconds),
             gpu_hours=hours(it.gpu_seconds),
             devices=device_annotations.format_assignments(it.devices),
+            confirmed=confirmed(it),
         )
         for it in found
     ]
+
+
+def confirmed(attempt: accounting.Attempt) -> str:
+    """What the kubelet of an attempt confirmed: ``NUMA 0,1; cpu 0-3; gpu GPU-a``; empty if that is
+    not known."""
+    held = {"cpu": (attempt.exclusive_cpus,)} if attempt.exclusive_cpus else {}
+    cells = ",".join(map(str, attempt.numa_nodes))
+    parts = (
+        f"NUMA {cells}" if cells else "",
+        device_annotations.format_assignments(held | attempt.confirmed_devices),
+    )
+    return "; ".join(filter(None, parts))
 
 
 def hours(seconds: float) -> str:

@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.client import accounting_calls, calls, errors, phases
-from stromboli.console.core import evictions, job_details, job_forms
+from stromboli.console.core import evictions, job_details, job_forms, past_attempts
 from stromboli.console.pages.requests import (
     Console,
     Page,
@@ -26,6 +26,8 @@ from stromboli.shared import decoding
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.views import accounting
 
+UNAVAILABLE = (errors.ForbiddenError, errors.UnavailableError, errors.UnreachableError)
+"""Errors of the history without which the page is useful, too."""
 MOST_REQUESTS = 20
 """Most requests of users that the page shows, the newest."""
 DONE = (*job_details.ACTIONS, "change", "resubmit", "retry", "tools")
@@ -49,7 +51,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         found = kinds.JOBS.decode(raw)
         timeline = job_details.Timeline()
         if not isinstance(history, errors.ForbiddenError) and history.uid == found.metadata.uid:
-            timeline = job_details.timeline(history, now, _numa(pods))
+            timeline = job_details.timeline(
+                history, now, _numa(pods), await _confirmed(session, found)
+            )
         lost, won = await _evictions(session, found)
         requests = await _requests(session, found)
         phase, done = phases.phase_of(found), query_of(request).get("done", "")
@@ -124,12 +128,23 @@ async def _evictions(
     return [], []
 
 
+async def _confirmed(session: Session, job: batch.Job) -> dict[str, str]:
+    """The uid of a pod -> what its kubelet confirmed; empty as for evictions."""
+    metadata = job.metadata
+    query = accounting.AttemptQuery(
+        namespace=metadata.namespace, uid=metadata.uid, limit=job_details.MOST_ATTEMPTS
+    )
+    with contextlib.suppress(*UNAVAILABLE):
+        found = await session.client.send(accounting_calls.attempts(query))
+        return {it.pod_uid: past_attempts.confirmed(it) for it in found.attempts}
+    return {}
+
+
 async def _requests(session: Session, job: batch.Job) -> list[tuple[str, datetime]]:
     """What users requested about the job, and when; empty as for evictions."""
     metadata = job.metadata
     query = accounting.JobQuery(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
-    unavailable = (errors.ForbiddenError, errors.UnavailableError, errors.UnreachableError)
-    with contextlib.suppress(*unavailable):
+    with contextlib.suppress(*UNAVAILABLE):
         found = await session.client.send(accounting_calls.jobs(query))
         return [
             (accounting.request_text(it), it.at)

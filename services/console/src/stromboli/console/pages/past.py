@@ -14,7 +14,6 @@ from stromboli.console.core import (
     past_attempts,
     usage_rows,
 )
-from stromboli.console.pages import watches
 from stromboli.console.pages.requests import (
     Console,
     Page,
@@ -24,7 +23,6 @@ from stromboli.console.pages.requests import (
     redirect,
     scoped_query_of,
 )
-from stromboli.console.sessions import Session
 from stromboli.shared.api.views import accounting
 
 
@@ -50,18 +48,6 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             is_complete=found is None or found.complete,
         )
 
-    async def _deserved(
-        session: Session, report: accounting.UsageReport, filters: usage_rows.UsageFilters
-    ) -> list[deserved_usage.QueueUsage]:
-        """Usage against the queues' shares; empty without the right to read queues."""
-        if not deserved_usage.is_comparable(filters):
-            return []
-        queues = await allowed(watches.opened(console, session, watches.queues()))
-        if isinstance(queues, errors.ForbiddenError):
-            return []
-        known = (it.queue for it in queues.rows.values())
-        return deserved_usage.rows(known, report, console.clock())
-
     @get("/usage")
     async def usage(request: Web) -> Page:
         session = console.session(request)
@@ -81,7 +67,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             rows=usage_rows.rows(found.usage, filters) if found else [],
             total=usage_rows.total(found.usage) if found else None,
             groups=len(found.usage) if found else 0,
-            deserved=await _deserved(session, found, filters) if found else [],
+            deserved=deserved_usage.rows(found.shares) if found else [],
             is_complete=found is None or found.complete,
         )
 

@@ -46,6 +46,7 @@ Event = Literal[
     "Exhausted",
     "Stopped",
     "DeadlineExceeded",
+    "QueueChanged",
     "RestartJob",
     "RestartTask",
     "RestartPod",
@@ -66,6 +67,7 @@ MEANING: Mapping[Event, str] = {
     "Exhausted": "no retry is left",
     "Stopped": "every pod has ended",
     "DeadlineExceeded": "its deadline has passed",
+    "QueueChanged": "the job has another queue than its PodGroup",
     "RestartJob": "RestartJob",
     "RestartTask": "RestartTask",
     "RestartPod": "RestartPod",
@@ -115,6 +117,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
     ("", "Accepted"): Transition("Pending"),
     ("Pending", "Started"): Transition("Running"),
     ("Pending", "DeadlineExceeded"): _OVERDUE,
+    ("Pending", "QueueChanged"): _RESTART,
     ("Pending", "RestartJob"): _RESTART,
     ("Pending", "RestartTask"): _PART,
     ("Pending", "RestartPod"): _PART,
@@ -187,9 +190,10 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of the life-cycle rules for one job.
 
     ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
-    without dependencies. ``doomed``: pods that have to be deleted and are not being deleted yet.
+    without dependencies. ``to_delete``: pods that have to be deleted and are not being deleted yet.
     ``waiting``: replicas of tasks whose dependencies are not met; if all other pods have ended,
-    they will never be created. ``indexes``: the number of indexes of an array, 0 for other jobs.
+    they will never be created. ``indexes``: the number of indexes of an array, None
+    for other jobs.
     """
 
     phase: Phase
@@ -204,15 +208,21 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     failed: int
     terminating: int
-    doomed: int
+    to_delete: int
     waiting: int = 0
-    indexes: int = 0
+    indexes: int | None = None
     is_backing_off: bool = False
 
     @property
     def replicas(self) -> int:
         """The number of pods in the spec."""
         return sum(task.replicas for task in self.tasks)
+
+    @property
+    def results(self) -> int:
+        """The number of pods, or indexes of an array, that will end. It is 0 for an array of which
+        all indexes are cancelled."""
+        return self.replicas - self.waiting if self.indexes is None else self.indexes
 
 
 def next_event(facts: LifecycleInputs) -> Event | None:
@@ -228,12 +238,12 @@ def next_event(facts: LifecycleInputs) -> Event | None:
         case "Restarting":
             if facts.retry_count >= facts.max_retry:
                 return "Exhausted"
-            if facts.is_backing_off or facts.doomed:
+            if facts.is_backing_off or facts.to_delete:
                 return None
             room = facts.replicas - facts.terminating
             return "Cleared" if room >= facts.min_available else None
         case "Completing" | "Terminating" | "Aborting":
-            alive = facts.terminating + facts.pending + facts.running + facts.doomed
+            alive = facts.terminating + facts.pending + facts.running + facts.to_delete
             return "Stopped" if alive == 0 else None
         case _:
             return None
@@ -245,9 +255,9 @@ def _next_event_running(facts: LifecycleInputs) -> Event | None:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
         return "Succeeded"
-    if facts.succeeded + facts.failed >= (facts.indexes or facts.replicas - facts.waiting):
+    if facts.succeeded + facts.failed >= facts.results:
         return "Succeeded" if _has_succeeded(facts) else "Failed"
-    if facts.pending > (facts.indexes or facts.replicas) - facts.starts_with:
+    if facts.pending > facts.results + facts.waiting - facts.starts_with:
         return "FellShort"
     return None
 
@@ -263,10 +273,10 @@ def shortfall(facts: LifecycleInputs) -> str:
         return f"{facts.waiting} pods could never be created: their dependencies failed"
     if facts.indexes and facts.failed:
         return f"{facts.failed} of {facts.indexes} indexes failed"
-    asked = sum(
+    requested = sum(
         task.replicas if task.min_available is None else task.min_available for task in facts.tasks
     )
-    if facts.min_available >= asked:
+    if facts.min_available >= requested:
         for task in facts.tasks:
             least = task.min_available
             if task.observed and least is not None and task.succeeded < least:

@@ -212,7 +212,7 @@ class CommandExecutor:
                 case commands.WithdrawPlan():
                     await self._planner.withdraw(command, cause)
                 case commands.RunProbe():
-                    passed = await probe_client.ask(command)
+                    passed = await probe_client.probe(command)
                     answer = controller_cache.ProbeResult(passed, self._clock())
                     self._take_in(self._cache.note_answer(command, answer))
         except RefusedError:

@@ -150,7 +150,7 @@ class DecisionExecutor:
         try:
             message = await self._decoded(consumer, record)
             if message is None:
-                consumer.done(record)
+                consumer.acknowledge(record)
                 return
             decision = message.decision or record.id
             if not self._publications.begin(consumer, decision, record):

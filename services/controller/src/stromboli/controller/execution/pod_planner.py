@@ -36,37 +36,39 @@ class PodPlanner:
         self._limiter = limiter
         self._clock = clock
 
-    async def plan(self, asked: commands.PlanPods, group: str, cause: str) -> None:
+    async def plan(self, requested: commands.PlanPods, group: str, cause: str) -> None:
         """Publish the plan of a job. If the API server rejects a dry run, or its response cannot be
         planned, this version of the job gets a plan without tasks, since sessions wait for a
         record. Raises TransientError."""
         try:
             responses = await asyncio.gather(
-                *(self._dry_run(it, asked, group) for it in asked.dry_runs)
+                *(self._dry_run(it, requested, group) for it in requested.dry_runs)
             )
-            found = planned_pods.plan(self._cache, asked, responses)
+            found = planned_pods.plan(self._cache, requested, responses)
         except (errors.PermanentError, msgspec.DecodeError) as error:
-            _log.info("pods not planned", job=asked.job, reason=str(error))
+            _log.info("pods not planned", job=requested.job, reason=str(error))
             found = None
         if found is None:
-            self._cache.plans.exclude(asked.job_uid, asked.version)
-            found = planned_pods.no_plan(asked)
-        await self._append(asked.pod_group, found, asked.job_uid, asked.version, cause)
+            self._cache.plans.exclude(requested.job_uid, requested.version)
+            found = planned_pods.no_plan(requested)
+        await self._append(requested.pod_group, found, requested.job_uid, requested.version, cause)
 
-    async def withdraw(self, asked: commands.WithdrawPlan, cause: str) -> None:
+    async def withdraw(self, requested: commands.WithdrawPlan, cause: str) -> None:
         """Withdraw the plan of a PodGroup."""
-        await self._append(asked.pod_group, None, asked.job_uid, asked.version, cause)
+        await self._append(requested.pod_group, None, requested.job_uid, requested.version, cause)
 
     async def _dry_run(
-        self, run: commands.DryRun, asked: commands.PlanPods, group: str
+        self, run: commands.DryRun, requested: commands.PlanPods, group: str
     ) -> core.Pod:
         """The API server's answer to a dry run, or the one that it gave to an equal dry run."""
         answers = self._cache.plans.answers
         known = answers.of(run.likeness, self._clock()) if run.likeness else None
         if known is not None:
-            return planned_pods.as_answered(run, known, asked.node)
+            return planned_pods.as_answered(run, known, requested.node)
         async with self._limiter.hold(group):
-            raw = await self._cluster.create(kinds.PODS, asked.namespace, run.body, dry_run=True)
+            raw = await self._cluster.create(
+                kinds.PODS, requested.namespace, run.body, dry_run=True
+            )
         pod = kinds.PODS.decode(raw)
         if run.likeness:
             template = planned_pods.template_of(pod)

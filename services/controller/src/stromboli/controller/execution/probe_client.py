@@ -11,14 +11,14 @@ WITHIN_S = 1.0
 """Timeout of a probe in seconds; after it the probe has failed and is repeated later."""
 
 
-async def ask(asked: commands.RunProbe) -> bool:
+async def probe(requested: commands.RunProbe) -> bool:
     """Whether the pod passes: an HTTP GET returns 200 to 399, or the port accepts a connection."""
-    question = asked.question
+    question = requested.question
     try:
         async with asyncio.timeout(WITHIN_S):
             if question.path:
-                return await _get(asked.host, question)
-            _, writer = await asyncio.open_connection(asked.host, question.port)
+                return await _get(requested.host, question)
+            _, writer = await asyncio.open_connection(requested.host, question.port)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

@@ -41,11 +41,11 @@ class Publications:
         executed already, or a later publication has superseded this one."""
         known = self._newest.get(decision)
         if known is not None and known.offset > record.offset:
-            consumer.done(record)
+            consumer.acknowledge(record)
             return False
         self._newest[decision] = record
         if known is not None and known.offset < record.offset:
-            consumer.done(known)
+            consumer.acknowledge(known)
         if decision in self._executing:
             return False
         self._executing[decision] = record
@@ -61,7 +61,7 @@ class Publications:
         """Note that the outcome of this publication is in the log."""
         if self._newest.get(decision) is record:
             del self._newest[decision]
-            consumer.done(record)
+            consumer.acknowledge(record)
 
     def end(self, decision: str, record: envelope.Record) -> None:
         """Note the end of the execution that this publication started. Without an outcome the
@@ -110,7 +110,7 @@ async def outcomes_since(bus: bus_port.Bus, start: int) -> dict[int, messages.De
     unanswered: it contains the offset from which the outcomes of all later ones are. Raises
     TransientError.
     """
-    newest = await bus.last(topics.OUTCOMES)
+    newest = await bus.last_record(topics.OUTCOMES)
     first = 0 if newest is None else newest.offset + 1
     back = _FIRST_LOOK
     while first:

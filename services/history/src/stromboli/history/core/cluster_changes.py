@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from stromboli.history.core import placements
 from stromboli.history.core.rows import ChangeRow, ObjectRow, Rows, micros, text, whole
 from stromboli.shared import decoding, envelope, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.views import accounting
-from stromboli.shared.messages import base, cluster, scheduling
+from stromboli.shared.messages import base, cluster, node_topology, scheduling
 
 KINDS: Mapping[topics.Topic, kinds.Kind[Any]] = {
     topics.NODES: kinds.NODES,
@@ -45,7 +46,7 @@ MOST_CHARACTERS = 300
 class ObjectSeen(msgspec.Struct, frozen=True):
     """The state of an object in a record; ``facts`` is None if it was deleted. ``created_at``: None
     if it is not known. ``expected``: the facts that are no news when the object is first seen;
-    None: all of them."""
+    None: all of them. ``held``: what the pods of a node hold; None for other objects."""
 
     kind: str
     name: str
@@ -55,6 +56,7 @@ class ObjectSeen(msgspec.Struct, frozen=True):
     created_at: datetime | None = None
     facts: dict[str, str] | None = None
     expected: dict[str, str] | None = None
+    held: placements.Placements | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -77,8 +79,10 @@ class _Gpu(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-class _Hardware(msgspec.Struct, frozen=True):
+class _Hardware(msgspec.Struct, frozen=True, rename="camel"):
     gpus: tuple[_Gpu, ...] = ()
+    numa_nodes: tuple[node_topology.NumaNode, ...] = ()
+    exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...] = ()
 
 
 class _HardwareObserved(msgspec.Struct, frozen=True):
@@ -127,9 +131,11 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
 
 
 def _hardware(node: str, value: bytes) -> ObjectSeen:
-    """The GPUs of a node. The deletion of the node is a change of the node."""
+    """The GPUs of a node, and what its pods hold. The deletion of the node is a change of the
+    node."""
     found = decoding.decode(_HARDWARE, value)
-    gpus = {text(f"gpus.{it.uuid}"): it.problems for it in found.topology.gpus}
+    topology = found.topology
+    gpus = {text(f"gpus.{it.uuid}"): it.problems for it in topology.gpus}
     healthy = dict.fromkeys(gpus, HEALTHY)
     errors = {
         name: text("; ".join(problems))[:MOST_CHARACTERS]
@@ -137,7 +143,10 @@ def _hardware(node: str, value: bytes) -> ObjectSeen:
         if problems
     }
     version = micros(found.at)
-    return ObjectSeen(HARDWARE, text(node), found.at, "", version, None, healthy | errors, healthy)
+    held = placements.of(topology.numa_nodes, topology.exclusive_allocations)
+    return ObjectSeen(
+        HARDWARE, text(node), found.at, "", version, None, healthy | errors, healthy, held
+    )
 
 
 def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.history.core import cluster_changes, explanations
+from stromboli.history.core import cluster_changes, explanations, placements
 from stromboli.history.core.rows import (
     AttemptRow,
     EvictionRow,
@@ -119,7 +119,7 @@ def decode(record: envelope.Record) -> Event | None:
 
 class Needed(msgspec.Struct):
     """The keys of the rows that events read. ``deleted``: jobs with all their open attempts;
-    ``queues``: all chunks of their orders."""
+    ``nodes``: the same; ``queues``: all chunks of their orders."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     attempts: set[str] = msgspec.field(default_factory=set)
@@ -128,6 +128,7 @@ class Needed(msgspec.Struct):
     objects: set[tuple[str, str]] = msgspec.field(default_factory=set)
     pod_groups: set[str] = msgspec.field(default_factory=set)
     queues: set[str] = msgspec.field(default_factory=set)
+    nodes: set[str] = msgspec.field(default_factory=set)
 
 
 def needed(events: Iterable[Event]) -> Needed:
@@ -135,9 +136,11 @@ def needed(events: Iterable[Event]) -> Needed:
     found = Needed()
     for event in events:
         match event.message:
-            case batch.TaskChanged(uid=uid, pod_uid=pod_uid):
+            case batch.TaskChanged(uid=uid, pod_uid=pod_uid, after=after, node=node):
                 found.jobs.add(text(uid))
                 found.attempts.add(text(pod_uid))
+                if after == "Running":
+                    found.objects.add((placements.PLACEMENTS, text(node)))
             case batch.JobPhaseChanged(uid=uid):
                 found.jobs.add(text(uid))
             case batch.JobDeleted(uid=uid):
@@ -147,6 +150,9 @@ def needed(events: Iterable[Event]) -> Needed:
                 found.jobs.add(text(metadata.uid))
             case cluster_changes.ObjectSeen() as seen:
                 found.objects.add(seen.key)
+                if seen.held is not None:
+                    found.objects.add((placements.PLACEMENTS, seen.key[1]))
+                    found.nodes.add(seen.key[1])
             case scheduling.StatementDecided() as statement:
                 decision = text(statement.decision or event.id)
                 found.evictions |= {(decision, text(it.uid)) for it in statement.evictions}
@@ -183,6 +189,8 @@ def fold(rows: Rows, event: Event) -> None:
             _request(rows, event.at, message)
         case cluster_changes.ObjectSeen() as message:
             cluster_changes.apply(rows, message)
+            if message.held is not None:
+                placements.confirm(rows, message.key[1], message.version, message.held)
         case scheduling.StatementDecided() as message:
             _evict(rows, event, message)
         case scheduling.DecisionAnswered() as message:
@@ -290,6 +298,8 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
         row.exit_code = row.exit_code if message.exit_code is None else whole(message.exit_code)
     row.allocated_at = _allocated_at(row)
     row.span = span(row)
+    if message.after == "Running":
+        placements.confirm_attempt(rows, row)
 
 
 def _allocated_at(row: AttemptRow) -> int | None:

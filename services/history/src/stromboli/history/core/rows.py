@@ -79,7 +79,8 @@ class AttemptRow(msgspec.Struct, gc=False):
     usage is in the sums of days, see ``store.daily_usage``. ``association``: the id of its job's
     namespace, queue and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds
     from its submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: the type of the GPUs
-    that it held, empty without GPUs or if the type is not known."""
+    that it held, empty without GPUs or if the type is not known. ``placement``: JSON of what the
+    kubelet confirmed, see ``placements.Placement``; empty if it is not known."""
 
     pod_uid: str
     job_uid: str
@@ -110,6 +111,7 @@ class AttemptRow(msgspec.Struct, gc=False):
     association: int = 0
     span: int = OPEN_SPAN
     gpu_type: str = ""
+    placement: str = ""
 
 
 def span(row: AttemptRow) -> int:

@@ -59,6 +59,8 @@ async def backup(opened: database.Database, file: Path) -> dict[str, int]:
     by table. Raises UnavailableError, ConfigurationError for tables of another version or a file
     that cannot be written. The service may run meanwhile.
     """
+    if opened.is_missing:
+        raise errors.ConfigurationError(f"backup {file}", f"{opened.address} does not exist")
     await _check_version(opened)
     partial = file.with_name(f"{file.name}.part")
     counts = dict.fromkeys(TABLES, 0)

@@ -14,7 +14,7 @@ from sqlalchemy.ext import asyncio as sa_asyncio
 
 from stromboli.shared import errors
 
-HEAD = "0010"
+HEAD = "0011"
 """The version of the tables that this code reads and writes."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -55,6 +55,16 @@ class Database:
         if self.is_sqlite:
             sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine.sync_engine, "begin", _begin)
+
+    @property
+    def address(self) -> str:
+        """The URL without the driver and the password."""
+        return self._url.set(drivername=self._url.get_backend_name()).render_as_string()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a file that does not exist: connecting would create it."""
+        return self.is_sqlite and not Path(self._url.database or "").exists()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[sa_asyncio.AsyncConnection]:

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from stromboli.history.core import folding
+from stromboli.history.core import folding, placements
 from stromboli.history.core.rows import SECOND, micros, optional_instant
 from stromboli.history.store import attempt_walks, database, index_walks, pages, tables
 from stromboli.shared import decoding
@@ -28,6 +28,7 @@ _JOINED = tables.ATTEMPTS.outerjoin(
 ).outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
 _REQUESTS = decoding.decoder_of(dict[str, int])
 _DEVICES = decoding.decoder_of(dict[str, tuple[str, ...]])
+_PLACEMENT = decoding.decoder_of(placements.Placement)
 _LABELS = decoding.decoder_of(dict[str, str])
 
 
@@ -113,6 +114,7 @@ def _attempt(
     row: Any, deletions: dict[str, list[tuple[int, str]]], now_us: int
 ) -> accounting.Attempt:
     end = now_us if row.ended_at is None else row.ended_at
+    placement = _PLACEMENT.decode(row.placement or "{}")
     held_s = 0.0 if row.allocated_at is None else max(0, end - row.allocated_at) / SECOND
     return accounting.Attempt(
         namespace=row.namespace,
@@ -143,4 +145,7 @@ def _attempt(
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
         gpu_type=row.gpu_type,
+        numa_nodes=placement.numa_nodes,
+        exclusive_cpus=placement.cpus,
+        confirmed_devices=placement.devices,
     )

@@ -93,6 +93,7 @@ ATTEMPTS = sa.Table(
     _number("association"),
     _number("span"),
     _text("gpu_type"),
+    _text("placement"),
     sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
     sa.Index("attempts_by_job", "job_uid", "submitted_at"),
     sa.Index("attempts_by_name", "namespace", "job", "submitted_at"),
@@ -101,6 +102,12 @@ ATTEMPTS = sa.Table(
     sa.Index("attempts_by_state", "state", "submitted_at"),
     sa.Index("attempts_by_span", "span", "submitted_at"),
     sa.Index("attempts_by_end", "ended_at"),
+    sa.Index(
+        "attempts_open_by_node",
+        "node",
+        sqlite_where=sa.text("ended_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NULL"),
+    ),
     sa.Index(
         "attempts_not_summed",
         "ended_at",

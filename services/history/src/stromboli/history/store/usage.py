@@ -3,7 +3,8 @@
 A report by queue, user, namespace, GPU type or day reads the sums of whole days
 (``daily_usage``), the attempts that are not in these yet, and the attempts of days that are only in
 part in the interval.
-All other reports read attempts. Cost: O(days x groups) and O(attempts that are read).
+All other reports read attempts. A report by queue of all jobs also has what each queue deserved.
+Cost: O(days x groups) and O(attempts that are read).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,14 +13,19 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from stromboli.history.core import cluster_changes, deserved
 from stromboli.history.core.rows import instant, micros
 from stromboli.history.store import daily_usage, database, filters, queries, tables, usage_sums
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
+from stromboli.shared.api import kinds
 from stromboli.shared.api.views import accounting
 
 _ATTEMPTS, _JOBS, _DAILY = tables.ATTEMPTS.c, tables.JOBS.c, tables.DAILY_USAGE.c
 _ASSOCIATIONS = tables.ASSOCIATIONS.c
+_FACTS = decoding.decoder_of(dict[str, str])
+_FIELDS = decoding.decoder_of(list[tuple[str, str, str]])
 _OF_ASSOCIATIONS: dict[str, "sa.Column[str]"] = {
     "namespace": _ASSOCIATIONS.namespace,
     "queue": _ASSOCIATIONS.queue,
@@ -58,13 +64,50 @@ async def report(
         for statement in statements:
             for row in (await connection.execute(statement)).all():
                 _add(groups, row, len(keys), is_by_day=is_by_day)
+        interval = micros(query.since), micros(min(query.until, now))
+        is_of_all = query == accounting.UsageQuery(since=query.since, until=query.until)
+        queues = await _queues(connection, interval[0]) if is_of_all else None
     found = [
         _one_usage(_names(query.by, keys, key), values)
         for key, values in groups.items()
         if values[0]
     ]
     found.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
-    return accounting.UsageReport(since=query.since, until=query.until, usage=tuple(found))
+    shares = () if queues is None else deserved.shares(*queues, found, interval)
+    return accounting.UsageReport(
+        since=query.since, until=query.until, usage=tuple(found), shares=shares
+    )
+
+
+async def _queues(
+    connection: AsyncConnection, since: int
+) -> tuple[list[deserved.QueueState], list[deserved.QueueChange]]:
+    """The last known facts of all queues, and the changes of their shares since a time, the newest
+    first."""
+    objects, changes = tables.CLUSTER_OBJECTS.c, tables.CLUSTER_CHANGES.c
+    kind = kinds.QUEUES.kind
+    states = await connection.execute(
+        sa.select(objects.name, objects.facts, objects.is_deleted).where(objects.kind == kind)
+    )
+    concerns = changes.fields.contains(deserved.DESERVED, autoescape=True)
+    changed = await connection.execute(
+        sa.select(changes.name, changes.at, changes.action, changes.fields)
+        .where(changes.kind == kind, changes.at > since)
+        .where(sa.or_(changes.action != cluster_changes.CHANGED, concerns))
+        .order_by(changes.at.desc(), changes.version.desc())
+    )
+    return (
+        [
+            deserved.QueueState(row.name, _FACTS.decode(row.facts), bool(row.is_deleted))
+            for row in states
+        ],
+        [
+            deserved.QueueChange(
+                row.name, row.at, row.action, {it[0]: it[1] for it in _FIELDS.decode(row.fields)}
+            )
+            for row in changed
+        ],
+    )
 
 
 def _statements(

@@ -1,7 +1,7 @@
 """The transaction of a batch: position and rows together, so that each record has its effect
 exactly once, however often the service is killed."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,6 +43,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 Notices = Callable[[msgspec.Struct], Iterable[msgspec.Struct]]
+Park = Callable[[Sequence[Unreadable]], Awaitable[None]]
 
 
 def no_notices(_: msgspec.Struct) -> tuple[msgspec.Struct, ...]:
@@ -50,13 +51,24 @@ def no_notices(_: msgspec.Struct) -> tuple[msgspec.Struct, ...]:
     return ()
 
 
+async def no_dead_letters(_: Sequence[Unreadable]) -> None:
+    """Parks no record: a store that is written without a log to append to."""
+
+
 class Writer:
     """Applies batches of records to the tables."""
 
-    def __init__(self, opened: database.Database, notices: Notices = no_notices) -> None:
-        """``notices`` makes the notices of an event; they are stored with its other effects."""
+    def __init__(
+        self,
+        opened: database.Database,
+        notices: Notices = no_notices,
+        park: Park = no_dead_letters,
+    ) -> None:
+        """``notices`` makes the notices of an event; they are stored with its other effects.
+        ``park`` publishes dead letters, before the commit: at least once."""
         self._database = opened
         self._notices = notices
+        self._park = park
         self._revision = 0
 
     async def position(self) -> port.Position:
@@ -83,13 +95,13 @@ class Writer:
     async def _apply(
         self,
         events: Sequence[folding.Event],
-        unreadable: Iterable[Unreadable],
+        unreadable: Sequence[Unreadable],
         position: port.Position,
     ) -> None:
         async with self._database.transaction() as connection:
             await self._advance(connection, position)
-            await self._isolate(connection, unreadable, position)
             await self._fold(connection, events)
+            await self._isolate(connection, unreadable, position)
 
     async def _apply_one_by_one(
         self,
@@ -190,8 +202,10 @@ class Writer:
         await connection.execute(statement, [msgspec.structs.asdict(each) for each in changed])
 
     async def _isolate(
-        self, connection: AsyncConnection, found: Iterable[Unreadable], position: port.Position
+        self, connection: AsyncConnection, found: Sequence[Unreadable], position: port.Position
     ) -> None:
+        if not found:
+            return
         values = [
             {
                 "topic": each.record.topic.name,
@@ -204,9 +218,9 @@ class Writer:
             }
             for each in found
         ]
-        if values:
-            statement = self._database.insert(tables.UNREADABLE).on_conflict_do_nothing()
-            await connection.execute(statement, values)
+        statement = self._database.insert(tables.UNREADABLE).on_conflict_do_nothing()
+        await connection.execute(statement, values)
+        await self._park(found)
 
 
 def _decode(
@@ -238,9 +252,14 @@ async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
     decisions = {decision for decision, _ in needed.evictions}
     for row in await _select(connection, evictions, evictions.c.decision, decisions):
         rows.evictions[row["decision"], row["pod_uid"]] = EvictionRow(**row)
-    objects, names = tables.CLUSTER_OBJECTS, {name for _, name in needed.objects}
-    for row in await _select(connection, objects, objects.c.name, names):
-        rows.objects[row["kind"], row["name"]] = ObjectRow(**row)
+    for row in await _select(connection, attempts, attempts.c.node, needed.nodes, is_open):
+        rows.attempts[row["pod_uid"]] = AttemptRow(**row)
+    objects = tables.CLUSTER_OBJECTS
+    for kind in sorted({kind for kind, _ in needed.objects}):
+        names = {name for each, name in needed.objects if each == kind}
+        of_kind = objects.c.kind == kind
+        for row in await _select(connection, objects, objects.c.name, names, of_kind):
+            rows.objects[kind, row["name"]] = ObjectRow(**row)
     last, chunks = tables.LAST_EXPLANATIONS, tables.QUEUE_CHUNKS
     for row in await _select(connection, last, last.c.pod_group, needed.pod_groups):
         rows.last_explanations[row["pod_group"]] = LastExplanationRow(**row)

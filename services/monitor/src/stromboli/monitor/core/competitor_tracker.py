@@ -44,7 +44,7 @@ def parse_claims(written: tuple[str, ...]) -> tuple[LeaseClaim, ...]:
 
 
 class CompetitorTracker:
-    """The observations of the leases. Call ``see`` for every lease, then ``found``."""
+    """The observations of the leases. Call ``observe`` for every lease, then ``found``."""
 
     def __init__(self, looked_at: tuple[LeaseClaim, ...]) -> None:
         self._claims = looked_at
@@ -52,13 +52,13 @@ class CompetitorTracker:
         self._leases: dict[LeaseClaim, coordination.LeaseSpec] = {}
         self._unknown: dict[LeaseClaim, str] = {}
 
-    def see(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
+    def observe(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
         """Observe a lease. ``spec``: None if the lease does not exist."""
         self._unknown.pop(claim, None)
         self._leases[claim] = spec or coordination.LeaseSpec()
-        self._observed[claim].see(lease_rules.lease_record(self._leases[claim]), now_s)
+        self._observed[claim].observe(lease_rules.lease_record(self._leases[claim]), now_s)
 
-    def refuse(self, claim: LeaseClaim, reason: str) -> None:
+    def record_error(self, claim: LeaseClaim, reason: str) -> None:
         """Record why a lease cannot be read."""
         self._unknown[claim] = reason
 

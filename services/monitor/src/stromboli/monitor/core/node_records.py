@@ -62,7 +62,7 @@ class NodeRecords(Generic[M]):
         else:
             self._known.pop(record.key, None)
 
-    def overwrite(self, key: str) -> None:
+    def mark_overwritten(self, key: str) -> None:
         """Record that a replaced writer's record is the last one of this key, until we publish it
         again.
         """

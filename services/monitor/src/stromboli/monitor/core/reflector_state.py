@@ -112,7 +112,7 @@ class ReflectorState:
         self._gone.pop(record.key, None)
         self._entries[record.key] = Entry(*_identity(message), projection.digest(message))
 
-    def overwrite(self, key: str) -> None:
+    def mark_overwritten(self, key: str) -> None:
         """Record that a replaced writer's record is the last one of this key, until we publish it
         again.
         """
@@ -168,7 +168,7 @@ class ReflectorState:
         self.state = "listing"
         self._listed.clear()
 
-    def see(self, raw: bytes, now: datetime) -> envelope.Draft | None:
+    def upsert(self, raw: bytes, now: datetime) -> envelope.Draft | None:
         """Process an object of a list, or one that a watch reports as added or modified."""
         observed = projection.observe(self.kind, raw)
         key, version = observed.identity.key, observed.identity.version
@@ -187,7 +187,7 @@ class ReflectorState:
             return None
         return self._draft_change(observed, now)
 
-    def lose(self, raw: bytes, now: datetime) -> envelope.Draft | None:
+    def delete(self, raw: bytes, now: datetime) -> envelope.Draft | None:
         """Process an object that a watch reports as deleted."""
         lost = projection.identify(raw)
         self.version = str(lost.version)
@@ -233,7 +233,7 @@ class ReflectorState:
 
     # --- drafts ----------------------------------------------------------------------
 
-    def mark(self, now: datetime) -> SyncPoint:
+    def sync_point(self, now: datetime) -> SyncPoint:
         """The sync point as of ``now``; to be appended after all drafts so far."""
         if self.state == "watching":
             return SyncPoint("synced", self.version, now)

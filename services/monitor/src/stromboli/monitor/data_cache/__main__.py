@@ -45,7 +45,7 @@ async def serve(settings: Settings, health: runtime.Health) -> None:
             due.clear()
             try:
                 wanted = await asyncio.to_thread(_pass, cached, monitor)
-                await asyncio.to_thread(cached.want, wanted)  # wakes us if it is new
+                await asyncio.to_thread(cached.set_wanted, wanted)  # wakes us if it is new
                 health.set("monitor", None)
                 health.warn("folder", None)
             except errors.ExternalError as error:

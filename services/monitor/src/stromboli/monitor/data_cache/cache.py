@@ -114,7 +114,7 @@ class NodeCache:
             self._changed.notify_all()
             self._folder.close()
 
-    def want(self, wanted: data.DataWanted) -> bool:
+    def set_wanted(self, wanted: data.DataWanted) -> bool:
         """Set the data that the node should have; returns whether the list is new. The list is
         stored, so that a restarted cache does not evict copies in use before the monitor responds.
         Raises OSError."""

@@ -66,18 +66,18 @@ class CapacityCheck:
 
     def _of_request(self, request: list[int]) -> str:
         largest = self._of_largest_node()
-        asked = list(_asked(request))
-        for column in asked:
+        requested = list(_asked(request))
+        for column in requested:
             if request[column] > largest[column]:
                 has = self._text(column, largest[column])
                 return f"largest node has {has}, a pod needs {self._text(column, request[column])}"
         table = self._session.nodes.allocatable
         fits = np.ones(len(self._session.nodes), np.bool_)
-        for column in asked:
+        for column in requested:
             fits &= table[column] >= request[column]
         if fits.any():
             return ""
-        together = " with ".join(self._text(column, request[column]) for column in asked)
+        together = " with ".join(self._text(column, request[column]) for column in requested)
         return f"no node has {together}"
 
     def _of_cluster(self, minimum: list[int]) -> str:
@@ -91,7 +91,7 @@ class CapacityCheck:
 
     def _of_queue(self, job: entities.Job, minimum: list[int]) -> str:
         queue = self._session.queues.get(job.queue)
-        share = None if queue is None else self._session.standing(queue)
+        share = None if queue is None else self._session.queue_usage(queue)
         if share is None:
             return ""
         for column in _asked(minimum):
@@ -123,8 +123,8 @@ def _minimum(job: entities.Job) -> list[int] | None:
         return found
     if job.min_request is None or job.tasks:
         return None
-    asked: list[int] = job.min_request.tolist()
-    return asked
+    requested: list[int] = job.min_request.tolist()
+    return requested
 
 
 def _asked(request: Iterable[int]) -> Iterator[int]:

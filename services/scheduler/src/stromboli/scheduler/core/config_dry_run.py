@@ -142,16 +142,16 @@ def _with_tracked_arguments(given: configuration.Configuration) -> configuration
 def _unknown_arguments(
     watched: configuration.Configuration, places: Mapping[str, str]
 ) -> Iterator[config_reader.ConfigMistake]:
-    asked = {
+    requested = {
         f"plugin {options.name}": options.arguments for tier in watched.tiers for options in tier
     }
     # An action that has arguments but is not in ``actions`` does not run, so it has read none.
-    asked |= {
+    requested |= {
         f"action {name}": values
         for name, values in watched.action_arguments.items()
         if name in watched.actions
     }
-    for who, values in asked.items():
+    for who, values in requested.items():
         if isinstance(values, TrackedArguments):
             yield from values.unknown(f"{places[who]}.arguments", IGNORED_ARGUMENTS.get(who, ()))
 

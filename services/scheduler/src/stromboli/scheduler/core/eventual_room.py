@@ -100,7 +100,7 @@ class EventualRoom:
             if not task.is_gated or queue_usage.is_gated_by_queue_only(task)
         ]
         topology = self._session.topology
-        for domain in topology.widest(job):
+        for domain in topology.largest_domains(job):
             inside = topology.tree.mask(domain)
             if self._reaches_minimum(job, waiting, inside):
                 return True
@@ -132,7 +132,7 @@ class EventualRoom:
             if task.status is entities.Status.PENDING and not task.is_gated
         ]
         has = sum(task.status in entities.READY for task in subjob.tasks.values())
-        ways = (each for group in topology.ways(job, subjob, 0) for each in group)
+        ways = (each for group in topology.candidate_domains(job, subjob, 0) for each in group)
         return any(
             has + self._most_placed(waiting, topology.tree.mask(domain)) >= subjob.min_available
             for domain in ways
@@ -165,11 +165,11 @@ class EventualRoom:
         checks = list(self._session.finder.plugin_checks(task))
         reserved = self._session.reservations.checks(task, self._session.job_of(task))
         checks += [(extension_points.Scope.STATIC, check) for check in reserved]
-        asked = np.flatnonzero(task.request > 0)
+        requested = np.flatnonzero(task.request > 0)
         room = np.full(len(nodes), MOST, np.int64)
-        if asked.size:
-            free = nodes.allocatable[asked] - nodes.used_without_gang[asked]
-            room = np.minimum(room, (free // task.request[asked, np.newaxis]).min(axis=0))
+        if requested.size:
+            free = nodes.allocatable[requested] - nodes.used_without_gang[requested]
+            room = np.minimum(room, (free // task.request[requested, np.newaxis]).min(axis=0))
         if task.task_class.ports:
             room = np.minimum(room, 1)
         room = np.where(self._eligible(checks), np.maximum(room, 0), 0)

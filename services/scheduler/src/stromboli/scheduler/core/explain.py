@@ -149,7 +149,7 @@ def _queue_order_changes(
         if skipped:
             tried = [(key_of(job), job.key) for job in ordered]
             keys = [key for _, key in sorted([*skipped, *tried])]  # both are sorted: a merge
-        yield from cache.ordered.news(queue, [*keys, *others])
+        yield from cache.ordered.changed_chunks(queue, [*keys, *others])
 
 
 def _is_being_created(
@@ -373,7 +373,7 @@ class _FreeResources:
         free = self._free or []
         standing = None
         if blocking.tier in ("enqueue", "share"):
-            standing = self._session.standing(self._session.queues[job.queue])
+            standing = self._session.queue_usage(self._session.queues[job.queue])
         found = []
         for name, column in sorted(
             (name, column) for column, name in enumerate(self._session.resources.names)

@@ -177,10 +177,10 @@ class Forecaster:
         at = self._source.clock()
         spent_s = await channel.send_objects(found.objects)
         first = None if self._scope.first is None else round(self._scope.first * MARGIN)
-        asked = frames.Compute(
+        requested = frames.Compute(
             found.now.isoformat(), first, DRAWS, self._scope.refresh_s * 0.75, spent_s
         )
-        answer = await channel.ask(asked)
+        answer = await channel.ask(requested)
         if not isinstance(answer, frames.Computed):
             self._warn(answer.reason if isinstance(answer, frames.Failed) else "a wrong answer")
             return

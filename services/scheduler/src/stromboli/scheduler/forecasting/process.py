@@ -70,10 +70,10 @@ class Channel:
                 await self._stdin.drain()
         return spent_s
 
-    async def ask(self, asked: frames.Compute | frames.Ask) -> frames.Answer:
+    async def ask(self, requested: frames.Compute | frames.Ask) -> frames.Answer:
         """Write a request and wait for its answer. Raises IncompleteReadError if the process
         ends."""
-        await self.write(asked)
+        await self.write(requested)
         head = await self._stdout.readexactly(frames.LENGTH.size)
         (size,) = frames.LENGTH.unpack(head)
         return frames.answer(await self._stdout.readexactly(size))

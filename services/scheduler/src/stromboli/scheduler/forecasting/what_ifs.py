@@ -56,7 +56,7 @@ class Source(msgspec.Struct, frozen=True):
 
 class _Question(msgspec.Struct, frozen=True):
     key: str
-    asked: messages.WhatIfAsked
+    requested: messages.WhatIfAsked
     deadline: datetime
 
 
@@ -167,10 +167,10 @@ class WhatIfs:
         left_s = max(1.0, self._left_s(question.deadline))
         now = found.now.isoformat()
         widening = self._source.widening()
-        asked = frames.Ask(question.asked, now, DRAWS, left_s, spent_s, widening)
+        requested = frames.Ask(question.requested, now, DRAWS, left_s, spent_s, widening)
         # A single session is not interrupted: a process that does not return from one is killed.
         async with asyncio.timeout(left_s * 2):
-            answer = await channel.ask(asked)
+            answer = await channel.ask(requested)
         await self._reply(question, at, answer)
 
     async def _reply(self, question: _Question, at: datetime, answer: frames.Answer) -> None:
@@ -181,7 +181,7 @@ class WhatIfs:
             await self._publish(question, cannot_tell=answer.cannot_tell)
         else:
             message = messages.WhatIfAnswered(
-                pod_group=question.asked.pod_group,
+                pod_group=question.requested.pod_group,
                 at=at,
                 draws=answer.draws,
                 present=forecaster.published(answer.present, at),
@@ -198,11 +198,11 @@ class WhatIfs:
         """Publish that the simulation failed. The answer omits the cause, because it may name
         objects of other users; operators find it in the log."""
         forecaster.failures.add(1, {"scope": "what-if"})
-        telemetry.log.error("what-if failed", pod_group=question.asked.pod_group, reason=why)
+        telemetry.log.error("what-if failed", pod_group=question.requested.pod_group, reason=why)
         await self._publish(question, cannot_tell=FAILED)
 
     async def _publish(self, question: _Question, cannot_tell: str) -> None:
-        at, pod_group = self._source.clock(), question.asked.pod_group
+        at, pod_group = self._source.clock(), question.requested.pod_group
         answer = messages.WhatIfAnswered(pod_group=pod_group, at=at, cannot_tell=cannot_tell)
         await self._send(question, answer)
 

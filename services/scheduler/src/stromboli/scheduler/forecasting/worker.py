@@ -88,10 +88,12 @@ class ForecastWorker:
                     self._objects = {}
         return None
 
-    def _answer(self, asked: frames.Ask) -> frames.Answered:
-        until = time.monotonic() + asked.within_s
-        self._budget.spend(asked.spent_s, time.monotonic())
-        cluster = present.cluster(present.Present(datetime.fromisoformat(asked.now), self._objects))
+    def _answer(self, requested: frames.Ask) -> frames.Answered:
+        until = time.monotonic() + requested.within_s
+        self._budget.spend(requested.spent_s, time.monotonic())
+        cluster = present.cluster(
+            present.Present(datetime.fromisoformat(requested.now), self._objects)
+        )
 
         def pace() -> None:
             self._pace()
@@ -101,10 +103,10 @@ class ForecastWorker:
         try:
             found = what_if.answer(
                 cluster,
-                asked.question,
+                requested.question,
                 self._options(pace),
                 self._learned.draw,
-                stratified(asked.draws, len(cluster.pod_groups)),
+                stratified(requested.draws, len(cluster.pod_groups)),
                 lambda: time.monotonic() < until,
             )
         except what_if.CannotTellError as error:
@@ -113,11 +115,11 @@ class ForecastWorker:
             waiting = sum(it.status.phase in ("Pending", "Inqueue") for it in cluster.pod_groups)
             return frames.Answered(
                 cannot_tell=f"a simulation with {waiting} waiting jobs takes longer than "
-                f"{asked.within_s:.0f} s"
+                f"{requested.within_s:.0f} s"
             )
         horizon_s = expected_starts.HORIZON.total_seconds()
         before, after = (
-            asked.widening.applied(each, horizon_s) for each in (found.present, found.changed)
+            requested.widening.applied(each, horizon_s) for each in (found.present, found.changed)
         )
         return frames.Answered(before, after, found.draws, found.notes)
 
@@ -133,18 +135,18 @@ class ForecastWorker:
             pause=pause,
         )
 
-    def _compute(self, asked: frames.Compute) -> frames.Computed:
+    def _compute(self, requested: frames.Compute) -> frames.Computed:
         began_s = time.process_time()
-        self._budget.spend(asked.spent_s, time.monotonic())
-        now = datetime.fromisoformat(asked.now)
+        self._budget.spend(requested.spent_s, time.monotonic())
+        now = datetime.fromisoformat(requested.now)
         cluster = present.cluster(present.Present(now, self._objects))
-        options = self._options(self._pace, asked.first)
+        options = self._options(self._pace, requested.first)
         drawn = 0
 
         def parts() -> Iterator[list[float]]:
             nonlocal drawn
-            until = time.monotonic() + asked.within_s
-            for numbers in stratified(asked.draws, len(cluster.pod_groups)):
+            until = time.monotonic() + requested.within_s
+            for numbers in stratified(requested.draws, len(cluster.pod_groups)):
                 if drawn >= LEAST_DRAWS and time.monotonic() > until:
                     return
                 drawn += 1
@@ -156,7 +158,7 @@ class ForecastWorker:
         widening = self.calibrator.widening
         horizon_s = expected_starts.HORIZON.total_seconds()
         widened = [widening.applied(each, horizon_s) for each in found]
-        cpu_s = time.process_time() - began_s + asked.spent_s
+        cpu_s = time.process_time() - began_s + requested.spent_s
         return frames.Computed(widened, drawn, cpu_s, widening)
 
     def _calibrate(self, message: msgspec.Struct) -> None:

@@ -96,7 +96,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     for pods that were created before the job began, else ``created_at``, the creation of the pod.
     ``requests``: resource -> amount in the units of ``stromboli.shared.formats.units``.
     ``gpu_type``: the type of the GPUs that it held, empty without GPUs or if their node has no
-    label with their type. The seconds are requests times the time since ``allocated_at``:
+    label with their type. ``numa_nodes``, ``exclusive_cpus`` (a list such as ``0-3,8``) and
+    ``confirmed_devices``: what it held according to its kubelet; empty if the node has no agent, or
+    if it held nothing exclusively. The seconds are requests times the time since ``allocated_at``:
     core-seconds, GiB-seconds and GPU-seconds.
     """
 
@@ -128,6 +130,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_gib_seconds: float = 0.0
     gpu_seconds: float = 0.0
     gpu_type: str = ""
+    numa_nodes: tuple[int, ...] = ()
+    exclusive_cpus: str = ""
+    confirmed_devices: dict[str, tuple[str, ...]] = {}
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -376,12 +381,28 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_gpu_seconds: float
 
 
+class QueueShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a queue and the queues below it used, and what the queue deserved at that time, in
+    core-seconds and GPU-seconds: its amount ``deserved`` times the time, with its changes.
+    ``depth``: 0 at the top of the tree of queues."""
+
+    queue: str
+    depth: int
+    cpu_seconds: float
+    gpu_seconds: float
+    deserved_cpu_seconds: float
+    deserved_gpu_seconds: float
+
+
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The usage of each group, largest CPU usage first; if grouped by day, in the order of days."""
+    """The usage of each group, largest CPU usage first; if grouped by day, in the order of days.
+    ``shares``: the queues that deserved CPU or GPUs, as a tree in preorder, if the report is by
+    queue and of all jobs; of an interval that has not ended, its elapsed part."""
 
     since: Instant
     until: Instant
     usage: tuple[Usage, ...]
+    shares: tuple[QueueShare, ...] = ()
     complete: bool = True
 
 

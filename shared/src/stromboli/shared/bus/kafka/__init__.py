@@ -9,8 +9,8 @@
     clients                         shared: connections, error translation, bounded close
 
 Every topic has one partition in use, partition 0. Readers wait while the broker is unavailable and
-continue at their position. Calls that return a result (``append``, ``last``, ``open_writer``) raise
-UnavailableError after a timeout instead.
+continue at their position. Calls that return a result (``append``, ``last_record``,
+``open_writer``) raise UnavailableError after a timeout instead.
 """
 
 from stromboli.shared.bus.kafka.bus import KafkaBus

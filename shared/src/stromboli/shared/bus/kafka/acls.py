@@ -16,7 +16,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from aiokafka import admin
@@ -28,10 +28,8 @@ from stromboli.shared.bus.kafka import clients
 from stromboli.shared.bus.kafka.settings import KafkaSettings
 from stromboli.shared.runtime import settings
 
-SERVICES: tuple[topics.Service, ...] = ("admission", "controller", "monitor", "scheduler")
-READERS = ("history",)
-"""Services that never append, not even dead letters."""
-PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in (*SERVICES, *READERS)}
+SERVICES: tuple[topics.Service, ...] = get_args(topics.Service)
+PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERVICES}
 READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
 """Topics that no other service reads."""
 GROUPS: Mapping[str, str] = {"admission": "admission.submissions", "controller": "controller"}
@@ -82,7 +80,7 @@ def _of_service(cluster_name: str, service: str, principal: str) -> Iterator[Acl
         yield Acl(principal, "Topic", f"{cluster_name}.", "Prefixed", operation)
     for topic in topics.ALL:
         name = topic.full_name(cluster_name)
-        own = topic.writer in (service, None) and service not in READERS
+        own = topic.writer in (service, None)
         if topic.name not in READ_BY_ADMISSION or service == "admission":
             yield Acl(principal, "Topic", name, "Literal", "Read")
         if own:

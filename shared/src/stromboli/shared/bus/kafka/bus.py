@@ -121,8 +121,8 @@ class KafkaBus:
         assert self._admin is not None, "enter the bus as an async context manager first"
         return group_consumer.consuming(self._given, self._admin, topic, group, self._mend)
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """See ``port.Bus.last``. Raises UnavailableError."""
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
+        """See ``port.Bus.last_record``. Raises UnavailableError."""
         try:
             async with asyncio.timeout(self._given.append_timeout_s):
                 return await reader.newest(self._given, topic)

@@ -106,8 +106,8 @@ class KafkaGroupConsumer:
             # Last: a commit meanwhile must not name the new topic with offsets of the old one.
             await self._mend()
 
-    def done(self, record: envelope.Record) -> None:
-        """See ``port.GroupConsumer.done``. Idempotent."""
+    def acknowledge(self, record: envelope.Record) -> None:
+        """See ``port.GroupConsumer.acknowledge``. Idempotent."""
         self._unfinished.pop(record.offset, None)
         self._moved.set()
 

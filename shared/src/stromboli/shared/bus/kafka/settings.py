@@ -37,7 +37,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     append_timeout_s: float = 10.0
     """Seconds until ``append`` raises UnavailableError. A broker restarts in about this time, so
     most restarts cause no error."""
-    fetch_wait_ms: int = 250
+    fetch_wait_ms: int = 500
     """Milliseconds for which a broker holds a fetch request if there are no records
     (``fetch.max.wait.ms``). A new record ends the wait immediately; only a reader that was slow to
     process the previous records may receive it late, by up to this time. A lower value costs CPU on

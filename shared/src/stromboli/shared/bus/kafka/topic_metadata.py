@@ -96,10 +96,10 @@ class _Request(api.Request[_RequestStruct]):  # type: ignore[misc]  # untyped pa
         self._names = names
 
     def build(self, request_struct_class: type[_RequestStruct]) -> _RequestStruct:
-        asked: list[tuple[bytes, str, dict[int, bytes]]]
-        asked = [(bytes(16), name, {}) for name in self._names]
+        requested: list[tuple[bytes, str, dict[int, bytes]]]
+        requested = [(bytes(16), name, {}) for name in self._names]
         return request_struct_class(
-            topics=asked,
+            topics=requested,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
             tags={},

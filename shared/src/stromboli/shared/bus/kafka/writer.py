@@ -120,12 +120,15 @@ class KafkaWriter:
 
     async def open(self) -> None:
         """Append ``opened`` until no other writer opens meanwhile: see ``fencing``."""
-        main = topics.MAIN[self._service]
+        main = topics.MAIN.get(self._service)
+        if main is None:
+            self._epoch = fencing.unfenced_epoch(self._clock())
+            return
         while True:
             found, ends = await self._in_time(
                 reader.tails(self._given, topics.of(self._service), fencing.TAIL_RECORDS)
             )
-            floor = fencing.floor(
+            floor = fencing.epoch_floor(
                 filter(self._is_own, itertools.chain.from_iterable(found.values()))
             )
             self._opened_at = await self._append_opened(floor)
@@ -152,7 +155,7 @@ class KafkaWriter:
             raise errors.UnavailableError(what, "the log is unavailable") from None
 
     async def _append_opened(self, floor: int) -> int:
-        draft = fencing.opening(self._service, self._instance, floor, self._clock())
+        draft = fencing.opening_draft(self._service, self._instance, floor, self._clock())
         sealed = self._seal(draft, 0)
         # The epoch is known only after the append, so a random id makes the record unique.
         opening = f"{self._service}/opened/{uuid.uuid4()}"

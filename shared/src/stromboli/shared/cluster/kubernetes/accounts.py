@@ -79,7 +79,7 @@ class KubernetesAccounts:
     def __init__(self, cluster: port.Cluster) -> None:
         self._cluster = cluster
 
-    async def who(
+    async def authenticate(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
         """Authenticate the token with a TokenReview."""
@@ -94,7 +94,7 @@ class KubernetesAccounts:
         user = found.user
         return accounts.User(name=user.username, uid=user.uid, groups=user.groups, extra=user.extra)
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         """Authorize the user with a SubjectAccessReview."""
         spec = {
             "user": user.name,
@@ -102,12 +102,12 @@ class KubernetesAccounts:
             "groups": list(user.groups),
             "extra": {name: list(values) for name, values in user.extra.items()},
             "resourceAttributes": {
-                "verb": asked.verb,
-                "group": asked.group,
-                "resource": asked.resource,
-                "subresource": asked.subresource,
-                "namespace": asked.namespace,
-                "name": asked.name,
+                "verb": right.verb,
+                "group": right.group,
+                "resource": right.resource,
+                "subresource": right.subresource,
+                "namespace": right.namespace,
+                "name": right.name,
             },
         }
         found = (await self._asked(ACCESS_REVIEWS, spec, _AccessReview)).status

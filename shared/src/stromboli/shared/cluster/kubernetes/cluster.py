@@ -238,16 +238,16 @@ class KubernetesCluster:
         if query.uid and query.uid != await self._uid_of(namespace, pod):
             reason = "the pod is deleted, and its kubelet has dropped its log"
             raise errors.NotFoundError(what, reason)
-        asked = {"container": query.container} if query.container else {}
-        asked |= {name: "true" for name in _LOG_FLAGS if getattr(query, name)}
+        requested = {"container": query.container} if query.container else {}
+        requested |= {name: "true" for name in _LOG_FLAGS if getattr(query, name)}
         if query.tail_lines is not None:
-            asked["tailLines"] = str(query.tail_lines)
+            requested["tailLines"] = str(query.tail_lines)
         if query.since is not None:
-            asked["sinceTime"] = query.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            requested["sinceTime"] = query.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         opened = self._connection.stream(
             kinds.PODS.path(namespace, pod, "log"),
             what,
-            asked,
+            requested,
             may_be_silent=True,
         )
         async with opened as chunks:

@@ -126,5 +126,5 @@ def _explain(status: _Status) -> str:
 def _seconds(status: _Status, retry_after: str) -> float:
     """The longer of the delays in the status and the header, in seconds; a date in the header is
     ignored."""
-    asked = status.details.retry_after_seconds if status.details else 0.0
-    return max(asked, float(retry_after)) if retry_after.isdecimal() else asked
+    requested = status.details.retry_after_seconds if status.details else 0.0
+    return max(requested, float(retry_after)) if retry_after.isdecimal() else requested

@@ -52,10 +52,10 @@ _NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
 
 
 def with_required_plugins(
-    asked: Mapping[str, tuple[str, ...] | None] | None,
+    requested: Mapping[str, tuple[str, ...] | None] | None,
 ) -> dict[str, tuple[str, ...] | None]:
     """The plugins that a job requests, and those that they require."""
-    found = dict(asked or {})
+    found = dict(requested or {})
     if not _NEED_SVC.isdisjoint(found):
         found.setdefault("svc", ())
     if "mpi" in found:

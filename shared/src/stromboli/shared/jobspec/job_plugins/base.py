@@ -48,7 +48,7 @@ class Plugin:
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
     """Argument -> default value, whose type is the type of the argument."""
 
-    def asked(self, arguments: Sequence[str]) -> Mapping[str, Any]:
+    def argument_values(self, arguments: Sequence[str]) -> Mapping[str, Any]:
         """The values of all arguments: as given or, if not given or after a parse error, the
         defaults."""
         return flags.read(arguments, self.defaults).values

@@ -23,11 +23,11 @@ class Hcclrank(base.Plugin):
         annotations = pod["metadata"].setdefault("annotations", {})
         if annotations.get(RANK_INDEX):
             return
-        asked = self.asked(arguments)
-        master = base.task_named(job, asked["master"])
+        requested = self.argument_values(arguments)
+        master = base.task_named(job, requested["master"])
         before = {
-            asked["worker"]: 0 if master is None else master.replicas,
-            asked["master"]: 0,
+            requested["worker"]: 0 if master is None else master.replicas,
+            requested["master"]: 0,
         }
         rank = _rank_of_container(pod)
         if rank is None and task.name in before:

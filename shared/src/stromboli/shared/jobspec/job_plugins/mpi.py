@@ -19,7 +19,7 @@ class Mpi(base.Plugin):
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod can be created: the job has no master task to start the workers."""
-        master = self.asked(arguments)["master"]
+        master = self.argument_values(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""
         return f"task {master!r} for the master does not exist; set --master=<task>"
@@ -28,10 +28,10 @@ class Mpi(base.Plugin):
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Declare the ssh port in all containers, and set ``MPI_HOST`` in those of the master."""
-        asked = self.asked(arguments)
-        worker = base.task_named(job, asked["worker"])
+        requested = self.argument_values(arguments)
+        worker = base.task_named(job, requested["worker"])
         found = [] if worker is None else hosts.addresses(job, worker)
         for container in base.containers(pod):
-            base.open_port(container, PORT_NAME, asked["port"])
-            if task.name == asked["master"]:
+            base.open_port(container, PORT_NAME, requested["port"])
+            if task.name == requested["master"]:
                 base.add_env(container, [base.variable("MPI_HOST", ",".join(found))])

@@ -29,43 +29,43 @@ class Pytorch(base.Plugin):
     ) -> None:
         """Add the port and the variables to the containers of every task; no effect without a
         master task."""
-        asked = self.asked(arguments)
-        master = base.task_named(job, asked["master"])
+        requested = self.argument_values(arguments)
+        master = base.task_named(job, requested["master"])
         if master is None:
             return
         address = hosts.address(job, master, 0)
-        roles = (asked["master"], asked["worker"])
+        roles = (requested["master"], requested["worker"])
         size = sum(it.replicas for it in job.spec.tasks if it.name in roles)
         variables = [
             base.variable("MASTER_ADDR", address),
-            base.variable("MASTER_PORT", asked["port"]),
+            base.variable("MASTER_PORT", requested["port"]),
             base.variable("WORLD_SIZE", size),
         ]
         if task.name in roles:
             # Ranks are 0 to size-1, each used once: all masters come before the workers.
-            before = 0 if task.name == asked["master"] else master.replicas
+            before = 0 if task.name == requested["master"] else master.replicas
             variables.append(base.variable("RANK", before + index))
         for container in base.main_containers(pod):
-            base.open_port(container, PORT_NAME, asked["port"])
+            base.open_port(container, PORT_NAME, requested["port"])
             base.add_env(container, variables)
-        if asked["wait-master-enabled"] and task.name == asked["worker"]:
-            waiting = _wait(address, asked)
+        if requested["wait-master-enabled"] and task.name == requested["worker"]:
+            waiting = _wait(address, requested)
             pod["spec"]["initContainers"] = [*(pod["spec"].get("initContainers") or ()), waiting]
 
 
-def _wait(address: str, asked: dict[str, Any] | Any) -> dict[str, Any]:
+def _wait(address: str, requested: dict[str, Any] | Any) -> dict[str, Any]:
     """An init container that succeeds when the master's port is open, and fails after the
     timeout.
     """
     script = (
-        f"end=$(($(date +%s) + {asked['wait-master-timeout']})); "
-        f"until nc -z -w 2 {address} {asked['port']}; do "
+        f"end=$(($(date +%s) + {requested['wait-master-timeout']})); "
+        f"until nc -z -w 2 {address} {requested['port']}; do "
         '[ "$(date +%s)" -lt "$end" ] || { echo "the master does not answer" >&2; exit 1; }; '
         "sleep 2; done"
     )
     return {
         "name": "wait-for-master",
-        "image": asked["wait-master-image"],
+        "image": requested["wait-master-image"],
         "command": ["sh", "-c", script],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
     }

@@ -29,19 +29,19 @@ class Ray(base.Plugin):
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod can be created: the job has no head task, so workers would have no cluster to
         join."""
-        head = self.asked(arguments)["head"]
+        head = self.argument_values(arguments)["head"]
         if base.task_named(job, head) is not None:
             return ""
         return f"task {head!r} for the head does not exist; set --head=<task>"
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Service ``<job>-head-svc``."""
-        asked = self.asked(arguments)
+        requested = self.argument_values(arguments)
         ports = [
-            {"name": name, "port": asked[flag], "targetPort": name, "protocol": "TCP"}
+            {"name": name, "port": requested[flag], "targetPort": name, "protocol": "TCP"}
             for flag, name in PORTS.items()
         ]
-        selector = {**base.pods_of(job), keys.TASK_SPEC: asked["head"]}
+        selector = {**base.pods_of(job), keys.TASK_SPEC: requested["head"]}
         yield base.PluginObject(
             kind=kinds.SERVICES,
             name=f"{job.metadata.name}-head-svc",
@@ -52,23 +52,23 @@ class Ray(base.Plugin):
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Replace the command of the Ray container in head and workers."""
-        asked = self.asked(arguments)
-        head = base.task_named(job, asked["head"])
+        requested = self.argument_values(arguments)
+        head = base.task_named(job, requested["head"])
         if head is None:
             return
         for container in base.main_containers(pod):
             role = (task.name, container.get("name"))
-            if role == (asked["head"], asked["headContainer"]):
+            if role == (requested["head"], requested["headContainer"]):
                 for flag, name in PORTS.items():
-                    _expose(container, name, asked[flag])
+                    _expose(container, name, requested[flag])
                 start = (
                     "ray start --head --block --dashboard-host=0.0.0.0"
-                    f" --port={asked['port']} --dashboard-port={asked['dashboardPort']}"
-                    f" --ray-client-server-port={asked['clientPort']}"
+                    f" --port={requested['port']} --dashboard-port={requested['dashboardPort']}"
+                    f" --ray-client-server-port={requested['clientPort']}"
                 )
                 container["command"] = ["sh", "-c", start]
-            elif role == (asked["worker"], asked["workerContainer"]):
-                where = f"{hosts.address(job, head, 0)}:{asked['port']}"
+            elif role == (requested["worker"], requested["workerContainer"]):
+                where = f"{hosts.address(job, head, 0)}:{requested['port']}"
                 container["command"] = ["sh", "-c", f"ray start --block --address={where}"]
 
 

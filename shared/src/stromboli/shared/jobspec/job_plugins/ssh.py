@@ -37,18 +37,18 @@ class Ssh(base.Plugin):
     def problem(self, arguments: Sequence[str]) -> str:
         """As in the base class; also reports an incomplete key pair and an invalid port."""
         found = super().problem(arguments)
-        asked = self.asked(arguments)
-        if not found and bool(asked["ssh-private-key"]) != bool(asked["ssh-public-key"]):
+        requested = self.argument_values(arguments)
+        if not found and bool(requested["ssh-private-key"]) != bool(requested["ssh-public-key"]):
             found = "set both ssh-private-key and ssh-public-key, or neither"
-        if not found and not 0 < asked["ssh-port"] < 65536:
-            found = f"ssh-port={asked['ssh-port']}: a port is 1 to 65535"
+        if not found and not 0 < requested["ssh-port"] < 65536:
+            found = f"ssh-port={requested['ssh-port']}: a port is 1 to 65535"
         return found
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Secret, with the keys from the arguments or generated ones."""
-        asked = self.asked(arguments)
-        data = {CONFIG: _config(job, _port(asked["ssh-port"]))}
-        private, public = asked["ssh-private-key"], asked["ssh-public-key"]
+        requested = self.argument_values(arguments)
+        data = {CONFIG: _config(job, _port(requested["ssh-port"]))}
+        private, public = requested["ssh-private-key"], requested["ssh-public-key"]
         is_given = bool(private and public)
         if is_given:
             data |= {PRIVATE_KEY: private, PUBLIC_KEY: public, AUTHORIZED_KEYS: public}
@@ -67,7 +67,7 @@ class Ssh(base.Plugin):
         """Mount the files with suitable modes: ssh rejects a private key of root that others may
         read, while a container that runs as another user must be able to read it.
         """
-        path = self.asked(arguments)["ssh-key-file-path"] or USUAL_PATH
+        path = self.argument_values(arguments)["ssh-key-file-path"] or USUAL_PATH
         name = secret_name(job)
         items = [
             {"key": key, "path": f".ssh/{key}"}

@@ -26,7 +26,7 @@ class Svc(base.Plugin):
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """ConfigMap, Service and, unless disabled, NetworkPolicy."""
-        asked, name = self.asked(arguments), job.metadata.name
+        requested, name = self.argument_values(arguments), job.metadata.name
         yield base.PluginObject(
             kind=kinds.CONFIG_MAPS,
             name=config_map_name(job),
@@ -36,10 +36,10 @@ class Svc(base.Plugin):
         service = {
             "clusterIP": "None",
             "selector": base.pods_of(job),
-            "publishNotReadyAddresses": asked["publish-not-ready-addresses"],
+            "publishNotReadyAddresses": requested["publish-not-ready-addresses"],
         }
         yield base.PluginObject(kind=kinds.SERVICES, name=name, content={"spec": service})
-        if not asked["disable-network-policy"]:
+        if not requested["disable-network-policy"]:
             ours = {"podSelector": {"matchLabels": base.pods_of(job)}}
             policy = {**ours, "ingress": [{"from": [ours]}], "policyTypes": ["Ingress"]}
             yield base.PluginObject(
@@ -55,7 +55,7 @@ class Svc(base.Plugin):
         spec["subdomain"] = spec.get("subdomain") or job.metadata.name
         config_map = config_map_name(job)
         base.add_volume(pod, {"name": config_map, "configMap": {"name": config_map}})
-        variables = _variables(job) if self.asked(arguments)["inject-hosts-env"] else []
+        variables = _variables(job) if self.argument_values(arguments)["inject-hosts-env"] else []
         for container in base.containers(pod):
             base.mount(container, config_map, MOUNT_PATH)
             base.add_env(container, variables)

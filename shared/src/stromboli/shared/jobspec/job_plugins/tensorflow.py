@@ -24,14 +24,14 @@ class Tensorflow(base.Plugin):
         """Add ``TF_CONFIG``; no effect for a job with a single pod."""
         if len(job.spec.tasks) == 1 and job.spec.tasks[0].replicas == 1:
             return
-        asked = self.asked(arguments)
-        role_of = {asked[role]: role for role in ROLES}
+        requested = self.argument_values(arguments)
+        role_of = {requested[role]: role for role in ROLES}
         cluster: dict[str, list[str]] = {}
         for role in ROLES:
-            found = base.task_named(job, asked[role])
+            found = base.task_named(job, requested[role])
             if found is not None and found.replicas:
                 cluster[role] = [
-                    f"{hosts.address(job, found, each)}:{asked['port']}"
+                    f"{hosts.address(job, found, each)}:{requested['port']}"
                     for each in range(found.replicas)
                 ]
         config: dict[str, Any] = {

@@ -16,15 +16,17 @@ from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats import cron
 from stromboli.shared.jobspec import job_plugins, policy_event_names
-from stromboli.shared.jobspec.validation import cron_jobs, policies, user_commands
+from stromboli.shared.jobspec.validation import cron_jobs, jobs, policies, user_commands
 
 Rules = dict[str, str]
 """Name of a CEL variable -> expression whose value is a list of messages."""
 CHANGEABLE = frozenset(
     {
         "activeDeadlineSeconds",
+        "array",
         "minAvailable",
         "priorityClassName",
+        "queue",
         "runningEstimate",
         "tasks",
         "volumes",
@@ -179,6 +181,17 @@ def _of_jobs() -> Rules:
             "!variables.isNew && oldObject.spec.?tasks.orValue([]).map(t, t.?template) != "
             f"{tasks}.map(t, t.?template)",
             "'spec.tasks: templates cannot be changed in a job that exists'",
+        ),
+        "array": _when(
+            "!variables.isNew && ['indexes', 'maxRetries'].exists(f, "
+            "object.spec.?array[?f] != oldObject.spec.?array[?f])",
+            "'spec.array: only cancelled can be changed in a job that exists'",
+        ),
+        # Whether pods are on nodes already is known from the PodGroup, which is not read here.
+        "queue": _when(
+            "!variables.isNew && object.spec.?queue != oldObject.spec.?queue && "
+            f"!(oldObject.?status.?state.?phase.orValue('') in {_list(jobs.WAITS)})",
+            "'spec.queue: can be changed only while the job waits'",
         ),
         "fixed": f"variables.isNew ? [] : {' + '.join(changed)}",
     }

@@ -28,11 +28,17 @@ from stromboli.shared.jobspec.validation import (
     topology,
 )
 from stromboli.shared.jobspec.validation.defaults import min_available
+from stromboli.shared.jobspec.validation.queueing import permissions
 from stromboli.shared.jobspec.validation.queueing import queues as queue_rules
 from stromboli.shared.messages.admission import Violation
 
-CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"
-"""The mutable fields of an existing job, for messages."""
+CHANGEABLE = "minAvailable, replicas, priorityClassName, activeDeadlineSeconds or array.cancelled"
+"""The mutable fields of an existing job, for messages; and queue, while the job waits."""
+SUSPENDED = ("Aborting", "Aborted")
+WAITS = ("", "Pending", *SUSPENDED)
+"""Phases in which the queue of a job can change."""
+PLACED = ("Running", "Unknown", "Completed")
+"""Phases of a PodGroup with pods on nodes."""
 
 
 def validate_create(
@@ -40,13 +46,14 @@ def validate_create(
     queues: Mapping[str, Queue],
     plugins: job_plugins.Plugins,
     tiers: network_topology.Tiers | None = None,
+    submitter: permissions.Submitter | None = None,
 ) -> Iterator[Violation]:
     """All violations of a new job with defaults. ``plugins``: the plugins that the controller runs;
     ``tiers``: the tiers of the network topology, None if unknown.
     """
     yield from validate_alone(job)
     yield from of_plugins(job, plugins)
-    yield from queue_rules.validate_open(job.spec.queue, queues)
+    yield from queue_rules.validate_open(job.spec.queue, queues, job.metadata.namespace, submitter)
     yield from topology.unsatisfiable(job.spec.network_topology, "spec.networkTopology", tiers)
     for index, task in enumerate(job.spec.tasks):
         if task.partition_policy is not None:
@@ -129,8 +136,15 @@ def missing_dependency(name: str) -> Violation:
     )
 
 
-def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
-    """All violations of a change of a job's spec."""
+def validate_update(
+    job: batch.Job,
+    before: batch.Job,
+    queues: Mapping[str, Queue],
+    submitter: permissions.Submitter | None = None,
+    pod_group_phase: str = "",
+) -> Iterator[Violation]:
+    """All violations of a change of a job's spec. ``pod_group_phase``: of the job's PodGroup, if
+    the queue changes; empty if it has none."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
@@ -154,6 +168,10 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
         yield from debug_tools.violations(job)
     if job.metadata.annotation(keys.NOTIFY) != before.metadata.annotation(keys.NOTIFY):
         yield from notifications.violations(job)
+    if spec.queue != before.spec.queue:
+        yield from _of_queue_change(job, before, queues, submitter, pod_group_phase)
+    if spec.array is not None and before.spec.array is not None:
+        yield from _of_cancelled(spec.array)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):
@@ -162,6 +180,40 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
                 reason="cannot be changed in a job that exists",
                 expected=f"change {CHANGEABLE}, or submit a new job",
             )
+
+
+def _of_queue_change(
+    job: batch.Job,
+    before: batch.Job,
+    queues: Mapping[str, Queue],
+    submitter: permissions.Submitter | None,
+    pod_group_phase: str,
+) -> Iterator[Violation]:
+    """The violation of a change of the queue if a pod has a node, as its quota is used already;
+    else those of the two queues."""
+    status, name = before.status, job.metadata.name
+    why = ""
+    if status.state.phase not in WAITS:
+        why = f"the job is {status.state.phase}"
+    elif status.state.phase not in SUSPENDED and (
+        pod_group_phase in PLACED or status.running + status.succeeded + status.failed
+    ):
+        why = "pods of the job are on nodes already"
+    if why:
+        yield Violation(
+            path="spec.queue",
+            reason=f"{why}, and the queue can change only while the job waits",
+            expected=f"suspend it first (strom job suspend {name}), and resume it in the other "
+            "queue; or submit a new job",
+        )
+        return
+    namespace = job.metadata.namespace
+    left = queues.get(before.spec.queue)
+    if submitter is not None and left is not None:
+        yield from permissions.violations(
+            "spec.queue", "queue", left.metadata, namespace, submitter
+        )
+    yield from queue_rules.validate_open(job.spec.queue, queues, namespace, submitter)
 
 
 def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violation]:
@@ -332,6 +384,29 @@ def _of_array(spec: batch.JobSpec) -> Iterator[Violation]:
         yield Violation(
             path="spec.tasks", reason=f"an array with {len(spec.tasks)} tasks", expected="one task"
         )
+    if not problem:
+        yield from _of_cancelled(spec.array)
+
+
+def _of_cancelled(array: batch.ArraySpec) -> Iterator[Violation]:
+    """The violation of the cancelled indexes. O(indexes)."""
+    if not array.cancelled:
+        return
+    path = "spec.array.cancelled"
+    if problem := indexes.problem(array.cancelled):
+        yield Violation(path=path, reason=problem, expected=f"{indexes.FORM}, {indexes.BOUNDS}")
+        return
+    requested, cancelled = indexes.parse(array.indexes), indexes.parse(array.cancelled)
+    if unknown := cancelled - requested:
+        yield Violation(
+            path=path,
+            reason=f"the array has no index {unknown}",
+            expected=f"some of {array.indexes}",
+        )
+    elif not requested - cancelled:
+        yield Violation(
+            path=path, reason="all indexes would be cancelled", expected="delete the job instead"
+        )
 
 
 def _highest_index(job: batch.Job, task: batch.TaskSpec) -> int:
@@ -352,11 +427,14 @@ def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
         else msgspec.structs.replace(volume, volume_claim_name="")
         for volume in spec.volumes
     )
+    array = spec.array and msgspec.structs.replace(spec.array, cancelled="")
     return msgspec.structs.replace(
         spec,
+        array=array,
         active_deadline_seconds=None,
         min_available=0,
         priority_class_name="",
+        queue="",
         running_estimate="",
         tasks=tasks,
         volumes=volumes,

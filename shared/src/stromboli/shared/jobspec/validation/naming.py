@@ -1,5 +1,7 @@
 """Kubernetes' rules for names."""
 
+import difflib
+import functools
 import re
 from collections.abc import Sequence
 
@@ -17,6 +19,8 @@ VALUE_EXPECTED = (
     "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 )
 
+_MAX_COMPARED = 500
+"""Number of names that are compared with a misspelt one: some milliseconds."""
 _MAX_LISTED = 10
 """Number of names that a message lists; further names are only counted."""
 NATIVE = ("cpu", "memory", "ephemeral-storage")
@@ -59,3 +63,14 @@ def join_limited(names: Sequence[str], without: str = "") -> str:
     first = [name for name in names[: _MAX_LISTED + 1] if name != without][:_MAX_LISTED]
     more = len(names) - len(first) - bool(without)
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+
+
+@functools.lru_cache(maxsize=64)  # a bulk request repeats the same misspelt name
+def alternatives(name: str, known: tuple[str, ...], kinds: str, create: str) -> str:
+    """What to use instead of an absent object, for a message: the nearest known name, all names, or
+    ``create``, the command that creates it. ``kinds``: what the names are, with a capital."""
+    if not known:
+        return f"create it first: {create}"
+    close = difflib.get_close_matches(name, known[:_MAX_COMPARED], n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return f"{meant}{kinds} that you can use: {join_limited(known)}; or create it: {create}"

@@ -269,21 +269,21 @@ def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[Violat
     limits = resources.limits or {}
     for part, quantities in (("requests", requests), ("limits", limits)):
         yield from _bad_quantities(quantities, f"{path}.{part}")
-    for name, asked in requests.items():
-        if name in limits and _is_above(name, asked, limits[name]):
+    for name, requested in requests.items():
+        if name in limits and _is_above(name, requested, limits[name]):
             yield Violation(
                 path=f"{path}.requests.{name}",
-                reason=f"{asked} is more than the limit {limits[name]}",
+                reason=f"{requested} is more than the limit {limits[name]}",
                 expected="a request of at most the limit",
             )
         elif naming.is_counted(name) and (
-            name not in limits or _is_above(name, limits[name], asked)
+            name not in limits or _is_above(name, limits[name], requested)
         ):
             yield Violation(
                 path=f"{path}.limits.{name}",
-                reason=f"{limits.get(name, 'none')}, and the request is {asked}: devices and huge "
-                "pages cannot be overcommitted",
-                expected=f"set the limit to {asked}",
+                reason=f"{limits.get(name, 'none')}, and the request is {requested}: devices and "
+                "huge pages cannot be overcommitted",
+                expected=f"set the limit to {requested}",
             )
 
 
@@ -317,9 +317,9 @@ def has_whole_cpus(raw: msgspec.Raw) -> bool:
     if spec is None:
         return True  # reported elsewhere
     for container in (*spec.containers, *spec.init_containers):
-        asked = container.resources.requests or container.resources.limits or {}
+        requested = container.resources.requests or container.resources.limits or {}
         try:
-            cpu = units.amount("cpu", asked.get("cpu", 0))
+            cpu = units.amount("cpu", requested.get("cpu", 0))
         except ValueError:
             continue
         if cpu <= 0 or cpu % 1000:

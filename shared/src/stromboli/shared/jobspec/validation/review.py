@@ -22,6 +22,7 @@ from stromboli.shared.jobspec.validation import (
     defaults,
     flows,
     jobs,
+    naming,
     patch,
     pod_groups,
     pods,
@@ -63,10 +64,10 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     which another system acts.
 
     ``reservations``: all reservations by name, and ``nodes``: all nodes, if the object is about
-    reservations. ``priority_classes``: all priority classes by name.
+    reservations. ``priority_classes``: all priority classes by name. ``submitter``: None:
     permissions are not checked. ``requester``: the user of the request; None: one of our services,
     which writes on behalf of others. ``absent_priority_classes``: names that do not exist in the
-    API server.
+    API server. ``pod_group_phase``: of the PodGroup of a job whose queue changes.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -79,6 +80,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     absent_priority_classes: frozenset[str] = frozenset()
     reservations: Mapping[str, reservation.AdvanceReservation] = {}
     nodes: tuple[core.Node, ...] = ()
+    pod_group_phase: str = ""
 
     @property
     def namespace_queue(self) -> str:
@@ -312,9 +314,17 @@ def _of_ours(
     """The violations of our own rules beyond the schema, by kind."""
     match read:
         case batch.Job() if old:
-            yield from jobs.validate_update(read, old)
+            yield from jobs.validate_update(
+                read, old, known.queues, known.submitter, known.pod_group_phase
+            )
+            if read.spec.queue != old.spec.queue:
+                yield from reservations.of_job(
+                    read.metadata, read.spec.queue, known.reservations, known.submitter
+                )
         case batch.Job():
-            yield from jobs.validate_create(read, known.queues, policy.plugins, known.tiers)
+            yield from jobs.validate_create(
+                read, known.queues, policy.plugins, known.tiers, known.submitter
+            )
             yield from reservations.of_job(
                 read.metadata, read.spec.queue, known.reservations, known.submitter
             )
@@ -387,13 +397,15 @@ def _without_priority_class(
     used, before = _references(read), permissions.RestrictedReferences()
     if isinstance(old, batch.Job | flow.CronJob):
         before = _references(old)
+    classes = [it.metadata for it in known.priority_classes.values()]
+    usable = permissions.usable(classes, read.metadata.namespace, known.submitter)
+    create = "strom apply -f FILE with a PriorityClass"
     for path, name in used.beyond(before).priority_classes.items():
         if name in known.absent_priority_classes:
             yield Violation(
                 path=f"spec.jobTemplate.{path}" if is_cron else path,
                 reason=f"priority class {name!r} does not exist",
-                expected=f"use an existing one, or create {name}: strom apply -f FILE with a "
-                "PriorityClass",
+                expected=naming.alternatives(name, usable, "Priority classes", create),
             )
 
 

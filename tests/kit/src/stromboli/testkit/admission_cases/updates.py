@@ -32,7 +32,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
     "more-pods-than-a-job-may-have": ("spec.tasks", _tasks(task(replicas=100_001))),
     "another-priority": ("", job(priorityClassName="high")),
     "another-time-limit": ("", job(activeDeadlineSeconds=60, runningEstimate="60s")),
-    "another-queue": ("spec.queue", job(queue="child")),
+    "another-queue": ("", job(queue="child")),
     "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
     "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),
     "more-than-there-are": ("spec.minAvailable", job(minAvailable=9)),
@@ -69,6 +69,18 @@ CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         kinds.JOBS,
         job(queue="closed"),
         job(queue="closed", priorityClassName="high"),
+    ),
+    "to-fewer-indexes": (
+        "",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "3,7-9"}),
+    ),
+    "to-other-indexes": (
+        "spec.array",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-8"}),
     ),
     "to-another-weight": (
         "",
@@ -123,6 +135,19 @@ CONTEXT_CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         _with_volume(volumeClaimName="a"),
         _with_volume(volumeClaimName="b"),
     ),
+    "to-none-of-its-indexes": (
+        "spec.array.cancelled",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "0-9"}),
+    ),
+    "to-an-index-that-it-does-not-have": (
+        "spec.array.cancelled",
+        kinds.JOBS,
+        job(array={"indexes": "0-9"}),
+        job(array={"indexes": "0-9", "cancelled": "10"}),
+    ),
+    "to-a-closed-queue": ("spec.queue", kinds.JOBS, job(), job(queue="closed")),
     **{
         f"to-{name}": (
             f"metadata.annotations[{key}]",

@@ -85,11 +85,11 @@ def requests(pod: Object) -> Counter[str]:
     sidecars: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for container in spec.get("initContainers") or ():
-        asked = _container_requests(container)
+        requested = _container_requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars += asked
-            asked = Counter()
-        most |= sidecars + asked
+            sidecars += requested
+            requested = Counter()
+        most |= sidecars + requested
     total = Counter({"pods": 1}) + _quantities(spec.get("overhead") or {})
     together = sidecars.copy()
     for container in spec["containers"]:

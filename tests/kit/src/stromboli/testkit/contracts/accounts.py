@@ -97,13 +97,13 @@ class Setting(msgspec.Struct):
 
     async def user(self, name: str) -> accounts.User:
         """The principal of a user's token."""
-        found = await self.known.who(self.tokens[name, AUDIENCE], [AUDIENCE])
+        found = await self.known.authenticate(self.tokens[name, AUDIENCE], [AUDIENCE])
         assert isinstance(found, accounts.User)
         return found
 
     async def may(self, name: str, verb: str, kind: Any, *place: str, **rest: str) -> bool:
         """Whether a principal has a right."""
-        return await self.known.may(await self.user(name), right(verb, kind, *place, **rest))
+        return await self.known.is_allowed(await self.user(name), right(verb, kind, *place, **rest))
 
 
 class AccountsContract:
@@ -123,22 +123,22 @@ class AccountsContract:
 
     async def test_a_token_is_valid_only_for_its_audience(self, setting: Setting) -> None:
         own = setting.tokens["ann", OTHER_AUDIENCE]
-        assert isinstance(await setting.known.who(own, [OTHER_AUDIENCE]), accounts.User)
-        found = await setting.known.who(own, [AUDIENCE])
+        assert isinstance(await setting.known.authenticate(own, [OTHER_AUDIENCE]), accounts.User)
+        found = await setting.known.authenticate(own, [AUDIENCE])
         assert isinstance(found, accounts.UnknownToken)
         assert found.reason
 
     async def test_one_of_several_audiences_is_enough(self, setting: Setting) -> None:
         both = [AUDIENCE, OTHER_AUDIENCE]
         for audience in both:
-            found = await setting.known.who(setting.tokens["ann", audience], both)
+            found = await setting.known.authenticate(setting.tokens["ann", audience], both)
             assert isinstance(found, accounts.User)
 
     @pytest.mark.parametrize("token", ["nonsense", "eyJhbGciOiJub25lIn0.e30.", "a b", "x" * 5000])
     async def test_an_unknown_token_authenticates_no_user(
         self, setting: Setting, token: str
     ) -> None:
-        found = await setting.known.who(token, [AUDIENCE])
+        found = await setting.known.authenticate(token, [AUDIENCE])
         assert isinstance(found, accounts.UnknownToken)
         assert token not in found.reason
 

@@ -90,10 +90,10 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """The object contains defaults and the changes of mutating webhooks."""
-        asked = RecordingWebhook()
-        await self.install(_hook(asked), _hook(label, mutating=True))
+        requested = RecordingWebhook()
+        await self.install(_hook(requested), _hook(label, mutating=True))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
-        (request,) = asked
+        (request,) = requested
         assert (request["operation"], request["name"]) == ("CREATE", "j")
         assert request["namespace"] == namespace
         assert request["kind"] == {
@@ -120,13 +120,13 @@ class AdmissionContract(cluster.ClusterScope, abc.ABC):
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """They receive the previous and the new object."""
-        asked = RecordingWebhook()
-        await self.install(_hook(asked))
+        requested = RecordingWebhook()
+        await self.install(_hook(requested))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         patch = objects.merge(spec={"minAvailable": 2})
         await open_cluster.patch(JOBS, namespace, "j", patch, patch_type="merge")
         await open_cluster.delete(JOBS, namespace, "j")
-        _, update, delete = asked
+        _, update, delete = requested
         assert update["operation"] == "UPDATE"
         assert update["oldObject"]["spec"]["minAvailable"] == 1
         assert update["object"]["spec"]["minAvailable"] == 2

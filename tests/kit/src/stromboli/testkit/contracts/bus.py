@@ -167,8 +167,12 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         await other.append(records.dead_letter(topics.NODES))
         await one.append(records.dead_letter(topics.PODS))
         await other.append(records.dead_letter(topics.QUEUES))
+        without_main = await open_bus.open_writer("history", "h1")
+        await without_main.append(records.dead_letter(topics.JOBS))
         read, _ = await records.read(open_bus, topics.DEAD_LETTERS)
-        assert records.keys(read) == [topics.NODES.name, topics.PODS.name, topics.QUEUES.name]
+        expected = [topics.NODES.name, topics.PODS.name, topics.QUEUES.name, topics.JOBS.name]
+        assert records.keys(read) == expected
+        assert len({record.id for record in read}) == len(expected)
 
     # --- materializing ---------------------------------------------------------------------
 
@@ -329,7 +333,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             async with before.consume(topics.NODES, "g") as consumer:
                 taken = await log_reading.take(consumer, 5)
                 for done in (0, 1, 3):
-                    consumer.done(taken[done])
+                    consumer.acknowledge(taken[done])
                 assert consumer.lowest_unfinished == taken[2].offset
         async with bus_factory() as after, after.consume(topics.NODES, "g") as consumer:
             assert consumer.lowest_unfinished == taken[2].offset
@@ -343,8 +347,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         stand = await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as consumer:
             for record in reversed(await log_reading.take(consumer, 6)):
-                consumer.done(record)
-                consumer.done(record)
+                consumer.acknowledge(record)
+                consumer.acknowledge(record)
             assert consumer.lowest_unfinished == stand[-1].offset + 1
         await writer.append(*LATER)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -365,9 +369,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             old = await log_reading.take(paused, 6)
             async with open_bus.consume(topics.NODES, "g") as successor:
                 for record in (await log_reading.take(successor, 6))[:2]:
-                    successor.done(record)
+                    successor.acknowledge(record)
                 for record in old:
-                    paused.done(record)
+                    paused.acknowledge(record)
                 with pytest.raises(errors.ReplacedError):
                     await log_reading.take(paused, 1)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -398,7 +402,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         ):
             async with open_bus.consume(topic, group) as consumer:
                 (record,) = await log_reading.take(consumer, 1)
-                consumer.done(record)
+                consumer.acknowledge(record)
             assert record.key == key
 
     async def test_a_fenced_record_does_not_block_a_consumer(self, open_bus: port.Bus) -> None:
@@ -410,23 +414,23 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         (end,) = await successor.append(records.phase_change("default/b"))
         async with open_bus.consume(topics.BATCH_EVENTS, "g") as consumer:
             for record in await log_reading.take(consumer, 2):
-                consumer.done(record)
+                consumer.acknowledge(record)
             assert consumer.lowest_unfinished == end.offset + 1
 
     # --- last ------------------------------------------------------------------------------
 
     async def test_last_is_the_newest_record(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
-        assert await open_bus.last(topics.NODES) is None
+        assert await open_bus.last_record(topics.NODES) is None
         for draft in NODES[:2]:
             (appended,) = await writer.append(draft)
-            record = await open_bus.last(topics.NODES)
+            record = await open_bus.last_record(topics.NODES)
             assert record is not None
             assert (record.id, record.offset) == (appended.id, appended.offset)
 
     async def test_last_of_a_main_topic_may_open_a_writer(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("scheduler", "s1")
-        record = await open_bus.last(topics.DECISIONS)
+        record = await open_bus.last_record(topics.DECISIONS)
         assert record is not None
         assert (record.offset, record.key) == (writer.opened_at, log.OPENED_KEY)
 
@@ -450,7 +454,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 topic=topics.DECISIONS, key="default/g1", message=decided, time=builders.NOON
             )
         )
-        record = await open_bus.last(topics.DECISIONS)
+        record = await open_bus.last_record(topics.DECISIONS)
         assert record is not None
         assert record.id == appended.id
 

@@ -136,7 +136,7 @@ class EpochContract:
             for group, finished in (("all", 2), ("some", 1)):
                 async with before.consume(topics.BATCH_EVENTS, group) as consumer:
                     for record in (await log_reading.take(consumer, 2))[:finished]:
-                        consumer.done(record)
+                        consumer.acknowledge(record)
             await paused.append(records.phase_change("default/zombie"))
             await successor.append(records.phase_change("default/b"))
         async with bus_factory() as after:

@@ -130,15 +130,15 @@ class RecreationContract(abc.ABC):
         async with open_bus.consume(EVENTS, "g") as consumer:
             old = await log_reading.take(consumer, 4)
             for record in old[:3]:
-                consumer.done(record)
+                consumer.acknowledge(record)
             await self.recreate(open_bus, EVENTS)
             keys = [f"default/{number}" for number in range(6)]
             await writer.append(*(records.phase_change(key) for key in keys))
             taken = await take_until(consumer, keys[-1])
             assert set(records.keys(taken)) == set(keys)
-            consumer.done(old[3])
+            consumer.acknowledge(old[3])
             for record in taken[:-1]:
-                consumer.done(record)
+                consumer.acknowledge(record)
             assert consumer.lowest_unfinished == taken[-1].offset
         async with open_bus.consume(EVENTS, "g") as consumer:
             assert records.keys(await log_reading.take(consumer, 1)) == [keys[-1]]

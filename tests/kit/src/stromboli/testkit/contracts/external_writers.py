@@ -78,7 +78,7 @@ class ExternalWritersContract(abc.ABC):
         """Its ``opened`` record does not raise the epoch for readers, consumers and later
         writers."""
         writer = await open_bus.open_writer("controller", "c1")
-        opened = fencing.opening("controller", "foreign", 10**6, datetime.now(UTC))
+        opened = fencing.opening_draft("controller", "foreign", 10**6, datetime.now(UTC))
         await self.put_foreign(open_bus, opened, 10**6)
         await writer.append(records.outcome_of("ours"))
         successor = await open_bus.open_writer("controller", "c2")
@@ -89,7 +89,7 @@ class ExternalWritersContract(abc.ABC):
         assert records.keys(read) == ["ours", "next"]
         async with open_bus.consume(topics.OUTCOMES, "g") as consumer:
             assert records.keys(await log_reading.take(consumer, 4)) == ["ours", "next"]
-        last = await open_bus.last(topics.OUTCOMES)
+        last = await open_bus.last_record(topics.OUTCOMES)
         assert last is not None
         assert last.key == "next"
 

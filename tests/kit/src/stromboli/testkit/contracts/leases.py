@@ -31,14 +31,14 @@ class LeaseContract:
     async def test_every_store_reads_the_holder(self, stores: LeaseStores) -> None:
         first, second = stores
         assert (await first.read()).holder == ""
-        taken = await first.take("a", TERMS)
+        taken = await first.acquire("a", TERMS)
         assert (taken.holder, taken.duration_s) == ("a", 5.0)
         assert await _until(second, lambda seen: seen.holder == "a") == taken
 
     async def test_every_renewal_changes_the_record(self, stores: LeaseStores) -> None:
         first, second = stores
         await first.read()
-        taken = await first.take("a", TERMS)
+        taken = await first.acquire("a", TERMS)
         renewed = await first.renew("a", TERMS)
         assert renewed.mark != taken.mark
         assert await _until(second, lambda seen: seen == renewed) == renewed
@@ -46,19 +46,19 @@ class LeaseContract:
     async def test_a_released_lease_is_free_immediately(self, stores: LeaseStores) -> None:
         first, second = stores
         await first.read()
-        await first.take("a", TERMS)
+        await first.acquire("a", TERMS)
         await _until(second, lambda seen: seen.holder == "a")
         await first.release()
         await _until(second, lambda seen: seen.holder == "")
-        await second.take("b", TERMS)
+        await second.acquire("b", TERMS)
         await _until(first, lambda seen: seen.holder == "b")
 
     async def test_a_replaced_holder_cannot_renew(self, stores: LeaseStores) -> None:
         first, second = stores
         await first.read()
-        await first.take("a", TERMS)
+        await first.acquire("a", TERMS)
         await _until(second, lambda seen: seen.holder == "a")
-        await second.take("b", TERMS)
+        await second.acquire("b", TERMS)
         with pytest.raises(errors.ConflictError):
             await _renewing(first)
         assert (await _until(first, lambda seen: seen.holder == "b")).holder == "b"
@@ -79,7 +79,7 @@ class ObjectLeaseContract(LeaseContract):
         """The API server has executed it, and the holder does not know the version."""
         holder, cut_off = stores
         await holder.read()
-        await holder.take("a", TERMS)
+        await holder.acquire("a", TERMS)
         await cut_off.read()
         await cut_off.renew("a", TERMS)
         await holder.release()
@@ -91,7 +91,7 @@ class ObjectLeaseContract(LeaseContract):
     ) -> None:
         holder, _ = stores
         await holder.read()
-        await holder.take("a", TERMS)
+        await holder.acquire("a", TERMS)
         renewing = asyncio.create_task(holder.renew("a", TERMS))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -105,9 +105,9 @@ class ObjectLeaseContract(LeaseContract):
     ) -> None:
         replaced, holder = stores
         await replaced.read()
-        await replaced.take("a", TERMS)
+        await replaced.acquire("a", TERMS)
         await holder.read()
-        await holder.take("b", TERMS)
+        await holder.acquire("b", TERMS)
         with pytest.raises(errors.ConflictError):
             await replaced.release()
         assert (await holder.read()).holder == "b"

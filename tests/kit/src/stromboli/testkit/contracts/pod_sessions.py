@@ -77,9 +77,9 @@ class PodSessionsContract:
         assert (len(found.stdout), found.exit_code) == (3_000_000, 3)
 
     async def test_a_terminal_has_the_size_of_the_client(self, sessions: PodSessions) -> None:
-        asked = ExecRequest(command=("sh",), container="main", stdin=True, tty=True)
+        requested = ExecRequest(command=("sh",), container="main", stdin=True, tty=True)
         seen = b""
-        async with asyncio.timeout(30), sessions.exec("default", POD, asked) as session:
+        async with asyncio.timeout(30), sessions.exec("default", POD, requested) as session:
             await session.resize(101, 37)
             await session.write(b"until stty size | grep -q '37 101'; do :; done; exit 4\n")
             async for chunk in session.output():
@@ -92,8 +92,8 @@ class PodSessionsContract:
             await run(sessions, "no-such-command")
 
     async def test_leaving_ends_the_session_before_its_command(self, sessions: PodSessions) -> None:
-        asked = ExecRequest(command=("sh", "-c", "echo on; sleep 987"), container="main")
-        async with asyncio.timeout(30), sessions.exec("default", POD, asked) as session:
+        requested = ExecRequest(command=("sh", "-c", "echo on; sleep 987"), container="main")
+        async with asyncio.timeout(30), sessions.exec("default", POD, requested) as session:
             async for chunk in session.output():
                 assert chunk.data == b"on\n"
                 break

@@ -35,20 +35,20 @@ class FlakyAccounts:
     def __init__(self, known: accounts.Accounts) -> None:
         self._known = known
         self.is_away = False
-        self.asked = 0
+        self.right = 0
         self.was_away = asyncio.Event()
 
-    async def who(
+    async def authenticate(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
         """Forward the call to the accounts, or fail."""
         self._ask()
-        return await self._known.who(token, audiences)
+        return await self._known.authenticate(token, audiences)
 
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+    async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
         """Forward the call to the accounts, or fail."""
         self._ask()
-        return await self._known.may(user, asked)
+        return await self._known.is_allowed(user, right)
 
     async def own_username(self) -> str:
         """Forward the call to the accounts, or fail."""
@@ -56,7 +56,7 @@ class FlakyAccounts:
         return await self._known.own_username()
 
     def _ask(self) -> None:
-        self.asked += 1
+        self.right += 1
         if self.is_away:
             self.was_away.set()
             raise errors.UnavailableError("review", "nobody answers")

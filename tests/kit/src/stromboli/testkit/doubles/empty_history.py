@@ -6,37 +6,37 @@ from stromboli.shared.api.views import accounting
 
 
 class EmptyHistory:
-    """``accounting.History`` with empty pages. ``asked``: the queries in order."""
+    """``accounting.History`` with empty pages. ``requested``: the queries in order."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requested: list[Any] = []
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
         """Return an empty page."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.AttemptPage(attempts=())
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
         """Return an empty page."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.JobPage(jobs=())
 
     async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
         """Return an empty page."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.EvictionPage(evictions=())
 
     async def changes(self, query: accounting.ChangeQuery) -> accounting.ChangePage:
         """Return an empty page."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.ChangePage(changes=())
 
     async def explanations(self, query: accounting.ExplanationQuery) -> accounting.ExplanationPage:
         """Return an empty page."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.ExplanationPage(explanations=())
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """Return an empty report."""
-        self.asked.append(query)
+        self.requested.append(query)
         return accounting.UsageReport(since=query.since, until=query.until, usage=())

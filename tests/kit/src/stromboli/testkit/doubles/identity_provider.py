@@ -121,12 +121,12 @@ class IdentityProvider:
         """The error of a token request; empty for a good one."""
         if form["grant_type"] == "refresh_token":
             return "" if form["refresh_token"] in self._refresh_tokens else "invalid_grant"
-        asked = self._codes.get(form["code"])
-        if asked is None or asked["redirect_uri"] != form["redirect_uri"]:
+        requested = self._codes.get(form["code"])
+        if requested is None or requested["redirect_uri"] != form["redirect_uri"]:
             return "invalid_grant"
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        return "" if challenge == asked["code_challenge"] else "invalid_grant"
+        return "" if challenge == requested["code_challenge"] else "invalid_grant"
 
 
 @contextlib.asynccontextmanager

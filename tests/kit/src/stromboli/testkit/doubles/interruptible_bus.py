@@ -77,8 +77,8 @@ class InterruptibleBus:
         async with self._bus.consume(topic, group) as consumer:
             yield _Work(consumer, self.works_cut)
 
-    async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        return await self._bus.last(topic)
+    async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
+        return await self._bus.last_record(topic)
 
     async def is_reachable(self) -> bool:
         return not self._cut.is_set()
@@ -117,8 +117,8 @@ class _Work:
     async def __anext__(self) -> envelope.Record:
         return await _read_or_fail(self._cut, anext(self._records))
 
-    def done(self, record: envelope.Record) -> None:
-        self._work.done(record)
+    def acknowledge(self, record: envelope.Record) -> None:
+        self._work.acknowledge(record)
 
     @property
     def lowest_unfinished(self) -> int:

@@ -52,9 +52,9 @@ class NodeRules:
         self._add_usage(pod, node, -1)
 
     def _add_usage(self, pod: core.Pod, node: str, sign: int) -> None:
-        asked = {name: sign * amount for name, amount in request(pod).items()}
+        requested = {name: sign * amount for name, amount in request(pod).items()}
         assumed = scheduler.request(pod, DEFAULT_REQUEST)
-        self.taken[node] = units.add(self.taken[node], asked)
+        self.taken[node] = units.add(self.taken[node], requested)
         self.assumed[node] = units.add(
             self.assumed[node], {name: sign * assumed[name] for name in DEFAULT_REQUEST}
         )
@@ -175,20 +175,20 @@ class NodeRules:
     def alone(self, pod: core.Pod, name: str) -> int:
         """Scores that depend on one node alone: least requested, balance, binpack."""
         score = self.least(pod, name)
-        asked = request(pod)
-        if any(amount for resource, amount in asked.items() if resource != "pods"):
+        requested = request(pod)
+        if any(amount for resource, amount in requested.items() if resource != "pods"):
             before = self.evenness(name, {})
-            score += 50 + (50 + self.evenness(name, asked) - before) // 2
-        return score * POINT + self.packed(asked, name)
+            score += 50 + (50 + self.evenness(name, requested) - before) // 2
+        return score * POINT + self.packed(requested, name)
 
     def least(self, pod: core.Pod, name: str) -> int:
         """The part of cpu and memory that stays free, 0 to 100."""
         parts = []
-        asked = scheduler.request(pod, DEFAULT_REQUEST)
+        requested = scheduler.request(pod, DEFAULT_REQUEST)
         for resource in ("cpu", "memory"):
             has = self.has[name].get(resource, 0)
             if has > 0:
-                left = has - self.assumed[name].get(resource, 0) - asked[resource]
+                left = has - self.assumed[name].get(resource, 0) - requested[resource]
                 parts.append(left * 100 // has if left >= 0 else 0)
         return sum(parts) // len(parts) if parts else 0
 
@@ -204,16 +204,16 @@ class NodeRules:
             return 100
         return int((1 - abs((parts[0] - parts[1]) / 2)) * 100)
 
-    def packed(self, asked: Amounts, name: str) -> int:
+    def packed(self, requested: Amounts, name: str) -> int:
         """The used part of the node after the placement, over the resources that the pod requests;
         0 if one of them is exceeded.
         """
         parts = []
         for resource in ("cpu", "memory"):
             has = self.has[name].get(resource, 0)
-            if asked[resource] == 0:
+            if requested[resource] == 0:
                 continue
-            used = self.taken[name].get(resource, 0) + asked[resource]
+            used = self.taken[name].get(resource, 0) + requested[resource]
             if used > has > 0:
                 return 0
             parts.append(used / has if has > 0 else 0.0)

@@ -243,12 +243,12 @@ class _Session:
         return min(feasible, key=lambda name: (-self.score(pod, name), name), default="")
 
     def fits(self, pod: core.Pod, name: str) -> bool:
-        asked = request(pod)
-        for resource in {"cpu", "memory", *asked}:
+        requested = request(pod)
+        for resource in {"cpu", "memory", *requested}:
             taken = sum(request(sitting).get(resource, 0) for sitting in self.sitting[name])
-            is_asked = asked.get(resource, 0) > 0 or resource in ("cpu", "memory")
+            is_asked = requested.get(resource, 0) > 0 or resource in ("cpu", "memory")
             free = self.has[name].get(resource, 0) - taken
-            if is_asked and asked.get(resource, 0) > free:
+            if is_asked and requested.get(resource, 0) > free:
                 return False
         return accepts(self.nodes[name], pod)
 

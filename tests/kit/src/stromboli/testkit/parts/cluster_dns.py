@@ -69,7 +69,7 @@ def question(query: bytes) -> tuple[str, int, bytes]:
     return ".".join(labels), kind, query[_HEADER.size : at + 5]
 
 
-def response(query: bytes, asked: bytes, addresses: list[str], code: int) -> bytes:
+def response(query: bytes, requested: bytes, addresses: list[str], code: int) -> bytes:
     """The message that answers a query with these addresses, or with an error code."""
     identifier, flags, *_ = _HEADER.unpack_from(query)
     flags = _RESPONSE | _AUTHORITATIVE | (flags & _RECURSION_DESIRED) | code
@@ -79,7 +79,7 @@ def response(query: bytes, asked: bytes, addresses: list[str], code: int) -> byt
         + ipaddress.IPv4Address(address).packed
         for address in addresses
     )
-    return header + asked + b"".join(records)
+    return header + requested + b"".join(records)
 
 
 def place_of(name: str) -> tuple[str, str, str] | None:
@@ -140,7 +140,7 @@ class _Server(asyncio.DatagramProtocol):
 
     async def _answer(self, query: bytes, peer: tuple[Any, ...]) -> None:
         try:
-            name, kind, asked = question(query)
+            name, kind, requested = question(query)
         except (ValueError, IndexError, struct.error):
             return
         addresses, code = [], _NAME_ERROR
@@ -152,7 +152,7 @@ class _Server(asyncio.DatagramProtocol):
             _log(f"{name}: {error}")
             code = _SERVER_FAILURE
         known = addresses if kind == _A else []
-        self._transport.sendto(response(query, asked, known, code), peer)
+        self._transport.sendto(response(query, requested, known, code), peer)
 
     async def _addresses(self, hostname: str, name: str, namespace: str) -> list[str]:
         path = f"/api/v1/namespaces/{namespace}"

@@ -81,8 +81,15 @@ class Server:
         return self._folder / "data"
 
     def _is_ready(self) -> bool:
-        asked = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(asked, check=False).returncode == 0
+        requested = [
+            str(self._programs / "pg_isready"),
+            "-q",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+        ]
+        return subprocess.run(requested, check=False).returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*_unprivileged(), str(self._programs / program), *arguments]

@@ -125,17 +125,17 @@ def installer() -> Path:
 @functools.cache
 def locate() -> Tools:
     """The installed programs; raises RealPartsMissingError if they are not. About 0.2 s, once."""
-    asked = subprocess.run(
+    requested = subprocess.run(
         [sys.executable, str(installer()), "--where"],
         check=False,
         capture_output=True,
         text=True,
         timeout=LOCATE_TIMEOUT_S,
     )
-    if asked.returncode != 0:
-        lines = asked.stderr.strip().splitlines()
+    if requested.returncode != 0:
+        lines = requested.stderr.strip().splitlines()
         raise RealPartsMissingError(lines[-1] if lines else "run `make real-tools`")
-    paths = json.loads(asked.stdout)
+    paths = json.loads(requested.stdout)
     return Tools(java=Path(paths["java"]), bin=Path(paths["bin"]), libs=Path(paths["libs"]))
 
 
@@ -177,15 +177,15 @@ def locate_image_files() -> ImageFileTools:
 
 def _located(script: str, remedy: str) -> dict[str, Any]:
     """The paths that an installer script prints. Raises RealPartsMissingError with ``remedy``."""
-    asked = subprocess.run(
+    requested = subprocess.run(
         [sys.executable, str(installer().with_name(script)), "--where"],
         check=False,
         capture_output=True,
         text=True,
         timeout=LOCATE_TIMEOUT_S,
     )
-    if asked.returncode != 0:
-        lines = asked.stderr.strip().splitlines()
+    if requested.returncode != 0:
+        lines = requested.stderr.strip().splitlines()
         raise RealPartsMissingError(lines[-1] if lines else remedy)
-    found: dict[str, Any] = json.loads(asked.stdout)
+    found: dict[str, Any] = json.loads(requested.stdout)
     return found

@@ -80,10 +80,10 @@ def _summary(each: meta.Object) -> str:
             said = msgspec.json.encode(each.spec).decode()
             return f"job {name} {each.status.phase} {said}"
         case core.Pod():
-            asked = each.spec.containers[0].resources.requests
+            requested = each.spec.containers[0].resources.requests
             notes = sorted((each.metadata.annotations or {}).values())
             age = (each.metadata.creation_timestamp or builders.NOON) - builders.NOON
-            return f"pod {name} {notes} {asked} on {each.spec.node_name or '-'} +{age}"
+            return f"pod {name} {notes} {requested} on {each.spec.node_name or '-'} +{age}"
     return name
 
 

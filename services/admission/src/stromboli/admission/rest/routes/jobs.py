@@ -61,15 +61,19 @@ class ChangeRequest(
 ):
     """The fields of a job that can change after its creation; omitted fields keep their values.
     ``replicas``: task -> its number of pods. Without ``minAvailable`` a gang that needs all its
-    pods continues to need all. ``activeDeadlineSeconds`` counts from the first start of the job's
+    pods continues to need all. ``queue`` can change while no pod of the job has a node.
+    ``cancelled_indexes``: these indexes of an array end, and do not run again.
+    ``activeDeadlineSeconds`` counts from the first start of the job's
     pods.
     """
 
     replicas: dict[str, Count] = {}
     min_available: Count | None = None
+    queue: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     priority_class_name: str | None = None
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     running_estimate: str | None = None
+    cancelled_indexes: str | None = None
 
 
 def routes(
@@ -80,18 +84,20 @@ def routes(
     async def commanded(
         request: Asked, key: str | None, namespace: str, name: str, action: str
     ) -> Response[msgspec.Raw]:
-        asked = await idempotency.request_digest(request, request.user, key)
+        requested = await idempotency.request_digest(request, request.user, key)
 
         async def work() -> idempotency.Answer:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
             reject_ended(target, action)
             command = command_of(name, namespace, target.metadata.uid, action)
-            marks = (asked,) if asked else ()
+            marks = (requested,) if requested else ()
             (made,) = await admission.submit([command], request.user, only_new=True, marks=marks)
             return answer_of(202, made)
 
         answer = await (
-            admission.idempotency_cache.answer(idempotency.scoped(key, request.user), asked, work)
+            admission.idempotency_cache.answer(
+                idempotency.scoped(key, request.user), requested, work
+            )
             if key
             else work()
         )
@@ -238,7 +244,7 @@ def routes(
         JOB,
         status_code=200,
         opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
-        summary="Change replicas, minAvailable, the PriorityClass or the time limit of a job",
+        summary="Change replicas, minAvailable, queue, PriorityClass or time limit, cancel indexes",
     )
     async def change_job(
         request: Asked,

@@ -60,7 +60,7 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     field: str
     task: str
     phase: str
-    is_doomed: bool
+    is_to_delete: bool
     policy_event: policy_events.PolicyEvent | None
     current_task: str
     """The pod's task; empty if the pod is of an earlier attempt."""
@@ -110,7 +110,7 @@ class JobPods:
         self._rejected: set[str] = set()
         self._members = tasks.Members(job)
         self._missing = {task.name: LeastFirst[tuple[int]]() for task in tasks.specs(job)}
-        self._doomed: LeastFirst[tuple[int, str]] = LeastFirst()
+        self._to_delete: LeastFirst[tuple[int, str]] = LeastFirst()
         self._retained: Container[str] = ()
         self._unsettled: dict[str, str] = {}
         self._rebuild()
@@ -133,9 +133,11 @@ class JobPods:
         terminating. O(tasks); of an array O(pods)."""
         kept = self.kept
         if self._job.spec.array is None:
-            return msgspec.structs.replace(kept, terminating=kept.terminating + len(self._doomed))
-        found = tasks.tally(self._cache, self._job, [it.pod for it in self._known.values()])
-        ending = [it for it in self._known.values() if it.is_doomed]
+            return msgspec.structs.replace(
+                kept, terminating=kept.terminating + len(self._to_delete)
+            )
+        found = tasks.count_pods(self._cache, self._job, [it.pod for it in self._known.values()])
+        ending = [it for it in self._known.values() if it.is_to_delete]
         going = sum(not tasks.has_finished(it.pod) for it in ending)
         counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
         return tasks.with_progress(self._job, counted, found.array)
@@ -145,18 +147,18 @@ class JobPods:
         """The counts of pods, except those that have to be deleted."""
         if self._job.spec.array is None:
             return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
-        pods = [it.pod for it in self._known.values() if not it.is_doomed]
-        return tasks.tally(self._cache, self._job, pods)
+        pods = [it.pod for it in self._known.values() if not it.is_to_delete]
+        return tasks.count_pods(self._cache, self._job, pods)
 
     @property
-    def doomed(self) -> int:
+    def to_delete(self) -> int:
         """How many pods have to be deleted and are not being deleted yet."""
-        return len(self._doomed)
+        return len(self._to_delete)
 
-    def first_doomed(self, most: int) -> list[core.Pod]:
+    def first_to_delete(self, most: int) -> list[core.Pod]:
         """Pods that have to be deleted, the highest index first, since a task is scaled down from
         its end."""
-        return [self._known[key].pod for _, key in self._doomed.first(most)]
+        return [self._known[key].pod for _, key in self._to_delete.first(most)]
 
     def missing(self, task: str, most: int) -> list[tasks.Member]:
         """The missing pods of a task with the lowest indexes, at most ``most``. O(most)."""
@@ -218,7 +220,7 @@ class JobPods:
         self._kept = _PodCounts()
         self._succeeded, self._restarts, self._policy_events, self._pending = {}, {}, {}, {}
         self._rejected = set()
-        self._doomed = LeastFirst()
+        self._to_delete = LeastFirst()
         pods = cache.pods_of(job)
         self._retained = arrays.kept(job, [it for it in pods if not cache.is_going(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
@@ -253,8 +255,8 @@ class JobPods:
     def _put(self, key: str, found: _Pod) -> None:
         self._known[key] = found
         self._count(found, 1)
-        if found.is_doomed:
-            self._doomed.add(_rank(found.pod))
+        if found.is_to_delete:
+            self._to_delete.add(_rank(found.pod))
         if found.policy_event is not None:
             is_pending = found.policy_event.events[0] == policy_events.POD_PENDING
             into = self._pending if is_pending else self._policy_events
@@ -264,14 +266,14 @@ class JobPods:
 
     def _take(self, key: str, found: _Pod) -> None:
         self._count(found, -1)
-        if found.is_doomed:
-            self._doomed.discard(_rank(found.pod))
+        if found.is_to_delete:
+            self._to_delete.discard(_rank(found.pod))
         self._policy_events.pop(found.pod.metadata.name, None)
         self._pending.pop(found.pod.metadata.name, None)
         self._rejected.discard(found.pod.metadata.name)
 
     def _count(self, found: _Pod, sign: int) -> None:
-        if not found.is_doomed:
+        if not found.is_to_delete:
             self._kept.add(found, sign)
         task = found.current_task
         if found.has_succeeded:
@@ -293,7 +295,7 @@ class JobPods:
             field=field,
             task=task,
             phase=phase,
-            is_doomed=not is_going and tasks.is_doomed(job, pod, member, self._retained),
+            is_to_delete=not is_going and tasks.is_to_delete(job, pod, member, self._retained),
             policy_event=policy_event,
             current_task=member.task.name if member is not None and is_current else "",
             has_succeeded=is_current and pod.status.phase == "Succeeded",

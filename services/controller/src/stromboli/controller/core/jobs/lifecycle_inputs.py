@@ -44,7 +44,7 @@ def collect(
         succeeded=counts.succeeded,
         failed=counts.failed,
         terminating=counts.terminating,
-        doomed=observed.doomed,
+        to_delete=observed.to_delete,
         waiting=sum(task.replicas for task in specs if task.name not in released),
         indexes=arrays.total(job),
         is_backing_off=retry_at is not None and now < retry_at,

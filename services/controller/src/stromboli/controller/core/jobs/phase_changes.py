@@ -20,6 +20,7 @@ from stromboli.controller.core.jobs import (
     policy_events,
     status_transitions,
 )
+from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.pods import pods
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
@@ -44,11 +45,11 @@ def advance(
     if phase in RULED:
         ruling = policies.evaluate(cache, job, observed, group, now)
         if ruling.policy_action is not None:
-            asked = ruling.policy_action.action
+            requested = ruling.policy_action.action
             status = status_transitions.after(
-                job, asked, observed.counts, now, policy_action=ruling.policy_action
+                job, requested, observed.counts, now, policy_action=ruling.policy_action
             )
-            why = f"Start to execute action {asked}: {ruling.policy_action.why}"
+            why = f"Start to execute action {requested}: {ruling.policy_action.why}"
             acted = job_events.about(job, "Normal", "ExecuteAction", why, now, recurs=True)
             # In the same stage as the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)
@@ -57,6 +58,10 @@ def advance(
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} has passed"
             status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
             return _change(cache, job, status, now)
+    if phase == "Pending" and group is not None and pod_groups.is_in_other_queue(cache, job, group):
+        why = f"the queue changed from {group.spec.queue} to {job.spec.queue}"
+        status = status_transitions.after(job, "QueueChanged", observed.counts, now, why)
+        return _change(cache, job, status, now)
     is_possible = phase != "Pending" or not any(job_objects.blockers(cache, job))
     found = lifecycle_inputs.collect(cache, job, observed, now)
     event = lifecycle.next_event(found) if is_possible else None

@@ -149,7 +149,7 @@ def _missing(
 
 
 def _delete_pods(observed: job_pods.JobPods) -> Iterator[commands.Delete]:
-    for pod in observed.first_doomed(MOST_PODS):
+    for pod in observed.first_to_delete(MOST_PODS):
         yield commands.Delete(
             kind=kinds.PODS,
             namespace=pod.metadata.namespace,

@@ -293,7 +293,7 @@ def _order(
         action = wanted
         if name != REJECTED:
             used[name] = None
-        why[policy_event.said()] = None
+        why[policy_event.description()] = None
         is_free = is_free and policy_event.is_node_rejection
         if listed[name].backoff is None:
             not_before += default_backoff(job, policy_event)

@@ -49,7 +49,7 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     created_at: datetime | None = None
     detail: str = ""
 
-    def said(self) -> str:
+    def description(self) -> str:
         """The event as text for messages: ``PodFailed of j1-worker-0, OOMKilled, exit code
         137``."""
         whose = self.pod or (f"task {self.task}" if self.task else "")

@@ -116,8 +116,8 @@ def _decide(
     item = controller_cache.ReconcileKey("job", job.metadata.key)
     user_commands = cache.user_commands_for(item)
     if user_commands and job.status.state.phase:
-        asked = job_commands.carry_out(cache, job, user_commands[0], observed.counts, now)
-        return (events, *asked)
+        requested = job_commands.carry_out(cache, job, user_commands[0], observed.counts, now)
+        return (events, *requested)
     # 8. Write the status of a phase that has to change, and nothing else. The end of a pod that no
     #    restart caused is published later: the policy that reacts to it comes first.
     changes = phase_changes.advance(cache, job, observed, now)

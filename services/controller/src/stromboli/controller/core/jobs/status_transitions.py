@@ -30,9 +30,9 @@ def after(
     move = lifecycle.transition(tasks.phase_of(job), event)
     retries = job.status.retry_count + move.retry
     is_free = policy_action is None or policy_action.is_free
-    asked = job.status.asked_retries + (move.retry and is_free)
+    requested = job.status.asked_retries + (move.retry and is_free)
     version = job.status.version + move.new_version
-    has_tries = retries - asked < tasks.max_retry(job)
+    has_tries = retries - requested < tasks.max_retry(job)
     if job.spec.array is not None and event == "RestartJob" and has_tries:
         counts = tasks.with_progress(job, counts, arrays.restarted(version))
     elif job.spec.array is not None and policy_action is not None and policy_action.part:
@@ -52,7 +52,7 @@ def after(
         conditions=_conditions(before, move, now),
         version=version,
         retry_count=retries,
-        asked_retries=asked,
+        asked_retries=requested,
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
         started_at=_started_at(job, event, now),
         retry_at=_retry_at(before, event, policy_action, now),

@@ -105,7 +105,8 @@ def create(
 def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
-    """The patch that updates the PodGroup to a changed job. It never changes the queue. Of the
+    """The patch that updates the PodGroup to a changed job. It never changes the queue: a decision
+    about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). Of the
     annotations it changes only the estimated run time, which follows the time limit."""
     wanted, found = desired_spec(cache, job), group.spec
     member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
@@ -142,6 +143,17 @@ def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:
     current version."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
     return has_version and manifests.version_of(group) < job.status.version
+
+
+def is_in_other_queue(
+    cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
+) -> bool:
+    """Whether the job's queue changed since this PodGroup of its current version was created. One
+    without a version is Volcano's, which may be in the queue of its namespace instead."""
+    has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
+    if not has_version or is_of_earlier_version(job, group) or cache.is_going(group):
+        return False
+    return (group.spec.queue or "default") != (job.spec.queue or "default")
 
 
 def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:

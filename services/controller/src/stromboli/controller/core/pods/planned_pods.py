@@ -156,8 +156,8 @@ def _likeness(job: Job, task: TaskSpec, body: bytes) -> str:
 
 def as_answered(run: commands.DryRun, spec: core.PodSpec, node: str) -> core.Pod:
     """The pod of a dry run with the remembered spec of an equal one."""
-    asked = kinds.PODS.decode(run.body)
-    return core.Pod(metadata=asked.metadata, spec=msgspec.structs.replace(spec, node_name=node))
+    requested = kinds.PODS.decode(run.body)
+    return core.Pod(metadata=requested.metadata, spec=msgspec.structs.replace(spec, node_name=node))
 
 
 def _spec_of(body: bytes) -> core.PodSpec:
@@ -170,14 +170,14 @@ def _labels_of(body: bytes) -> Mapping[str, str]:
 
 def plan(
     cache: controller_cache.ControllerCache,
-    asked: commands.PlanPods,
+    requested: commands.PlanPods,
     responses: Sequence[core.Pod],
 ) -> plans.PodsPlanned | None:
     """The plan from the responses to the dry runs; None if these pods must not be planned."""
     found = []
-    for run, pod in zip(asked.dry_runs, responses, strict=True):
+    for run, pod in zip(requested.dry_runs, responses, strict=True):
         template = template_of(pod)
-        if pod.spec.node_name != asked.node or not is_placeable(template.spec):
+        if pod.spec.node_name != requested.node or not is_placeable(template.spec):
             return None
         if cache.plans.is_rejected(spec_digest(template)):
             return None
@@ -186,21 +186,23 @@ def plan(
                 task=run.task, prefix=run.prefix, replicas=run.replicas, template=template
             )
         )
-    return _plan_of(asked, tuple(found))
+    return _plan_of(requested, tuple(found))
 
 
-def no_plan(asked: commands.PlanPods) -> plans.PodsPlanned:
+def no_plan(requested: commands.PlanPods) -> plans.PodsPlanned:
     """The plan without tasks, which says that the pods are not planned."""
-    return _plan_of(asked, ())
+    return _plan_of(requested, ())
 
 
-def _plan_of(asked: commands.PlanPods, content: tuple[plans.PlannedTask, ...]) -> plans.PodsPlanned:
+def _plan_of(
+    requested: commands.PlanPods, content: tuple[plans.PlannedTask, ...]
+) -> plans.PodsPlanned:
     return plans.PodsPlanned(
-        pod_group=asked.pod_group,
-        job=asked.job,
-        job_uid=asked.job_uid,
-        version=asked.version,
-        digest=plans.digest_of(asked.job_uid, asked.version, content),
+        pod_group=requested.pod_group,
+        job=requested.job,
+        job_uid=requested.job_uid,
+        version=requested.version,
+        digest=plans.digest_of(requested.job_uid, requested.version, content),
         tasks=content,
     )
 

@@ -35,8 +35,8 @@ class PluginFailedError(Exception):
 
 def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     """Why no pod of the job can be created."""
-    asked = job_plugins.with_required_plugins(job.spec.plugins)
-    for name in sorted(asked.keys() - plugins.keys()):
+    requested = job_plugins.with_required_plugins(job.spec.plugins)
+    for name in sorted(requested.keys() - plugins.keys()):
         known = ", ".join(sorted(plugins))
         yield f"plugin {name} is unknown, so no pod is created; known are {known}"
     named = _named(job)
@@ -124,10 +124,10 @@ def _chosen(
     job: Job, plugins: job_plugins.Plugins
 ) -> Iterator[tuple[str, job_plugins.Plugin, tuple[str, ...]]]:
     """The job's plugins that are known, in the order of ``plugins``, with their arguments."""
-    asked = job_plugins.with_required_plugins(job.spec.plugins)
+    requested = job_plugins.with_required_plugins(job.spec.plugins)
     for name, plugin in plugins.items():
-        if name in asked:
-            yield name, plugin, asked[name] or ()
+        if name in requested:
+            yield name, plugin, requested[name] or ()
 
 
 class _Source(msgspec.Struct, frozen=True):

@@ -183,7 +183,7 @@ def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attem
     if job.spec.array is not None:
         variables += [
             {"name": ARRAY_INDEX, "value": str(member.index)},
-            {"name": ARRAY_SIZE, "value": str(arrays.total(job))},
+            {"name": ARRAY_SIZE, "value": str(arrays.size(job))},
         ]
     for container in base.containers(pod):
         base.add_env(container, variables)

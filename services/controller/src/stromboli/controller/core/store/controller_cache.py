@@ -310,14 +310,14 @@ class ControllerCache:
         self._recorded.mark(event)
 
     def note_answer(
-        self, asked: commands.RunProbe, answer: ProbeResult
+        self, requested: commands.RunProbe, answer: ProbeResult
     ) -> tuple[ReconcileKey, ...]:
         """Note the result of a probe."""
-        pod = self.pod(asked.pod)
-        if pod is None or pod.metadata.uid != asked.pod_uid:
+        pod = self.pod(requested.pod)
+        if pod is None or pod.metadata.uid != requested.pod_uid:
             return ()  # The pod is deleted, so its result is irrelevant.
-        self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
-        return (ReconcileKey("flow", asked.flow),) if answer.passed else ()
+        self._answers.setdefault(requested.pod_uid, {})[requested.question] = answer
+        return (ReconcileKey("flow", requested.flow),) if answer.passed else ()
 
     def note_caught_up(self, read: commands.CatchUp, *, is_there: bool) -> tuple[ReconcileKey, ...]:
         """Note that an object of a previous leader's event was read, or that it does not exist."""
@@ -393,10 +393,10 @@ class ControllerCache:
             job = () if owner is None else (ReconcileKey("job", owner),)
             return (*job, ReconcileKey("podgroup", key))
         if kind is kinds.JOBS:
-            others = (*self._job_relations.of("before", key), *job_relations.before(state))
+            others = (*self._job_relations.of("before", key), *job_relations.dependencies(state))
             return (
                 ReconcileKey("job", key),
-                *_items(job_relations.makers(state)),
+                *_items(job_relations.creators(state)),
                 *(ReconcileKey("job", other) for other in others),
             )
         if kind in job_relations.MAKERS:
@@ -418,7 +418,7 @@ class ControllerCache:
             job = self.job(owner)
             items = [
                 ReconcileKey("job", owner),
-                *(it for it in _items(job_relations.makers(job)) if it.kind == "flow"),
+                *(it for it in _items(job_relations.creators(job)) if it.kind == "flow"),
             ]
         elif state is None:
             items = []

@@ -5,6 +5,7 @@ the last published state. Hence a crash between a write and its event loses no e
 repeats none. A job is removed once its deletion is published, so memory is bounded by live jobs.
 """
 
+import functools
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
@@ -21,6 +22,7 @@ from stromboli.controller.core import (
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core, meta
+from stromboli.shared.formats import indexes
 from stromboli.shared.jobspec import quota
 from stromboli.shared.messages import batch
 
@@ -425,7 +427,15 @@ def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
     wanted = next((it.replicas for it in job.spec.tasks if it.name == task.task), None)
     if job.spec.array is None and wanted is not None and task.index >= wanted:
         return "ScaledDown"
+    if job.spec.array is not None and task.index in _cancelled(job.spec.array.cancelled):
+        return "Cancelled"
     return "Deleted"
+
+
+@functools.lru_cache(maxsize=64)
+def _cancelled(text: str) -> indexes.Indexes:
+    """The cancelled indexes of an array; none if the text is invalid."""
+    return indexes.Indexes() if indexes.problem(text) else indexes.parse(text)
 
 
 def _is_past(job: batch_api.Job, pod: TaskRecord | batch.TaskChanged) -> bool:

@@ -53,14 +53,14 @@ def template_of(job: batch.Job) -> str | None:
     return f"{namespace}/{name.removeprefix(namespace + '.')}"
 
 
-def before(state: snapshot.State) -> Iterator[str]:
+def dependencies(state: snapshot.State) -> Iterator[str]:
     """Keys of the jobs that a job depends on."""
     if isinstance(state, batch.Job):
         for name in job_dependencies.job_names(state):
             yield f"{state.metadata.namespace}/{name}"
 
 
-def makers(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
+def creators(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
     """The flow or cron that created a job, and its template."""
     if not isinstance(state, batch.Job):
         return
@@ -106,7 +106,7 @@ def _relations(state: snapshot.State) -> Iterator[tuple[Relation, str]]:
         yield "maker", "/".join(owner)
     if template := template_of(state):
         yield "template", template
-    for key in before(state):
+    for key in dependencies(state):
         yield "before", key
 
 

@@ -41,9 +41,19 @@ def problem(job: Job) -> str:
     return f"spec.array.indexes: {found}; {indexes.BOUNDS} are possible" if found else ""
 
 
-def total(job: Job) -> int:
-    """The number of indexes; 0 for a job that is not an array."""
+def size(job: Job) -> int:
+    """The number of indexes in the spec; 0 for a job that is not an array."""
     return 0 if job.spec.array is None else len(_asked(job.spec.array.indexes))
+
+
+def total(job: Job) -> int | None:
+    """The number of indexes that run until they have a result: without those that were cancelled
+    before; None for a job that is not an array. O(runs)."""
+    if job.spec.array is None:
+        return None
+    found = job.status.array or ArrayStatus()
+    results = _parse(found.succeeded) | _parse(found.failed)
+    return len(_without_result(job, job.spec.array) | results)
 
 
 def window(job: Job) -> indexes.Indexes:
@@ -130,4 +140,5 @@ def restarted(version: int) -> batch.ArrayStatus:
 
 def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
     found = job.status.array or ArrayStatus()
-    return _asked(array.indexes) - _parse(found.succeeded) - _parse(found.failed)
+    left = _asked(array.indexes) - _parse(found.succeeded) - _parse(found.failed)
+    return left - _asked(array.cancelled) if array.cancelled else left

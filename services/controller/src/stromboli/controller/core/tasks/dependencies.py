@@ -73,14 +73,14 @@ def gang(job: Job, released: frozenset[str]) -> int:
     result is at least the sum of the released tasks' minimums, at most ``minAvailable`` and the
     number of their replicas.
     """
-    asked = tasks.min_available(job)
+    requested = tasks.min_available(job)
     specs = tasks.specs(job)
     if all(task.name in released for task in specs):
-        return asked
+        return requested
     least_released = sum(gangs.least(task) for task in specs if task.name in released)
     least_waiting = sum(gangs.least(task) for task in specs if task.name not in released)
     possible = sum(task.replicas for task in specs if task.name in released)
-    return min(asked, max(least_released, asked - least_waiting), possible)
+    return min(requested, max(least_released, requested - least_waiting), possible)
 
 
 def _has_begun(job: Job, pods: list[core.Pod], living: list[core.Pod]) -> bool:

@@ -46,8 +46,8 @@ def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
 
 def min_available(job: Job) -> int:
     """The size of the gang. An array's gang shrinks when fewer indexes than that are left."""
-    asked = job.spec.min_available or sum(map(gangs.least, specs(job)))
-    return asked if job.spec.array is None else min(asked, len(arrays.window(job)))
+    requested = job.spec.min_available or sum(map(gangs.least, specs(job)))
+    return requested if job.spec.array is None else min(requested, len(arrays.window(job)))
 
 
 def max_retry(job: Job) -> int:
@@ -157,7 +157,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     array: batch.ArrayStatus | None = None
 
 
-def tally(cache: controller_cache.ControllerCache, job: Job, pods: list[core.Pod]) -> Tally:
+def count_pods(cache: controller_cache.ControllerCache, job: Job, pods: list[core.Pod]) -> Tally:
     """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas).
 
     For an array, finished indexes are counted from the results, not from pods.
@@ -231,7 +231,7 @@ def phase_of(job: Job) -> lifecycle.Phase:
     raise lifecycle.IllegalTransitionError(phase, "any event")
 
 
-def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
+def is_to_delete(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
     """Whether a pod that is not being deleted has to be deleted.
 
     While a job stops, all its pods are deleted, or only unfinished pods; while it restarts, pods of

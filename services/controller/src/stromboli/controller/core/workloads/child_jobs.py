@@ -159,7 +159,7 @@ def remove(job: batch.Job) -> commands.Delete:
     )
 
 
-def taken(cache: controller_cache.ControllerCache, owner: meta.Object, name: str) -> str:
+def name_conflict(cache: controller_cache.ControllerCache, owner: meta.Object, name: str) -> str:
     """Why a job cannot be created under this name; empty if the name is not in use."""
     state = cache.state(kinds.JOBS, f"{owner.metadata.namespace}/{name}")
     if state is None:

@@ -165,7 +165,7 @@ def _start(
     template lacks values, they only read the CronJob."""
     cron, template = cron_state.cron, cron_state.cron.spec.job_template
     name = child_jobs.cron_job_name(cron, at)
-    if taken := child_jobs.taken(cache, cron, name):
+    if taken := child_jobs.name_conflict(cache, cron, name):
         said = _about(cron, "Warning", "FailedCreate", taken, now)
         why = pending_reason.reasons(
             [(said.reason, f"no job was started at {_text(cron, at)}: {taken}")]
@@ -193,7 +193,7 @@ def _start(
 
 
 def _taken(cache: controller_cache.ControllerCache, cron: CronJob, at: datetime) -> str:
-    return child_jobs.taken(cache, cron, child_jobs.cron_job_name(cron, at))
+    return child_jobs.name_conflict(cache, cron, child_jobs.cron_job_name(cron, at))
 
 
 def _text(cron: CronJob, at: datetime) -> str:

@@ -152,7 +152,7 @@ def _questions(
     cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member]
 ) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
     """The probes to run, each with its time; None: immediately."""
-    asked: dict[commands.RunProbe, datetime | None] = {}
+    requested: dict[commands.RunProbe, datetime | None] = {}
     for member, targets in _waiting(members):
         probe = member.waits.probe
         for target in targets:
@@ -160,8 +160,8 @@ def _questions(
                 continue
             if not probes.passed(cache, probe, target.job):
                 key = found.metadata.key
-                asked |= probes.open_questions(cache, key, probe, target.job)
-    yield from asked.items()
+                requested |= probes.open_questions(cache, key, probe, target.job)
+    yield from requested.items()
 
 
 def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
@@ -187,7 +187,7 @@ def _start(
     cache: controller_cache.ControllerCache, found: JobFlow, member: Member, now: datetime
 ) -> Iterator[commands.Command]:
     namespace, template_name = found.metadata.namespace, member.entry.name
-    if taken := child_jobs.taken(cache, found, member.name):
+    if taken := child_jobs.name_conflict(cache, found, member.name):
         yield _about(found, "Warning", "FailedCreate", taken, now)
         return
     template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")

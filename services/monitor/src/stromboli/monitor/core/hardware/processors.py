@@ -39,7 +39,7 @@ def numa_nodes(
         names = reader.tree.children(CELLS)
         ids = frozenset(int(name[4:]) for name in names if name[4:].isdecimal())
     if not ids:
-        reader.miss("NUMA nodes", "the machine reports none: all CPUs count as node 0")
+        reader.record_missing("NUMA nodes", "the machine reports none: all CPUs count as node 0")
         return (node_topology.NumaNode(id=0, cpus=cpu_lists.written(running)),)
     return tuple(_cell(reader, number, running) for number in sorted(ids))
 
@@ -101,11 +101,11 @@ def cores(
         own = (threads or frozenset()) & running - placed
         if cpu not in own:
             if threads is not None:
-                reader.miss("hyperthreads", "the list lacks the CPU itself", f"CPU {cpu}")
+                reader.record_missing("hyperthreads", "the list lacks the CPU itself", f"CPU {cpu}")
             own = frozenset({cpu})
         placed |= own
         if cpu not in cell_of:
-            reader.miss("the NUMA node", "no node lists it", f"CPU {cpu}")
+            reader.record_missing("the NUMA node", "no node lists it", f"CPU {cpu}")
         found.append(
             node_topology.CpuCore(
                 cpus=cpu_lists.written(own),

@@ -79,15 +79,15 @@ class SysfsReader:
         text = self.tree.texts.get(path)
         if text is None:
             if not quiet or path in self.tree.failed:
-                self.miss(what, self.tree.failed.get(path, "there is no such file"), of)
+                self.record_missing(what, self.tree.failed.get(path, "there is no such file"), of)
             return None
         try:
             return read(text)
         except (ValueError, IndexError):
-            self.miss(what, f"{text[:40]!r} is invalid", of)
+            self.record_missing(what, f"{text[:40]!r} is invalid", of)
             return None
 
-    def miss(self, what: str, why: str, of: str = "") -> None:
+    def record_missing(self, what: str, why: str, of: str = "") -> None:
         """Record that ``what`` (of ``of``) could not be read, and why."""
         self._troubles.setdefault((what, why), []).append(of)
 

@@ -112,7 +112,7 @@ def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -
     ) -> None:
         _place(ssn, queue, JobAttempt(job, tasks, set(), subjob), part)
 
-    if ssn.topology.wants(job):
+    if ssn.topology.is_constrained(job):
         topology_placement.place(ssn, job, attempt.tasks, trial, place)
     elif job.sub_group_minimums:
         subgroups.place(ssn, job, attempt.tasks, trial, place)
@@ -141,8 +141,8 @@ def _place(
     if placed:
         attempt.failed_roles.clear()
         attempt.tasks[:] = [task for task in tasks if task.uid not in placed]
-        for uid in placed:
-            attempt.job.fit_errors.pop(uid, None)
+        for uid in placed & attempt.job.fit_errors.keys():
+            del attempt.job.fit_errors[uid]
 
 
 def _place_in_order(
@@ -171,7 +171,7 @@ def _place_in_order(
         else:
             placed = _place_identical(ssn, run[:room], trial)
             if isinstance(placed, entities.FitError):
-                job.fit_errors[task.uid] = placed
+                job.refuse((task,), placed)
                 attempt.failed_roles.add(task.role)
                 tasks.pop()
                 if not _can_still_start(attempt):
@@ -185,7 +185,7 @@ def _place_in_order(
 def _missing_count(ssn: session.Session, attempt: JobAttempt, task: entities.Task) -> int:
     """Return a lower bound of the tasks like this one that the job still needs to be ready."""
     if attempt.subjob is None:
-        return ssn.lacking(attempt.job, task)
+        return ssn.missing_count(attempt.job, task)
     return max(
         1, attempt.subjob.min_available - subjobs.count(attempt.subjob, subjobs.ALLOCATED_STATUSES)
     )
@@ -237,8 +237,7 @@ def _no_quota_reason(
 def _record_failure(
     attempt: JobAttempt, run: list[entities.Task], error: entities.FitError
 ) -> None:
-    for task in run:
-        attempt.job.fit_errors[task.uid] = error
+    attempt.job.refuse(run, error)
     del attempt.tasks[-len(run) :]
 
 

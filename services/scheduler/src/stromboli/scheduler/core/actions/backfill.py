@@ -26,7 +26,7 @@ def run(ssn: session.Session) -> None:
             task.eviction_occurred = evicted
             ssn.notify_allocated((task,))
         elif error is not None:
-            job.fit_errors[task.uid] = error
+            job.refuse((task,), error)
 
 
 def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:

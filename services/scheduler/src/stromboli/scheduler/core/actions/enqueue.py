@@ -71,7 +71,7 @@ def _vote(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> boo
         job.fit_error = waits
     elif held_back := ssn.held_back(job):
         job.fit_error = held_back
-    elif job.min_resources is None or ssn.job_enqueueable(
+    elif job.min_request is None or ssn.job_enqueueable(
         job, has_own_nodes=ssn.reservations.use(job).is_open
     ):
         ssn.job_enqueued(job)

@@ -74,7 +74,7 @@ def make_room(
                 if found is not None:
                     made, taken = found
                     ended = [each.victims for each in taken if each.is_inseparable]
-                    victim_search.conclude(ssn, job, made, _rules(action), ended)
+                    victim_search.commit_if_ready(ssn, job, made, _rules(action), ended)
                     return
 
 
@@ -110,7 +110,7 @@ def _candidate_domains(
     ssn: session.Session, job: entities.Job, waiting: Sequence[entities.Task]
 ) -> list[int]:
     """Return the topology domains that may take the job, the one with the most room first."""
-    found = ssn.topology.widest(job)
+    found = ssn.topology.largest_domains(job)
     if len(found) > 1:
         room = topology_placement.domain_capacity(ssn, waiting)
         found.sort(key=lambda domain: (-room[domain], domain))

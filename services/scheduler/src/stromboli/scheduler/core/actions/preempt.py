@@ -55,7 +55,7 @@ def run(ssn: session.Session) -> None:
         return
     attempt = _Attempt(ssn, arguments)
     for queue in eviction_rules.ordered_queues(ssn, starving):
-        jobs = [job for job in starving[queue.name] if not ssn.topology.wants(job)]
+        jobs = [job for job in starving[queue.name] if not ssn.topology.is_constrained(job)]
         for job in jobs:
             _preempt_other_jobs(ssn, job, attempt)
         for job in jobs:
@@ -81,7 +81,7 @@ def _preempt_within_job(ssn: session.Session, job: entities.Job, attempt: "_Atte
     for task in eviction_rules.pending_tasks(ssn, job):
         if not victim_search.nominate(ssn, task, rules, stmt):
             break
-    victim_search.conclude(ssn, job, stmt, rules)
+    victim_search.commit_if_ready(ssn, job, stmt, rules)
 
 
 VictimJobs = Callable[[], frozenset[str]]
@@ -122,12 +122,12 @@ class _Attempt:
         if not jobs or not eviction_rules.may_evict(ssn, task):
             return None
         is_own = task.job in jobs
-        asked = (task.task_class, task.job, task.priority, is_own)
-        if self._failed.get(asked) == len(ssn.nodes.touched):
+        requested = (task.task_class, task.job, task.priority, is_own)
+        if self._failed.get(requested) == len(ssn.nodes.touched):
             return None
         room = self._room(task, jobs)
         if room is None:
-            self._failed[asked] = len(ssn.nodes.touched)
+            self._failed[requested] = len(ssn.nodes.touched)
         return room
 
     def _room(self, task: entities.Task, jobs: frozenset[str]) -> victim_search.NodeRoom | None:

@@ -98,11 +98,11 @@ def _search_domains(
     attempt: Attempt,
 ) -> None:
     job = unit.job
-    for group in ssn.topology.ways(job, unit.subjob, inside):
+    for group in ssn.topology.candidate_domains(job, unit.subjob, inside):
         promised: tuple[list[statement.Operation], list[entities.Task]] | None = None
         for domain in _candidate_domains(ssn, unit, tasks, group):
             left, part = list(tasks), ssn.statement()
-            job.fit_errors.clear()
+            job.fit_errors = {}
             with ssn.topology.confined(domain):
                 attempt(domain, left, part)
             if part.operations and unit.is_ready(ssn):
@@ -123,16 +123,16 @@ def _candidate_domains(
     ssn: session.Session, unit: PlacementUnit, tasks: Sequence[entities.Task], group: Sequence[int]
 ) -> list[int]:
     """Return the domains that could hold what is missing, the best first."""
-    asked = np.array(group, np.intp)
-    most = domain_capacity(ssn, tasks)[asked]
-    found = asked[most >= unit.missing_count]
+    requested = np.array(group, np.intp)
+    most = domain_capacity(ssn, tasks)[requested]
+    found = requested[most >= unit.missing_count]
     if not len(found):
-        _report_shortage(ssn, unit, asked, most)
+        _report_shortage(ssn, unit, requested, most)
     if len(found) < 2:
         return [int(each) for each in found]
     numbers: list[int] = found.tolist()
     scores = dict(zip(numbers, ssn.domain_scores(tasks, found).tolist(), strict=True))
-    there = {each: ssn.topology.there(unit.job, each) for each in numbers}
+    there = {each: ssn.topology.placed_in(unit.job, each) for each in numbers}
     return sorted(numbers, key=lambda each: (-scores[each], -there[each], each))
 
 
@@ -161,12 +161,12 @@ def domain_capacity(ssn: session.Session, tasks: Sequence[entities.Task]) -> nod
 def _report_shortage(
     ssn: session.Session,
     unit: PlacementUnit,
-    asked: topology_domains.Indices,
+    requested: topology_domains.Indices,
     room: node_views.Counts,
 ) -> None:
     tree = ssn.topology.tree
     best = int(np.argmax(room))
-    domain = int(asked[best])
+    domain = int(requested[best])
     what = "the gang" if unit.subjob is None else f"its group {unit.subjob.key}"
     where = f"{tree.names[domain]} of tier {tree.tiers[domain]}"
     if domain == topology_domains.ROOT_INDEX:

@@ -100,7 +100,7 @@ def _split_job(
     others: list[entities.Task] = []
     for task in ordered:
         if len(safe) < surplus and of_role.get(task.role, 1) > 0 and groups.can_spare(task):
-            groups.take(task)
+            groups.count_evicted(task)
             safe.append(task)
             if task.role in of_role:
                 of_role[task.role] -= 1
@@ -137,7 +137,7 @@ class _Groups:
         )
         return whole > least[subjob.policy]
 
-    def take(self, task: entities.Task) -> None:
+    def count_evicted(self, task: entities.Task) -> None:
         """Count the task as evicted."""
         self._left[task.subjob] -= 1
 
@@ -202,7 +202,7 @@ def _benefit_cost_ratio(bundle: VictimBundle, need: resource_vectors.Sum) -> flo
     the job loses nothing."""
     if bundle.is_safe:
         return math.inf
-    asked = need > 0
-    brings = np.minimum(bundle.request, need)[asked] / need[asked]
-    loses = bundle.job.allocated[asked] / need[asked]
+    requested = need > 0
+    brings = np.minimum(bundle.request, need)[requested] / need[requested]
+    loses = bundle.job.allocated[requested] / need[requested]
     return float(brings.sum() / loses.sum()) if loses.sum() else 0.0

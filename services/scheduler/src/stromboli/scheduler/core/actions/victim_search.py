@@ -89,7 +89,7 @@ def evict_for_gang(
             place(ssn, job, gang_packing.largest_first(ssn, needed), other, stmt)
             if ssn.job_pipelined(job):
                 break
-    conclude(ssn, job, stmt, rules)
+    commit_if_ready(ssn, job, stmt, rules)
 
 
 def place(
@@ -155,7 +155,7 @@ def nominate(
     return True
 
 
-def conclude(
+def commit_if_ready(
     ssn: session.Session,
     job: entities.Job,
     stmt: statement.Statement,

@@ -41,9 +41,7 @@ def of_cluster(around: auxiliary_objects.AuxiliaryObjects, table: nodes.Nodes) -
     objects = around.listed("advance_reservations")
     unreadable = around.unreadable["advance_reservations"]
     parts = (objects, len(unreadable), table.names, table.labelled.placement_version)
-    return around.remembered(
-        "advance_reservations", parts, lambda: read(objects, unreadable, table)
-    )
+    return around.cached("advance_reservations", parts, lambda: read(objects, unreadable, table))
 
 
 def read(

@@ -24,6 +24,7 @@ import msgspec
 
 from stromboli.scheduler.core.cache import (
     claim_cache,
+    gang_objects,
     inflight_limit,
     node_rejections,
     pod_plans,
@@ -37,7 +38,7 @@ from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
-from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
@@ -64,8 +65,12 @@ class ClusterCache:
         self,
         scheduler_names: tuple[str, ...],
         default_queue: str = "default",
+        *,
+        is_deferred: bool = False,
         make_world: _MakeWorld = cluster_model.ClusterModel,
     ) -> None:
+        """``is_deferred``: pods and PodGroups are left out of the model until ``build``: half of
+        the time if a log is read from its start."""
         self.snapshot = snapshot.Snapshot()
         self.quarantine = quarantine.Quarantine(self.snapshot)
         self._make_world = make_world
@@ -95,15 +100,17 @@ class ClusterCache:
         self.sessions_may_evict = False
         """Whether an action evicts. If so, a pod that starts to run triggers a session."""
         self._scheduler_names = scheduler_names
-        self._last_readable: dict[str, core.Pod] = {}
+        self._gang_objects = gang_objects.GangObjects(
+            self.snapshot, self.quarantine, self.assumed, self.plans, scheduler_names
+        )
+        self._is_deferred = is_deferred
         self._is_throttled, self._cause = False, ""
 
     # Records
 
     def apply(self, record: envelope.Record) -> str:
         """Apply one record; a record of another topic changes nothing. Return the reason if the
-        record cannot be decoded, for the dead-letter topic; else empty.
-        """
+        record cannot be decoded, for the dead-letter topic; else empty."""
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
         self._cause = record.id or name
@@ -271,8 +278,7 @@ class ClusterCache:
 
     def isolate(self, error: Exception) -> None:
         """Isolate the objects that a failed session worked on (see ``quarantine``). O(cluster).
-        Raises InvariantError if no object can be blamed.
-        """
+        Raises InvariantError if no object can be blamed."""
         if isinstance(error, errors.InvariantError):
             raise error
         blamed = quarantine.suspects(error)
@@ -280,7 +286,7 @@ class ClusterCache:
             self.quarantine.isolate(at, error, by_session=True) for at in dict.fromkeys(blamed)
         ]
         if not any(isolated):
-            raise self.quarantine.broken("a session failed", error) from error
+            raise self.quarantine.unattributable_error("a session failed", error) from error
         self.rebuild()
 
     def _apply_isolated(self, change: snapshot.Change) -> None:
@@ -290,12 +296,26 @@ class ClusterCache:
         try:
             self._apply_change(change)
         except Exception as error:
-            at = (change.kind, change.key)
-            doing = f"{change.kind.kind} {change.key} cannot be applied"
-            is_ours = isinstance(error, errors.InvariantError)
-            if is_ours or not self.quarantine.isolate(at, error, by_session=False):
-                raise self.quarantine.broken(doing, error) from error
+            self._isolate((change.kind, change.key), error)
             self.rebuild()
+
+    def _isolate(self, at: quarantine.Key, error: Exception) -> None:
+        is_ours = isinstance(error, errors.InvariantError)
+        if is_ours or not self.quarantine.isolate(at, error, by_session=False):
+            raise self.quarantine.unattributable_error(
+                f"{at[0].kind} {at[1]} cannot be applied", error
+            ) from error
+
+    def build(self) -> None:
+        """Add all pods and PodGroups to the model. O(cluster)."""
+        self._is_deferred = has_failed = False
+        for at in self._gang_objects:
+            try:
+                self._gang_objects.put(self.world, at)
+            except Exception as error:
+                self._isolate(at, error)
+                has_failed = True
+        (self.rebuild if has_failed else self._finish_build)()
 
     def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
@@ -306,12 +326,25 @@ class ClusterCache:
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
             for kind in api_seen.SCHEDULING_KINDS:
-                for key in self.snapshot.keys(kind):
+                for key in () if kind in gang_objects.KINDS else self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
+            if not self._is_deferred:
+                for at in self._gang_objects:
+                    self._gang_objects.put(self.world, at)
+                self._finish_build()
         except Exception as error:
-            raise self.quarantine.broken("the cluster model cannot be rebuilt", error) from error
+            raise self.quarantine.unattributable_error(
+                "the cluster model cannot be rebuilt", error
+            ) from error
         self.request_session(self._cause)
+
+    def _finish_build(self) -> None:
+        """Add planned pods, which have no snapshots yet, and find the gangs that wait."""
+        for statement in self.assumed.statements():
+            self.refresh_statement(statement)
+        self._settle_references()
+        self._update_all_waiting(self.snapshot.keys(kinds.POD_GROUPS))
 
     # Snapshots
 
@@ -321,10 +354,7 @@ class ClusterCache:
             self.newest_creation = max(self.newest_creation, created)
         match change.kind:
             case kinds.PODS:
-                if not isinstance(change.after, snapshot.Unknown):
-                    self._last_readable.pop(change.key, None)
-                elif isinstance(change.before, core.Pod):
-                    self._last_readable[change.key] = change.before
+                self._gang_objects.note(change)
                 if self.rejected_pods.put(change.key, change.after):
                     self._request_session()
                 self._observe_pod(change)
@@ -365,6 +395,10 @@ class ClusterCache:
                 labels = found.metadata.labels or {} if isinstance(found, meta.Object) else None
                 if self.world.label_namespace(change.key, labels):
                     self._request_session_if_waiting()
+        self._settle_references()
+
+    def _settle_references(self) -> None:
+        """Update what refers to other objects: claims, and requests of resources that none has."""
         if self.claims.refresh():
             self._request_session_if_waiting()
         for owner, key in self.world.resources.take_retriable():
@@ -403,19 +437,12 @@ class ClusterCache:
         self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
-        """Update the job from its PodGroup and from open decisions."""
-        found = self.quarantine.state(kinds.POD_GROUPS, key)
-        self.plans.expect(key, found)
+        """Update the job. Request a session if decisions depend on the change."""
+        if self._is_deferred:
+            return
         before = triggers.job_fingerprint(self.world.job(key))
-        match found:
-            case scheduling.PodGroup():
-                is_enqueued = self.assumed.is_enqueued(key, found.metadata.uid)
-                self.world.put_pod_group(found, is_enqueued=is_enqueued)
-            case snapshot.Unknown(reason=reason):
-                self.world.put_unreadable_pod_group(key, reason)
-            case _:
-                self.world.remove_pod_group(key)
-        self._refresh_freeze(key)
+        if self._gang_objects.put_group(self.world, key):
+            self._update_waiting(key)
         after = triggers.job_fingerprint(self.world.job(key))
         if before != after:
             self._update_waiting(key)
@@ -425,41 +452,16 @@ class ClusterCache:
             self._update_waiting(key)
 
     def _refresh_freeze(self, key: str) -> None:
-        """Update why sessions decide nothing about the PodGroup, if they may not."""
-        reason = self.assumed.undecodable.reason(key) or self.quarantine.frozen(key)
-        if reason != self.world.frozen.get(key, ""):
-            self.world.freeze(key, reason)
+        if self._gang_objects.freeze(self.world, key):
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
-        """Update the task from the pod's snapshot and from open decisions."""
-        found = self.quarantine.state(kinds.PODS, key)
+        """Update the task, and request a session if decisions depend on the change."""
+        if self._is_deferred:
+            return
         before, group = self._placement_of(key), self._job_key_of(key)
         known = triggers.task_fingerprint(self.world, key)
-        match found:
-            case core.Pod():
-                uid = found.metadata.uid
-                bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
-                is_evicted = self.assumed.is_evicted(key, uid)
-                self.world.put_pod(
-                    found
-                    if bind is None
-                    else claim_cache.with_annotations(found, bind.annotations),
-                    "" if bind is None else bind.node,
-                    is_evicted=is_evicted,
-                )
-            case snapshot.Unknown(reason=reason, node=where):
-                seen = self.snapshot.state(kinds.PODS, key)
-                pod = seen if isinstance(seen, core.Pod) else self._last_readable.get(key)
-                uid = pod.metadata.uid if pod else ""
-                node = (
-                    where or (pod.spec.node_name if pod else "") or self.assumed.node_of(key, uid)
-                )
-                is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
-                job = job_builder.job_key_of(pod) if pod is not None and is_ours else ""
-                self.world.put_unreadable_pod(key, reason, node, job)
-            case _:
-                self.plans.show(self.world, key, self.assumed.bind_of(key))
+        self._gang_objects.put_pod(self.world, key)
         has_moved = before != self._placement_of(key)
         if has_moved and (before is not None or triggers.may_attract(self.world, key)):
             self._request_session_if_waiting()

@@ -66,7 +66,7 @@ class Quarantine:
         self._seen = seen
         self._held: dict[Key, IsolatedObject] = {}
         self._failures: dict[Key, tuple[str, int]] = {}
-        self._history: deque[str] = deque(maxlen=HISTORY)
+        self._history: deque[snapshot.Change] = deque(maxlen=HISTORY)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -89,11 +89,10 @@ class Quarantine:
 
     def follow(self, change: snapshot.Change) -> IsolatedObject | None:
         """Note a change; release and return an isolated object that has not failed too often."""
-        kind, key, after = change.kind, change.key, change.after
-        version = after.metadata.version if isinstance(after, meta.Object) else "-"
-        self._history.append(f"{kind.kind} {key} at {version} ({change.cause})")
+        self._history.append(change)
         if not self._failures:
             return None
+        kind, key, after = change.kind, change.key, change.after
         uid, failures = self._failures.get((kind, key), ("", 0))
         is_same = isinstance(after, meta.Object) and after.metadata.uid == uid
         if not is_same:
@@ -117,11 +116,11 @@ class Quarantine:
         self.news.append((isolated, error))
         return True
 
-    def broken(self, doing: str, error: Exception) -> errors.InvariantError:
+    def unattributable_error(self, doing: str, error: Exception) -> errors.InvariantError:
         """The error that ends the process when no object can be blamed."""
         return errors.InvariantError(
             f"{doing}: {_described(error)}; isolated so far: {self.complaints() or 'nothing'}; "
-            f"last changes: {'; '.join(self._history) or 'none'}"
+            f"last changes: {'; '.join(map(_line, self._history)) or 'none'}"
         )
 
 
@@ -169,6 +168,12 @@ def _traceback_frames(trace: TracebackType | None) -> Iterator[FrameType]:
     while trace is not None:
         yield trace.tb_frame
         trace = trace.tb_next
+
+
+def _line(change: snapshot.Change) -> str:
+    after = change.after
+    version = after.metadata.version if isinstance(after, meta.Object) else "-"
+    return f"{change.kind.kind} {change.key} at {version} ({change.cause})"
 
 
 def _described(error: Exception) -> str:

@@ -122,7 +122,7 @@ class AuxiliaryObjects:
             self._tuples[field] = tuple(objects[key] for key in sorted(objects))
         return self._tuples[field]
 
-    def reach(self, volume: str, table: nodes.Nodes) -> node_attributes.Mask:
+    def reachable_nodes(self, volume: str, table: nodes.Nodes) -> node_attributes.Mask:
         """Nodes that can access a volume; none for an unknown volume. Read-only; cached until the
         volume or an attribute of a node changes.
         """
@@ -136,7 +136,7 @@ class AuxiliaryObjects:
             kept = self._reach[volume] = (found, version, table.names, _reached(found, table))
         return kept[3]
 
-    def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
+    def cached(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
         """A plugin's cached result, which ``make`` computes again if one of ``parts`` is another
         object or another number than before.
         """

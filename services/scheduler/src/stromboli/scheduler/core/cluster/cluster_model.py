@@ -9,7 +9,6 @@ are therefore unknown takes no tasks, and a job with an unreadable part is froze
 """
 
 from collections.abc import Collection, Mapping
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -58,14 +57,11 @@ class ClusterModel:
         """Unschedulable and unadmitted jobs, which sessions skip."""
         self.unadmitted = unadmitted_jobs.UnadmittedJobs()
         """Jobs that no session admits before their queue has more room; ``enqueue`` tries the first
-        one of each class.
-        """
+        one of each class."""
         self.renewed: set[str] = set()
         """Nodes updated since the set was last read; the reader clears it."""
         self.epoch = 0
-        """Incremented by changes that may affect any job: queues, priorities, namespaces,
-        classes.
-        """
+        """Counts changes that may affect any job: queues, priorities, namespaces, classes."""
         self.problems: dict[tuple[str, str], str] = {}
         """(kind, key) -> what is invalid about the object."""
         self.tasks: dict[str, entities.Task] = {}
@@ -74,11 +70,9 @@ class ClusterModel:
         self._scheduler_names = scheduler_names
         self.default_queue = default_queue
         self._classes = task_classes.TaskClassIndex()
-        self._requests: WeakKeyDictionary[requirements.PodRequirements, job_builder.Request] = (
-            WeakKeyDictionary()
-        )
+        self._requests = job_builder.Requests(self.resources)
         self._width = len(self.resources.names)
-        self._members: dict[str, dict[str, entities.Task]] = {}
+        self._ungrouped: dict[str, dict[str, entities.Task]] = {}  # by absent PodGroup and pod
         self._parked: dict[str, dict[str, entities.Task]] = {}
         self._by_queue: dict[str, set[str]] = {}
         self._priorities = priority_classes.PriorityClasses()
@@ -102,10 +96,8 @@ class ClusterModel:
                 self.books.drop(key)
             else:
                 self.books.put(job)
-            if job is not None and job_builder.needs_session(job):
-                self._waiting.add(key)
-            else:
-                self._waiting.discard(key)
+            waits = job is not None and job_builder.needs_session(job)
+            (self._waiting.add if waits else self._waiting.discard)(key)
         self._unsettled.clear()
         self.nodes.touched.clear()
 
@@ -126,7 +118,9 @@ class ClusterModel:
 
     def members(self, key: str) -> Mapping[str, entities.Task]:
         """Pod -> task, of all pods that name this PodGroup, whether it exists or not."""
-        return self._members.get(key, {})
+        if (found := self.job(key)) is None:
+            return self._ungrouped.get(key, {})
+        return {task.key: task for task in found.tasks.values()}
 
     def complaints(self) -> list[str]:
         """Problems of objects, ordered by kind and key."""
@@ -155,16 +149,17 @@ class ClusterModel:
         row = self.nodes.rows.get(name)
         if row is not None:
             for task in self.nodes.tasks[row].values():
-                self.pod_index.take(task, row)
+                self.pod_index.remove(task, row)
         self.resources.offer(("node", name), ())
         parked = self.nodes.remove_node(name)
         if parked:
             self._parked.setdefault(name, {}).update(parked)
 
     def _add_parked_pods(self, name: str, row: int) -> None:
-        for task in self._parked.pop(name, {}).values():
-            self.nodes.add((task,), (row,))
-            self.pod_index.put(task, row)
+        tasks = self._parked.pop(name, {}).values()
+        self.nodes.add_all(tasks, row)
+        for task in tasks:
+            self.pod_index.add(task, row)
         self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(name))
 
     # Pods -----------------------------------------------------------------------------------
@@ -184,25 +179,29 @@ class ClusterModel:
             if not labels.isdisjoint(task.pod.metadata.labels or ()):
                 row = self.nodes.rows.get(task.node) if task.status in entities.ON_NODE else None
                 if row is not None:
-                    self.pod_index.take(task, row)
+                    self.pod_index.remove(task, row)
                 task.task_class = self._classes.of(task.pod)
                 if row is not None:
-                    self.pod_index.put(task, row)
+                    self.pod_index.add(task, row)
 
-    def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
+    def put_pod(
+        self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False, key: str = ""
+    ) -> None:
         """Add or update a pod. ``assumed_node``: where an open decision binds it. ``is_evicted``:
-        an open decision evicts it.
-        """
-        key = pod.metadata.key
+        an open decision evicts it. ``key``: of the pod, if the caller has it: a string less."""
+        key = key or pod.metadata.key
         status, node = job_builder.placement(pod, assumed_node, is_evicted=is_evicted)
         task = self.tasks.get(key)
         if task is not None and job_builder.follow(task, self.job(task.job), pod, status, node):
             if task.job:
                 self._note_change(task.job)
             return
-        self.remove_pod(key)
+        if task is not None or key in self.unreadable:
+            self.remove_pod(key)
         self.select(pod)
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
+        if (found := self.job(job) if job else None) is not None:
+            job = found.key
         try:
             task_class = self._classes.of(pod)
             if task_class.data_problem and not node:  # a placed pod blocks no node for it
@@ -212,8 +211,9 @@ class ClusterModel:
             self._put_invalid_pod(pod, job, node or assumed_node, str(error))
             return
         self._add_columns()
-        task = job_builder.build_task(pod, task_class, *self._request(task_class.shape))
-        task.job, task.status, task.node = job, status, node
+        request = self._requests.of(task_class.shape)
+        task = job_builder.build_task(key, job, pod, task_class, *request)
+        task.status, task.node = status, node
         is_placed = bool(task.node) and task.status in entities.ON_NODE
         if not job and not is_placed:
             self.resources.drop(("pod", key))
@@ -222,8 +222,9 @@ class ClusterModel:
         if is_placed:
             self._add_to_node(task)
         if job:
-            self._members.setdefault(job, {})[key] = task
-            if (found := self.job(job)) is not None:
+            if found is None:
+                self._ungrouped.setdefault(job, {})[key] = task
+            else:
                 job_builder.add_task(found, task)
             self._note_change(job)
 
@@ -246,8 +247,9 @@ class ClusterModel:
             if task.node and task.status in entities.ON_NODE:
                 self._remove_from_node(task)
             if task.job:
-                unreadable_pods.discard(self._members, task.job, key)
-                if (found := self.job(task.job)) is not None:
+                if (found := self.job(task.job)) is None:
+                    unreadable_pods.discard(self._ungrouped, task.job, key)
+                else:
                     job_builder.remove_task(found, task)
                 self._note_change(task.job)
         job, node = self.unreadable.remove(key)
@@ -255,7 +257,7 @@ class ClusterModel:
         self._block(node)
         if job:
             if (found := self.job(job)) is not None:
-                found.problems.pop(key, None)
+                found.accept(key)
             self._review(job)
 
     def _put_invalid_pod(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
@@ -267,16 +269,11 @@ class ClusterModel:
             self._block(node)
         if job:
             if (found := self.job(job)) is not None:
-                found.problems[key] = problem
+                found.reject(key, problem)
             self._note_change(job)
 
     def _is_ours(self, pod: core.Pod) -> bool:
         return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
-
-    def _request(self, shape: requirements.PodRequirements) -> job_builder.Request:
-        if shape not in self._requests:
-            self._requests[shape] = job_builder.request_vectors(self.resources, shape)
-        return self._requests[shape]
 
     def _add_to_node(self, task: entities.Task) -> None:
         self.pod_index.put_data(task)
@@ -285,7 +282,7 @@ class ClusterModel:
             self._parked.setdefault(task.node, {})[task.key] = task
         else:
             self.nodes.add((task,), (row,))
-            self.pod_index.put(task, row)
+            self.pod_index.add(task, row)
 
     def _remove_from_node(self, task: entities.Task) -> None:
         self.pod_index.take_data(task)
@@ -293,7 +290,7 @@ class ClusterModel:
         if row is None:
             unreadable_pods.discard(self._parked, task.node, task.key)
         else:
-            self.pod_index.take(task, row)
+            self.pod_index.remove(task, row)
             self.nodes.remove((task,), (row,))
 
     def _block(self, node: str) -> None:
@@ -306,9 +303,12 @@ class ClusterModel:
 
     # Jobs -----------------------------------------------------------------------------------
 
-    def put_pod_group(self, group: scheduling.PodGroup, *, is_enqueued: bool = False) -> None:
-        """Add or update a PodGroup. ``is_enqueued``: an open decision makes it Inqueue."""
-        key = group.metadata.key
+    def put_pod_group(
+        self, group: scheduling.PodGroup, *, is_enqueued: bool = False, key: str = ""
+    ) -> None:
+        """Add or update a PodGroup. ``is_enqueued``: an open decision makes it Inqueue. ``key``: as
+        of ``put_pod``."""
+        key = key or group.metadata.key
         before = self.job(key)
         phase = group.status.phase
         if is_enqueued and phase in ("", "Pending"):
@@ -329,11 +329,14 @@ class ClusterModel:
         self._add_columns()
         named = group.spec.priority_class_name
         priority = self._priorities.value(named)
-        found = job_builder.build_job(group, self.resources, priority, self.default_queue, least)
+        found = job_builder.build_job(
+            key, group, self.resources, priority, self.default_queue, self._requests.minimum(least)
+        )
         self._priorities.enter(key, named)
         found.phase = phase
-        found.problems.update(self.unreadable.invalid_of(key))
-        for task in self._members.get(key, {}).values():
+        if invalid := self.unreadable.invalid_of(key):
+            found.problems = dict(invalid)
+        for task in self._ungrouped.pop(key, {}).values():
             job_builder.add_task(found, task)
         self._by_queue.setdefault(found.queue, set()).add(key)
         (self.jobs if found.queue in self.queues else self.outside)[key] = found
@@ -350,10 +353,10 @@ class ClusterModel:
         self.resources.drop(("podgroup", key))
         found = self.jobs.pop(key, None) or self.outside.pop(key, None)
         if found is not None:
-            self._priorities.leave(key, found.pod_group.spec.priority_class_name)
-            self._by_queue[found.queue].discard(key)
-            if not self._by_queue[found.queue]:
-                del self._by_queue[found.queue]
+            self._priorities.remove_job(key, found.pod_group.spec.priority_class_name)
+            unreadable_pods.discard(self._by_queue, found.queue, key)
+            if found.tasks:
+                self._ungrouped[key] = {task.key: task for task in found.tasks.values()}
             self._note_change(key)
 
     def freeze(self, key: str, reason: str) -> None:
@@ -434,9 +437,7 @@ class ClusterModel:
         return self._update_priorities(self._priorities.put(found))
 
     def put_unreadable_priority_class(self, name: str, reason: str) -> list[str]:
-        """Add a class that cannot be decoded. Jobs that name it are frozen; returns the affected
-        jobs.
-        """
+        """Add an unreadable class: jobs that name it are frozen. Returns the affected jobs."""
         return self._update_priorities(self._priorities.put_unreadable(name, reason))
 
     def remove_priority_class(self, name: str) -> list[str]:
@@ -494,6 +495,6 @@ class ClusterModel:
         self.books.move_columns(sources)
         self._requests.clear()
         for task in self.tasks.values():
-            task.request, task.request_sum = self._request(task.task_class.shape)
+            task.request, task.request_sum = self._requests.of(task.task_class.shape)
         for found in (*self.jobs.values(), *self.outside.values()):
             job_builder.move_columns(found, sources)

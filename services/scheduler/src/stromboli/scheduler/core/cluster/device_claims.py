@@ -117,9 +117,9 @@ def device_request(claim: resource.ResourceClaim) -> units.Amounts:
             continue
         count = max(exactly.count, 1)
         name = f"{DEVICE_CLASS}{exactly.device_class_name}"
-        asked = {name: units.amount(name, count)}
+        requested = {name: units.amount(name, count)}
         for dimension, quantity in (exactly.capacity.requests or {}).items():
             of_class = f"{dimension}.{name}"
-            asked[of_class] = count * units.amount(of_class, quantity)
-        total = units.add(total, asked)
+            requested[of_class] = count * units.amount(of_class, quantity)
+        total = units.add(total, requested)
     return total

@@ -19,7 +19,7 @@ Counts = pod_index.Counts
 class PodAffinityIndex:
     """The pods on the nodes of a session, with pods of other schedulers and nominated ones.
 
-    ``put`` and ``take`` follow placements and evictions. Rows are those of ``nodes.Nodes``.
+    ``add`` and ``remove`` follow placements and evictions. Rows are those of ``nodes.Nodes``.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class PodAffinityIndex:
         self._followed: dict[PodKind, list[Counts]] = {}
         """Kind of pods -> cached answers that count them."""
 
-    def put(self, tasks: Sequence[entities.Task]) -> None:
+    def add(self, tasks: Sequence[entities.Task]) -> None:
         """Count tasks that were placed on their nodes."""
         self._move_all(tasks, 1)
 
-    def take(self, tasks: Sequence[entities.Task]) -> None:
+    def remove(self, tasks: Sequence[entities.Task]) -> None:
         """Count out tasks that were removed from their nodes or are being evicted."""
         self._move_all(tasks, -1)
 

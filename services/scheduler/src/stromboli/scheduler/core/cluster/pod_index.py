@@ -78,13 +78,13 @@ class PodIndex:
         self._namespace_labels = labels
         self._drop_cached_counts()
 
-    def put(self, task: entities.Task, row: int) -> None:
+    def add(self, task: entities.Task, row: int) -> None:
         """Count a task on a node."""
         if device_claims.has_claims(task.pod):
             self.claimants[task.key] = task
         self._count(task, row, 1)
 
-    def take(self, task: entities.Task, row: int) -> None:
+    def remove(self, task: entities.Task, row: int) -> None:
         """Count out a task that was removed from its node."""
         self.claimants.pop(task.key, None)
         self._count(task, row, -1)
@@ -105,7 +105,7 @@ class PodIndex:
             self.data_changed.add(task.node)
 
     def reorder_rows(self, sources: node_attributes.Sources) -> None:
-        """Move rows to a new order; new rows are empty until ``put``."""
+        """Move rows to a new order; new rows are empty until ``add``."""
         self._size = len(sources)
         after = {int(old): row for row, old in enumerate(sources.tolist()) if old >= 0}
         for placed, rows in list(self._placed.items()):

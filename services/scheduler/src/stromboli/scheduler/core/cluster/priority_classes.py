@@ -39,7 +39,7 @@ class PriorityClasses:
         """Record that a job names this class; empty if there is none."""
         self._jobs.setdefault(name, {})[job] = None
 
-    def leave(self, job: str, name: str) -> None:
+    def remove_job(self, job: str, name: str) -> None:
         """Record that the job is gone or names another class."""
         named = self._jobs.get(name, {})
         named.pop(job, None)

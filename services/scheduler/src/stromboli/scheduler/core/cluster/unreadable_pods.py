@@ -26,6 +26,9 @@ class UnreadablePods:
         self._invalid_of: dict[str, dict[str, str]] = {}
         self._on_node: dict[str, set[str]] = {}
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._at
+
     def put_lost(self, key: str, pod: UnreadablePod) -> None:
         """Add a pod that cannot be decoded."""
         self.lost[key] = pod

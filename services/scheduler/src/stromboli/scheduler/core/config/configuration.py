@@ -58,14 +58,14 @@ class Arguments:
         value = self.values.get(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        return self.refuse(name, value, "a whole number", default)
+        return self.record_invalid(name, value, "a whole number", default)
 
     def number(self, name: str, default: float) -> float:
         """A number with or without a fraction."""
         value = self.values.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
-        return self.refuse(name, value, "a number", default)
+        return self.record_invalid(name, value, "a number", default)
 
     def boolean(self, name: str, default: bool) -> bool:
         """A boolean, or one of the strings that mean one (``_BOOLEANS``)."""
@@ -74,12 +74,16 @@ class Arguments:
             return value
         if isinstance(value, str) and value in _BOOLEANS:
             return _BOOLEANS[value]
-        return self.refuse(name, value, "true or false", default)
+        return self.record_invalid(name, value, "true or false", default)
 
     def text(self, name: str, default: str) -> str:
         """A string."""
         value = self.values.get(name, default)
-        return value if isinstance(value, str) else self.refuse(name, value, "a string", default)
+        return (
+            value
+            if isinstance(value, str)
+            else self.record_invalid(name, value, "a string", default)
+        )
 
     def mapping(self, name: str) -> Mapping[str, Any]:
         """A mapping; empty if absent."""
@@ -87,9 +91,9 @@ class Arguments:
         if isinstance(value, Mapping):
             return value
         nothing: Mapping[str, Any] = {}
-        return self.refuse(name, value, "a mapping", nothing)
+        return self.record_invalid(name, value, "a mapping", nothing)
 
-    def refuse(self, name: str, value: object, wanted: str, default: _T) -> _T:
+    def record_invalid(self, name: str, value: object, wanted: str, default: _T) -> _T:
         """Record that the value has the wrong type. Returns the default."""
         self.complaints.append(
             f"{self._where}arguments.{name}: {value!r} is not {wanted}; {default!r} is used"

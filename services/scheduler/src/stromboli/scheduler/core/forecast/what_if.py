@@ -58,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def answer(
     cluster: cluster_objects.Cluster,
-    asked: messages.WhatIfAsked,
+    requested: messages.WhatIfAsked,
     options: expected_starts.Options,
     draw: expected_starts.Draw,
     parts: Iterable[Sequence[float]],
@@ -68,8 +68,8 @@ def answer(
     ``expected_starts``) while ``has_time``, and at least one. Raises CannotTellError, and what
     ``options.pause`` raises before the first pair is complete.
     """
-    present, changed = present_case(cluster, asked), changed_case(cluster, asked)
-    only = frozenset((asked.pod_group,))
+    present, changed = present_case(cluster, requested), changed_case(cluster, requested)
+    only = frozenset((requested.pod_group,))
     here = msgspec.structs.replace(options, only=only, members=present.members)
     there = msgspec.structs.replace(options, only=only, members=changed.members)
     drawn: list[tuple[expected_starts.DrawnStarts, expected_starts.DrawnStarts]] = []
@@ -87,51 +87,53 @@ def answer(
             break
         drawn.append(pair)
     found = [
-        expected_starts.summarize(asked.pod_group, each)
+        expected_starts.summarize(requested.pod_group, each)
         for each in zip(*drawn, strict=True)
-        if asked.pod_group in each[0].queues
+        if requested.pod_group in each[0].queues
     ]
     if len(found) < 2 or found[0] is None or found[1] is None:
         raise CannotTellError("enough pods of the job are on nodes: it has started")
     return Answer(found[0], found[1], len(drawn), changed.notes)
 
 
-def present_case(cluster: cluster_objects.Cluster, asked: messages.WhatIfAsked) -> Case:
+def present_case(cluster: cluster_objects.Cluster, requested: messages.WhatIfAsked) -> Case:
     """The cluster as it is. Raises CannotTellError."""
-    group, pods = _gang_of(cluster, asked.pod_group)
-    members = () if pods else _members(cluster, group, asked.present)
-    return Case(cluster, {asked.pod_group: members} if members else {})
+    group, pods = _gang_of(cluster, requested.pod_group)
+    members = () if pods else _members(cluster, group, requested.present)
+    return Case(cluster, {requested.pod_group: members} if members else {})
 
 
-def changed_case(cluster: cluster_objects.Cluster, asked: messages.WhatIfAsked) -> Case:
+def changed_case(cluster: cluster_objects.Cluster, requested: messages.WhatIfAsked) -> Case:
     """The cluster with the change. Raises CannotTellError."""
-    group, pods = _gang_of(cluster, asked.pod_group)
-    gang, members = asked.present, pods
+    group, pods = _gang_of(cluster, requested.pod_group)
+    gang, members = requested.present, pods
     notes: list[str] = []
-    if asked.changed is not None:
-        gang = asked.changed
+    if requested.changed is not None:
+        gang = requested.changed
         placed = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
-        if placed and (asked.is_new or asked.sizes_change):
+        if placed and (requested.is_new or requested.sizes_change):
             raise CannotTellError(
                 f"this change would delete {len(placed)} of its {len(pods)} pods, which have "
                 "nodes already"
             )
-        group = _changed_group(group, gang, cluster, is_new=asked.is_new)
-        members = () if asked.is_new else _resized(cluster, group, pods, gang)
-        if asked.is_new:
+        group = _changed_group(group, gang, cluster, is_new=requested.is_new)
+        members = () if requested.is_new else _resized(cluster, group, pods, gang)
+        if requested.is_new:
             notes.append(
                 "a job's queue and requests cannot change: this is the job submitted again now"
             )
     new = () if members else _members(cluster, group, gang)
-    others = tuple(pod for pod in cluster.pods if job_builder.job_key_of(pod) != asked.pod_group)
+    others = tuple(
+        pod for pod in cluster.pods if job_builder.job_key_of(pod) != requested.pod_group
+    )
     groups = tuple(
-        group if each.metadata.key == asked.pod_group else each for each in cluster.pod_groups
+        group if each.metadata.key == requested.pod_group else each for each in cluster.pod_groups
     )
     found = msgspec.structs.replace(cluster, pods=(*others, *members), pod_groups=groups)
-    if asked.nodes:
-        found, note = _with_nodes(found, asked.nodes, group, (*members, *new))
+    if requested.nodes:
+        found, note = _with_nodes(found, requested.nodes, group, (*members, *new))
         notes.append(note)
-    return Case(found, {asked.pod_group: new} if new else {}, tuple(notes))
+    return Case(found, {requested.pod_group: new} if new else {}, tuple(notes))
 
 
 def _gang_of(

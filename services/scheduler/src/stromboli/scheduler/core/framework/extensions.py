@@ -142,7 +142,7 @@ class Extensions(interfaces.Registry):
         orders = list(self.flat(interfaces.QUEUE_ORDER))
         return self._siblings.get(orders[0]) if len(orders) == 1 else None
 
-    def lacking(self, job: entities.Job, task: entities.Task) -> int:
+    def missing_count(self, job: entities.Job, task: entities.Task) -> int:
         """The least number of such tasks to place before the job can be ready; at least 1."""
         least = 1
         for missing in self.flat(interfaces.JOB_READY):
@@ -174,12 +174,12 @@ class Extensions(interfaces.Registry):
         return _voted(self.functions(interfaces.SUBJOB_PIPELINED), job, subjob)
 
     def domain_scores(
-        self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
+        self, tasks: Sequence[entities.Task], requested: npt.NDArray[np.intp]
     ) -> extension_points.Scores:
         """The sum of the scores of topology domains."""
-        total: extension_points.Scores = np.zeros(len(asked), np.int64)
+        total: extension_points.Scores = np.zeros(len(requested), np.int64)
         for score in self.flat(interfaces.DOMAIN_ORDER):
-            total += score(tasks, asked)
+            total += score(tasks, requested)
         return total
 
     def job_enqueueable(self, job: entities.Job, *, has_own_nodes: bool = False) -> bool:
@@ -213,7 +213,7 @@ class Extensions(interfaces.Registry):
         """The gauges of all plugins."""
         return tuple(gauge for tell in self.flat(interfaces.GAUGES) for gauge in tell())
 
-    def standing(self, queue: entities.Queue) -> extension_points.QueueShare | None:
+    def queue_usage(self, queue: entities.Queue) -> extension_points.QueueShare | None:
         """The queue's usage and limits; None if no plugin knows them."""
         answers = (tell(queue) for tell in self.flat(interfaces.QUEUE_SHARE))
         return next((answer for answer in answers if answer is not None), None)

@@ -75,11 +75,11 @@ class FilterResult:
                 mask &= check.passed
         return mask
 
-    def refusals(self, asked: extension_points.Mask) -> Iterator[tuple[str, int]]:
+    def refusals(self, requested: extension_points.Mask) -> Iterator[tuple[str, int]]:
         """Yield each reason with the number of these nodes that it rejects; a node counts for its
         resolvable reasons up to and including its first unresolvable one.
         """
-        undecided = asked & ~self.passed
+        undecided = requested & ~self.passed
         for check in self.checks:
             refused = undecided & ~check.passed
             yield check.reason, int(np.count_nonzero(refused))
@@ -216,17 +216,17 @@ class NodeFinder:
             return [self._nodes.names[int(rows[np.argmax(scores)])]]
 
         def ask(
-            asked: batch.Indices, added: node_views.Counts
+            requested: batch.Indices, added: node_views.Counts
         ) -> tuple[extension_points.Mask, extension_points.Scores]:
-            view = node_views.NodeView(self._nodes, task, asked, added)
-            takes = np.ones(len(asked), np.bool_)
+            view = node_views.NodeView(self._nodes, task, requested, added)
+            takes = np.ones(len(requested), np.bool_)
             for test in self._predicates(extension_points.Scope.LOCAL):
                 for check in test(task, view):
                     takes &= check.passed
-            return takes, kept.fixed[asked] + self._local(task, view)
+            return takes, kept.fixed[requested] + self._local(task, view)
 
-        def room(asked: batch.Indices) -> node_views.Counts:
-            return self._room(task, asked, count)
+        def room(requested: batch.Indices) -> node_views.Counts:
+            return self._room(task, requested, count)
 
         picked = batch.place_run(rows, kept.score[rows], room, count, ask)
         return [self._nodes.names[row] for row in picked]
@@ -248,11 +248,11 @@ class NodeFinder:
         ``fits``: nodes with enough resources; None if that was not checked. O(nodes).
         """
         counts: Counter[str] = Counter()
-        asked = np.ones(len(self._nodes), np.bool_)
+        requested = np.ones(len(self._nodes), np.bool_)
         if fits is not None:
-            asked = fits
+            requested = fits
             counts.update(self._shortages(task, ~fits))
-        for reason, count in filter_result.refusals(asked):
+        for reason, count in filter_result.refusals(requested):
             counts[reason] += count
         return entities.FitError({reason: count for reason, count in counts.items() if count})
 
@@ -279,22 +279,22 @@ class NodeFinder:
         if filter_result.is_alone:
             return None
         fits = filter_result.passed & self.fits_future(task)
-        asked = np.flatnonzero(task.request > 0)
+        requested = np.flatnonzero(task.request > 0)
         room = np.full(len(fits), count, np.int64)
-        if asked.size:
-            future = self._nodes.future_idle[asked]
-            room = np.minimum(room, (future // task.request[asked, np.newaxis]).min(axis=0))
+        if requested.size:
+            future = self._nodes.future_idle[requested]
+            room = np.minimum(room, (future // task.request[requested, np.newaxis]).min(axis=0))
         return np.where(fits, room, 0)
 
     def _room(
         self, task: entities.Task, rows: npt.NDArray[np.intp], count: int
     ) -> node_views.Counts:
         """Number of equal tasks, up to ``count``, that fit into the idle resources of nodes."""
-        asked = np.flatnonzero(task.request > 0)
-        if not asked.size:
+        requested = np.flatnonzero(task.request > 0)
+        if not requested.size:
             return np.full(len(rows), count, np.int64)
-        idle = self._nodes.idle[asked][:, rows]
-        room: node_views.Counts = (idle // task.request[asked, np.newaxis]).min(axis=0)
+        idle = self._nodes.idle[requested][:, rows]
+        room: node_views.Counts = (idle // task.request[requested, np.newaxis]).min(axis=0)
         return np.minimum(room, count)
 
     def _predicates(self, scope: extension_points.Scope) -> Iterator[extension_points.Predicate]:

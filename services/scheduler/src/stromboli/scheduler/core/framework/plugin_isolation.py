@@ -241,9 +241,9 @@ def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCaus
         return None
     frame, name = found
     inner = frames[frames.index(frame) + 1 :]
-    asked = "" if is_hung else _subject(frame)
-    job = "" if is_hung else asked or _worked_on(inner)
-    return FailureCause(name, reason, job, ssn.points_of(name), is_hung, bool(asked))
+    requested = "" if is_hung else _subject(frame)
+    job = "" if is_hung else requested or _worked_on(inner)
+    return FailureCause(name, reason, job, ssn.points_of(name), is_hung, bool(requested))
 
 
 def opening_plugin(frames: Iterable[FrameType]) -> str:

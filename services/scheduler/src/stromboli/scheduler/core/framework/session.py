@@ -216,7 +216,7 @@ class Session(extensions.Extensions):
         """The pods on nodes in the current state, built on first use."""
         if self._board is None:
             self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.pod_index)
-            self.add_event_handler(self._board.put, self._board.take)
+            self.add_event_handler(self._board.add, self._board.remove)
         return self._board
 
     # Order ----------------------------------------------------------------------------------

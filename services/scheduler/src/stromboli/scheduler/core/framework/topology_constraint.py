@@ -88,7 +88,7 @@ class TopologyConstraint:
         """Why the job's constraints are invalid; empty if they are valid."""
         return self._wished(job)[2]
 
-    def wants(self, job: entities.Job) -> bool:
+    def is_constrained(self, job: entities.Job) -> bool:
         """Whether the job or one of its subgroups has a constraint."""
         spec = job.pod_group.spec
         return spec.network_topology is not None or any(
@@ -123,7 +123,7 @@ class TopologyConstraint:
         self, job: entities.Job
     ) -> tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]:
         spec = job.pod_group.spec
-        if not self.wants(job):
+        if not self.is_constrained(job):
             return None, {each.name: None for each in spec.sub_group_policy}, ""
         try:
             whole = parse_request(spec.network_topology, self.tree)
@@ -137,17 +137,17 @@ class TopologyConstraint:
 
     # Domains --------------------------------------------------------------------------------
 
-    def home(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
+    def current_domain(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
         """The lowest domain that contains all placed tasks of the job or subgroup; -1 for none."""
         placed = self._followed(job).get(subjob.key if subjob else "")
         return self.tree.common(placed) if placed else _NO_DOMAIN
 
-    def there(self, job: entities.Job, domain: int) -> int:
+    def placed_in(self, job: entities.Job, domain: int) -> int:
         """Number of the job's tasks in a domain."""
         placed = self._followed(job).get("", Counter())
         return sum(count for home, count in placed.items() if self.tree.is_inside(home, domain))
 
-    def ways(
+    def candidate_domains(
         self, job: entities.Job, subjob: entities.SubJob | None, inside: int
     ) -> list[list[int]]:
         """Domains within ``inside`` to try for the job or subgroup, grouped by tier, the lowest
@@ -158,13 +158,13 @@ class TopologyConstraint:
             return [[inside]]
         if not requested.is_hard and not any(self._session.flat(interfaces.SOFT_TOPOLOGY)):
             return [[inside]]
-        tree, home = self.tree, self.home(job, subjob)
+        tree, home = self.tree, self.current_domain(job, subjob)
         if home != _NO_DOMAIN:
             if not tree.is_inside(home, inside):
                 return [[inside]] if tree.is_inside(inside, home) else []
             return [
                 [each]
-                for each in tree.upwards(home)
+                for each in tree.path_to_root(home)
                 if tree.is_inside(each, inside) and tree.tiers[each] <= requested.highest
             ]
         groups: dict[int, list[int]] = {}
@@ -174,12 +174,12 @@ class TopologyConstraint:
                 groups.setdefault(tier, []).append(each)
         return [groups[tier] for tier in sorted(groups)]
 
-    def widest(self, job: entities.Job) -> list[int]:
+    def largest_domains(self, job: entities.Job) -> list[int]:
         """The largest domains that may take the whole job."""
         requested = self.request_of(job)
         if requested is None or not requested.is_hard:
             return [topology_domains.ROOT_INDEX]
-        tree, home = self.tree, self.home(job)
+        tree, home = self.tree, self.current_domain(job)
         if home != _NO_DOMAIN:
             allowed = self._allowed(home, requested.highest)
             return [] if allowed == _NO_DOMAIN else [allowed]
@@ -212,7 +212,7 @@ class TopologyConstraint:
                 OUTSIDE, extension_points.Code.UNRESOLVABLE, self._inside(self._confined)
             )
         job = self._session.jobs.get(task.job)
-        if job is None or not self.wants(job):
+        if job is None or not self.is_constrained(job):
             return
         if problem := self.problem(job):
             yield extension_points.Check(
@@ -224,7 +224,7 @@ class TopologyConstraint:
             own = self.request_of(job, subjob)
         for requested, group in ((whole, None), (own, subjob)):
             if requested is not None and requested.is_hard:
-                yield self._check(self.home(job, group), requested.highest)
+                yield self._check(self.current_domain(job, group), requested.highest)
 
     def _check(self, home: int, highest: int) -> extension_points.Check:
         if home == _NO_DOMAIN:
@@ -239,7 +239,7 @@ class TopologyConstraint:
         """The highest domain that contains ``home`` up to the tier; -1 if ``home`` is above that
         tier."""
         tiers = self.tree.tiers
-        allowed = [each for each in self.tree.upwards(home) if tiers[each] <= highest]
+        allowed = [each for each in self.tree.path_to_root(home) if tiers[each] <= highest]
         return allowed[-1] if allowed else _NO_DOMAIN
 
     def _inside(self, domain: int) -> extension_points.Mask:

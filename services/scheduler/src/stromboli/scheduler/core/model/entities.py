@@ -8,6 +8,7 @@ import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -69,6 +70,15 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
     has_own_claims: bool
     data_sets: tuple[DataSetRequest, ...] = ()
     data_problem: str = ""
+
+
+_EMPTY: Any = MappingProxyType({})
+
+
+def rarely_used() -> Any:
+    """The default of a dict that is empty in most jobs: one object for all, which takes no memory
+    and refuses changes. A writer replaces it by a dict of its own."""
+    return msgspec.field(default_factory=lambda: _EMPTY)
 
 
 class Task(msgspec.Struct, eq=False):
@@ -146,9 +156,9 @@ class SubJob(msgspec.Struct, eq=False):
 class Job(msgspec.Struct, eq=False):
     """A PodGroup with its tasks.
 
-    ``phase``: the current phase in the session. ``min_resources``: by name, None if unset;
-    ``min_request``: the same as a vector. ``allocated``: the sum of its tasks that are Allocated,
-    Binding, Bound or Running.
+    ``phase``: the current phase in the session. ``min_request``: its ``minResources`` as a vector,
+    None if unset. ``allocated``: the sum of its tasks that are Allocated, Binding, Bound or
+    Running.
     """
 
     key: str
@@ -159,7 +169,6 @@ class Job(msgspec.Struct, eq=False):
     priority: int
     min_available: int
     task_min_available: Mapping[str, int]
-    min_resources: units.Amounts | None
     min_request: resource_vectors.Vector | None
     created: datetime
     pod_group: scheduling.PodGroup
@@ -176,12 +185,12 @@ class Job(msgspec.Struct, eq=False):
     tasks: dict[str, Task] = {}
     """By uid, unordered."""
     by_status: dict[Status, dict[str, Task]] = {}
-    role_counts: dict[str, dict[Status, int]] = {}
-    """Role -> number of tasks by status; the key ``best_effort`` counts pending tasks that request
-    nothing. ``tally`` maintains it.
-    """
-    best_effort: dict[str, int] = {}
-    fit_errors: dict[str, FitError] = {}
+    role_counts: dict[str, dict[Status, int]] = rarely_used()
+    """Role -> number of tasks by status; empty without minimums of roles. Maintained by
+    ``add_counts``."""
+    best_effort: dict[str, int] = rarely_used()
+    """Role -> number of pending tasks that request nothing."""
+    fit_errors: dict[str, FitError] = rarely_used()
     """Task uid -> why it fits on no node."""
     fit_error: str = ""
     """Why none of its tasks was tried."""
@@ -195,9 +204,9 @@ class Job(msgspec.Struct, eq=False):
     sub_group_minimums: Mapping[str, int] = {}
     """Subgroup policy -> number of its subgroups that must be complete; empty without policies."""
     conditions: list[scheduling.PodGroupCondition] = []
-    gated: dict[str, Task] = {}
+    gated: dict[str, Task] = rarely_used()
     """Tasks with scheduling gates, by uid."""
-    problems: dict[str, str] = {}
+    problems: dict[str, str] = rarely_used()
     """Pod -> what is invalid about it. Such a pod is no task."""
     frozen: str = ""
     """Why sessions neither schedule the job nor evict its tasks; empty if it is not frozen.
@@ -387,21 +396,39 @@ class Job(msgspec.Struct, eq=False):
         for uid in moved if leaves else ():
             del leaves[uid]
         enters.update(moved)
-        self.tally(tasks[0], before, -len(tasks))
-        self.tally(tasks[0], status, len(tasks))
+        self.add_counts(tasks[0], before, -len(tasks))
+        self.add_counts(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
             self.allocated = self.allocated - tasks[0].request_sum * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
             self.allocated = self.allocated + tasks[0].request_sum * len(tasks)
 
-    def tally(self, like: Task, status: Status, number: int) -> None:
+    def add_counts(self, like: Task, status: Status, number: int) -> None:
         """Add ``number`` tasks like this one with its current status to the counts; negative
         numbers subtract.
         """
-        counts = self.role_counts.setdefault(like.role, {})
-        counts[status] = counts.get(status, 0) + number
+        if self.task_min_available:
+            self.role_counts = self.role_counts or {}
+            counts = self.role_counts.setdefault(like.role, {})
+            counts[status] = counts.get(status, 0) + number
         if status is Status.PENDING and like.is_best_effort:
+            self.best_effort = self.best_effort or {}
             self.best_effort[like.role] = self.best_effort.get(like.role, 0) + number
+
+    def reject(self, pod: str, problem: str) -> None:
+        """Note what is invalid about a pod of the job."""
+        self.problems = self.problems or {}
+        self.problems[pod] = problem
+
+    def accept(self, pod: str) -> None:
+        """Undo ``reject``, if it was called."""
+        if pod in self.problems:
+            del self.problems[pod]
+
+    def refuse(self, tasks: Iterable[Task], error: FitError) -> None:
+        """Note why these tasks fit on no node."""
+        self.fit_errors = self.fit_errors or {}
+        self.fit_errors.update((task.uid, error) for task in tasks)
 
 
 class Queue(msgspec.Struct, eq=False):

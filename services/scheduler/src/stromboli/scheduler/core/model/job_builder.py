@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -17,6 +18,8 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.formats import units
 
+_NONE: Mapping[str, int] = {}
+"""One object for all jobs, since most have no such minimums."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 Request: TypeAlias = tuple[resource_vectors.Vector, resource_vectors.Sum]
@@ -62,30 +65,31 @@ def minimum_request(group: scheduling.PodGroup) -> units.Amounts | None:
 
 
 def build_job(
+    key: str,
     group: scheduling.PodGroup,
     resources: resource_columns.Resources,
     priority: int,
     default_queue: str,
-    least: units.Amounts | None,
+    least: resource_vectors.Vector | None,
 ) -> entities.Job:
     """Build a job without tasks. All resources that it names must have columns.
 
-    ``least``: its ``minimum_request``.
+    ``key``: of the PodGroup. ``least``: its ``minimum_request`` as a vector.
     """
     spec, metadata = group.spec, group.metadata
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
     nothing = resource_vectors.zeros(len(resources.names))
+    tasks: dict[str, entities.Task] = {}
     return entities.Job(
-        key=metadata.key,
-        uid=metadata.uid or metadata.key,
+        key=key,
+        uid=metadata.uid or key,
         namespace=metadata.namespace,
         name=metadata.name,
         queue=spec.queue or default_queue,
         priority=priority,
         min_available=spec.min_member,
-        task_min_available=spec.min_task_member or {},
-        min_resources=least,
-        min_request=None if least is None else resource_vectors.vector(resources, least),
+        task_min_available=spec.min_task_member or _NONE,
+        min_request=least,
         created=metadata.creation_timestamp or _LONG_AGO,
         pod_group=group,
         phase=group.status.phase,
@@ -97,8 +101,9 @@ def build_job(
         budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
         allocated=nothing,
         total_request=nothing,
-        subjobs=subjobs.initial_subjobs(group),
-        sub_group_minimums=subjobs.minimums(group),
+        tasks=tasks,
+        subjobs=subjobs.initial_subjobs(key, spec, tasks),
+        sub_group_minimums=subjobs.minimums(group) or _NONE,
         conditions=list(group.status.conditions),
         is_going=metadata.deletion_timestamp is not None,
     )
@@ -129,28 +134,57 @@ def job_key_of(pod: core.Pod) -> str:
     return f"{pod.metadata.namespace}/{group}" if group else ""
 
 
-def request_vectors(
-    resources: resource_columns.Resources, shape: requirements.PodRequirements
-) -> Request:
-    """The request of pods with these requirements, in both forms."""
-    found = resource_vectors.vector(resources, shape.request)
-    return found, resource_vectors.multiplied(found, 1)
+class Requests:
+    """The requests of pods and the minimums of PodGroups as vectors: equal ones are one object."""
+
+    def __init__(self, resources: resource_columns.Resources) -> None:
+        self._resources = resources
+        self._of_pods: WeakKeyDictionary[requirements.PodRequirements, Request] = (
+            WeakKeyDictionary()
+        )
+        self._minimums: dict[tuple[tuple[str, int], ...], resource_vectors.Vector] = {}
+
+    def of(self, shape: requirements.PodRequirements) -> Request:
+        """The request of pods with these requirements, in both forms."""
+        if shape not in self._of_pods:
+            found = resource_vectors.vector(self._resources, shape.request)
+            self._of_pods[shape] = found, resource_vectors.multiplied(found, 1)
+        return self._of_pods[shape]
+
+    def minimum(self, least: units.Amounts | None) -> resource_vectors.Vector | None:
+        """A ``minimum_request`` as a vector."""
+        if least is None:
+            return None
+        key = tuple(least.items())
+        if key not in self._minimums:
+            if len(self._minimums) >= requirements.MAX_CACHED_SPECS:
+                self._minimums.clear()
+            self._minimums[key] = resource_vectors.vector(self._resources, least)
+        return self._minimums[key]
+
+    def clear(self) -> None:
+        """Drop all vectors: the columns have changed."""
+        self._of_pods.clear()
+        self._minimums.clear()
 
 
 def build_task(
+    key: str,
+    job: str,
     pod: core.Pod,
     task_class: entities.TaskClass,
     request: resource_vectors.Vector,
     summand: resource_vectors.Sum,
 ) -> entities.Task:
-    """Build a task. ``request`` and ``summand``: as ``request_vectors`` returns them."""
+    """Build a task. ``key``: of the pod; ``job``: of its PodGroup, or empty. ``request`` and
+    ``summand``: as ``Requests.of`` returns them."""
     metadata, spec = pod.metadata, pod.spec
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
     return entities.Task(
-        uid=metadata.uid or metadata.key,
+        uid=metadata.uid or key,
         namespace=metadata.namespace,
         name=metadata.name,
-        job=job_key_of(pod),
+        job=job,
         role=_annotation_or_label(metadata, keys.TASK_SPEC) or "",
         request=request,
         request_sum=summand,
@@ -164,7 +198,7 @@ def build_task(
         node=spec.node_name,
         pod=pod,
         task_class=task_class,
-        key=metadata.key,
+        key=key,
         index=_index(metadata.name),
     )
 
@@ -223,12 +257,16 @@ def add_task(found: entities.Job, member: entities.Task) -> None:
     """Add a task to the job and update the job's sums."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
-    found.tally(member, member.status, 1)
-    found.total_request = found.total_request + member.request_sum
+    found.add_counts(member, member.status, 1)
+    is_first = len(found.tasks) == 1  # tasks and jobs share their vectors, which never change
+    found.total_request = (
+        member.request_sum if is_first else found.total_request + member.request_sum
+    )
     if member.status in entities.ALLOCATED:
-        found.allocated = found.allocated + member.request_sum
+        found.allocated = found.total_request if is_first else found.allocated + member.request_sum
     subjobs.add_task(found, member)
     if member.is_gated:
+        found.gated = found.gated or {}
         found.gated[member.uid] = member
 
 
@@ -236,12 +274,13 @@ def remove_task(found: entities.Job, member: entities.Task) -> None:
     """Remove a task from the job and update the job's sums."""
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
-    found.tally(member, member.status, -1)
+    found.add_counts(member, member.status, -1)
     found.total_request = found.total_request - member.request_sum
     if member.status in entities.ALLOCATED:
         found.allocated = found.allocated - member.request_sum
     subjobs.remove_task(found, member)
-    found.gated.pop(member.uid, None)
+    if member.uid in found.gated:
+        del found.gated[member.uid]
 
 
 def _differ_only_in_placement(before: core.Pod, after: core.Pod) -> bool:

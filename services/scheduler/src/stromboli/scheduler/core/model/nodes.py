@@ -6,7 +6,7 @@ then the caller stores the tasks of a node that has no row.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -163,6 +163,14 @@ class Nodes:
             self.tasks[row][task.key] = task
         if tasks[0].task_class.shape.weight or self._crowded:
             self._add_weight(tasks[0].task_class.shape.weight, rows)
+
+    def add_all(self, tasks: Iterable[entities.Task], row: int) -> None:
+        """Add any tasks to a node."""
+        runs: dict[tuple[entities.TaskClass, entities.Status], list[entities.Task]] = {}
+        for task in tasks:
+            runs.setdefault((task.task_class, task.status), []).append(task)
+        for run in runs.values():
+            self.add(run, [row] * len(run))
 
     def remove(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """Remove tasks from their nodes. Call it before their status changes."""

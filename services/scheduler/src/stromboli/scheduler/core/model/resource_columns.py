@@ -107,8 +107,9 @@ class Resources:
 
     def drop(self, owner: Owner) -> None:
         """Record that the pod or PodGroup no longer requests anything."""
-        self._refused.pop(owner, None)
-        self._retriable.pop(owner, None)
+        if self._refused:
+            self._refused.pop(owner, None)
+            self._retriable.pop(owner, None)
         named = self._requests.pop(owner, None)
         if named is not None:
             self._subtract(self._requested, named)

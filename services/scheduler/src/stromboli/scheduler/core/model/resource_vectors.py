@@ -117,8 +117,8 @@ def fits(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
     """Columns (nodes) of ``room`` that have every requested amount. Resources that are not
     requested may be overdrawn.
     """
-    asked = request.nonzero()[0]
-    enough = request[asked, np.newaxis] <= room[asked]
+    requested = request.nonzero()[0]
+    enough = request[requested, np.newaxis] <= room[requested]
     mask: npt.NDArray[np.bool_] = np.logical_and.reduce(enough, axis=0)
     return mask
 

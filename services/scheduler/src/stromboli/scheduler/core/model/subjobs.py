@@ -15,12 +15,14 @@ ALLOCATED_STATUSES = entities.READY
 NOMINATED_STATUSES = entities.READY | {entities.Status.PIPELINED}
 
 
-def initial_subjobs(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
-    """The subgroups that exist before any pod."""
-    if group.spec.sub_group_policy:
+def initial_subjobs(
+    key: str, spec: scheduling.PodGroupSpec, tasks: dict[str, entities.Task]
+) -> dict[str, entities.SubJob]:
+    """The subgroups that exist before any pod. The only subgroup of a gang without policies has the
+    gang's ``tasks`` as its own."""
+    if spec.sub_group_policy:
         return {}
-    key = group.metadata.key
-    return {key: entities.SubJob(key, group.spec.min_member)}
+    return {key: entities.SubJob(key, spec.min_member, tasks=tasks)}
 
 
 def minimums(group: scheduling.PodGroup) -> dict[str, int]:
@@ -41,7 +43,7 @@ def add_task(job: entities.Job, task: entities.Task) -> None:
 def remove_task(job: entities.Job, task: entities.Task) -> None:
     """Remove the task from its subgroup. A subgroup of a policy is removed with its last task."""
     found = job.subjobs[task.subjob]
-    del found.tasks[task.uid]
+    found.tasks.pop(task.uid, None)
     if not job.sub_group_minimums:
         return
     found.priority = max((each.priority for each in found.tasks.values()), default=0)

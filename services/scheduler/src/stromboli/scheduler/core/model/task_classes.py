@@ -59,6 +59,8 @@ class TaskClassIndex:
         Classes of pods with a new key must be computed again.
         """
         self.deselect(pod.metadata.key)
+        if pod.spec.affinity is None and not pod.spec.topology_spread_constraints:
+            return frozenset()  # nearly always
         keys = frozenset(_selected(pod.spec))
         if not keys:
             return keys
@@ -69,7 +71,8 @@ class TaskClassIndex:
 
     def deselect(self, pod: str) -> None:
         """Drop the label keys by which the pod selects others."""
-        self._label_keys.subtract(self._selecting.pop(pod, ()))
+        if pod in self._selecting:
+            self._label_keys.subtract(self._selecting.pop(pod))
 
     def take_unused_labels(self) -> frozenset[str]:
         """Drop the label keys that no pod selects by any longer; return them. Classes of pods

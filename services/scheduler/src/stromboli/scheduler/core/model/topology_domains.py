@@ -81,7 +81,7 @@ class TopologyTree:
         """Whether ``inner`` is ``outer`` or a descendant of it."""
         return outer <= inner < int(self.ends[outer])
 
-    def upwards(self, index: int) -> Iterator[int]:
+    def path_to_root(self, index: int) -> Iterator[int]:
         """The domain and its ancestors up to the root."""
         while index != ROOT_INDEX:
             yield index
@@ -92,7 +92,7 @@ class TopologyTree:
         """The lowest domain that contains all of these; at least one is given."""
         found = list(some)
         first, last = min(found), max(found)
-        return next(each for each in self.upwards(first) if self.is_inside(last, each))
+        return next(each for each in self.path_to_root(first) if self.is_inside(last, each))
 
     def sums(self, values: resource_vectors.Table) -> resource_vectors.Table:
         """Sums over the nodes of each domain: ``any x nodes`` -> ``any x domains``."""

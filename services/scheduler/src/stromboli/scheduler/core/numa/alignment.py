@@ -67,44 +67,44 @@ class PodShares(NamedTuple):
 
 
 def place_pod(
-    hardware: Hardware, room: AvailableHardware, asked: PodRequest, policy: str
+    hardware: Hardware, room: AvailableHardware, requested: PodRequest, policy: str
 ) -> PodShares | None:
     """What the kubelet assigns to the containers one after another; None if it refuses one of them
     or devices are missing. Cached by the hardware.
     """
-    key = (room, asked, policy)
+    key = (room, requested, policy)
     if key not in hardware.known:
         if len(hardware.known) >= MAX_CACHED_ANSWERS:
             hardware.known.clear()
-        hardware.known[key] = _place_containers(hardware, room, asked, policy)
+        hardware.known[key] = _place_containers(hardware, room, requested, policy)
     return cast("PodShares | None", hardware.known[key])
 
 
-def lacks_devices(hardware: Hardware, room: AvailableHardware, asked: PodRequest) -> bool:
+def lacks_devices(hardware: Hardware, room: AvailableHardware, requested: PodRequest) -> bool:
     """Whether too few devices of some resource are free, regardless of NUMA nodes."""
     return any(
         count > len(room.places(resource)) and not hardware.pools[resource].is_shared
-        for resource, count in _whole(asked).devices
+        for resource, count in _whole(requested).devices
         if resource in hardware.pools
     )
 
 
 def _place_containers(
-    hardware: Hardware, room: AvailableHardware, asked: PodRequest, policy: str
+    hardware: Hardware, room: AvailableHardware, requested: PodRequest, policy: str
 ) -> PodShares | None:
     every = tuple(hardware.machine.numa_nodes)
     together: Cells | None = None
-    if asked.as_one:
-        best = align_container(hardware, room, _whole(asked), policy)
+    if requested.as_one:
+        best = align_container(hardware, room, _whole(requested), policy)
         if best is None:
             return None
         together = best
-    for need in asked.before:
+    for need in requested.before:
         best = together or align_container(hardware, room, need, policy)
         if best is None or _share(hardware, room, need, best) is None:
             return None
     found: list[Share] = []
-    for need in asked.containers:
+    for need in requested.containers:
         best = together or (align_container(hardware, room, need, policy) if need else every)
         share = None if best is None else _share(hardware, room, need, best)
         if share is None:
@@ -279,17 +279,17 @@ def _memory(
             need -= free
 
 
-def _whole(asked: PodRequest) -> ContainerRequest:
+def _whole(requested: PodRequest) -> ContainerRequest:
     """The request of the pod as a whole."""
-    running = _sum(asked.containers)
+    running = _sum(requested.containers)
     devices = dict(running.devices)
-    for each in asked.before:
+    for each in requested.before:
         for name, count in each.devices:
             devices[name] = max(devices.get(name, 0), count)
     return ContainerRequest(
-        max(running.cpus, *(each.cpus for each in asked.before), 0),
+        max(running.cpus, *(each.cpus for each in requested.before), 0),
         tuple(sorted(devices.items())),
-        max(running.memory, *(each.memory for each in asked.before), 0),
+        max(running.memory, *(each.memory for each in requested.before), 0),
     )
 
 

@@ -15,18 +15,18 @@ class HardwareRequest(NamedTuple):
     the node's own.
     """
 
-    asked: alignment.PodRequest
+    requested: alignment.PodRequest
     policy: str
 
     @property
     def has_cpus(self) -> bool:
         """Whether a container gets exclusive CPUs."""
-        return any(need.cpus for need in self.asked.containers)
+        return any(need.cpus for need in self.requested.containers)
 
     @property
     def devices(self) -> frozenset[str]:
         """Device resources that its containers request."""
-        return frozenset(name for need in self.asked.containers for name, _ in need.devices)
+        return frozenset(name for need in self.requested.containers for name, _ in need.devices)
 
 
 def hardware_request(pod: core.Pod) -> HardwareRequest | None:
@@ -48,7 +48,7 @@ def hardware_request(pod: core.Pod) -> HardwareRequest | None:
         ),
         policy if is_guaranteed and policy != alignment.NONE else "",
     )
-    return found if found.policy or any(found.asked.containers) else None
+    return found if found.policy or any(found.requested.containers) else None
 
 
 def container_names(pod: core.Pod) -> Sequence[str]:
@@ -59,9 +59,9 @@ def container_names(pod: core.Pod) -> Sequence[str]:
 def _is_guaranteed(container: core.Container) -> bool:
     """Whether requests of cpu and memory equal their limits."""
     limits = _amounts(container.resources.limits)
-    asked = {**limits, **_amounts(container.resources.requests)}
+    requested = {**limits, **_amounts(container.resources.requests)}
     return all(
-        limits.get(name, 0) > 0 and asked[name] == limits[name] for name in ("cpu", "memory")
+        limits.get(name, 0) > 0 and requested[name] == limits[name] for name in ("cpu", "memory")
     )
 
 

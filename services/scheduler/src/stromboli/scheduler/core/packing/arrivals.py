@@ -28,14 +28,14 @@ def arrival_sequence(pods: trace.Pods, total_milli: int, chance: RandomSource) -
     takes = pods.gpu_milli
     limit = total_milli * ARRIVED_PERCENT // 100
     order: list[int] = chance.permutation(pods.shape_of).tolist()
-    asked = int(takes[pods.shape_of].sum())
-    while asked > limit:
-        asked -= int(takes[order.pop(int(chance.integers(len(order))))])
+    requested = int(takes[pods.shape_of].sum())
+    while requested > limit:
+        requested -= int(takes[order.pop(int(chance.integers(len(order))))])
     if len(order) == len(pods.shape_of):
         while True:
             drawn = int(pods.shape_of[chance.integers(len(pods.shape_of))])
-            asked += int(takes[drawn])
-            if asked > limit:
+            requested += int(takes[drawn])
+            if requested > limit:
                 break
             order.append(drawn)
     return np.array(order, np.int64)

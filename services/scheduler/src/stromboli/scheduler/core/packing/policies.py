@@ -122,5 +122,5 @@ def is_cpu_scarce(nodes: trace.Nodes, pods: trace.Pods) -> bool:
 
 def partial_milli(pods: trace.Pods) -> int:
     """Return the GPU milli requested by pods that request part of a GPU."""
-    asked = pods.counts * pods.gpu_milli
-    return int(asked[pods.shapes[:, 3] < trace.WHOLE_MILLI].sum() * 1000 // asked.sum())
+    requested = pods.counts * pods.gpu_milli
+    return int(requested[pods.shapes[:, 3] < trace.WHOLE_MILLI].sum() * 1000 // requested.sum())

@@ -76,11 +76,11 @@ def measure(
 ) -> ClusterUsage:
     """Return the state at ``arrived_percent`` of the GPU capacity, or at the end of the
     sequence."""
-    asked = np.cumsum(pods.gpu_milli[arrivals])
+    requested = np.cumsum(pods.gpu_milli[arrivals])
     total = nodes.total_milli
     end = len(arrivals)
     if arrived_percent is not None:
-        end = int(np.searchsorted(asked * 100, total * arrived_percent, side="right"))
+        end = int(np.searchsorted(requested * 100, total * arrived_percent, side="right"))
     cpu, memory, gpus = nodes.cpu_milli.copy(), nodes.memory_mib.copy(), nodes.gpu_milli.copy()
     for arrival in range(end):
         node = int(run.node_of[arrival])

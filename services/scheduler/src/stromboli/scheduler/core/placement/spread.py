@@ -86,12 +86,12 @@ class Spread:
         soft = [each for each in self._of(task.task_class) if not each.is_hard]
         if not soft:
             return None
-        asked = np.zeros(len(self._board.table), np.bool_)
-        asked[view.rows] = True
+        requested = np.zeros(len(self._board.table), np.bool_)
+        requested[view.rows] = True
         placed = self._have_places(soft)
         raw = np.zeros(len(self._board.table), np.float64)
         for each in soft:
-            raw += self._crowd(each, task, placed, asked & placed)
+            raw += self._crowd(each, task, placed, requested & placed)
         # Rounds half up, as Kubernetes does; scores are whole numbers from here on.
         return _turned(np.floor(raw + 0.5).astype(np.int64)[view.rows], placed[view.rows])
 

@@ -139,13 +139,13 @@ class _Search:
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
         """Nodes with room for a task of the demand, and for how many; the nodes on which its tasks
         leave the least room come first."""
-        asked = np.flatnonzero(demand.request > 0)
+        requested = np.flatnonzero(demand.request > 0)
         fits = np.where(demand.mask, demand.count, 0).astype(np.int64)
-        if asked.size:
-            most = (left[asked] // demand.request[asked, np.newaxis]).min(axis=0)
+        if requested.size:
+            most = (left[requested] // demand.request[requested, np.newaxis]).min(axis=0)
             fits = np.minimum(fits, most)
         rows = np.flatnonzero(fits > 0)
         spare = left[:, rows] - demand.request[:, np.newaxis] * fits[rows]
-        slack = (spare[asked] / self._scale[asked, np.newaxis]).sum(axis=0)
+        slack = (spare[requested] / self._scale[requested, np.newaxis]).sum(axis=0)
         rows = rows[np.argsort(slack, kind="stable")]
         return rows, fits[rows]

@@ -52,14 +52,14 @@ class Plugin:
 
         A resource that a node lacks counts as unused.
         """
-        asked = tuple(column for column in self._columns if task.request[column] > 0)
-        total_weight = sum(self._columns[column] for column in asked)
+        requested = tuple(column for column in self._columns if task.request[column] > 0)
+        total_weight = sum(self._columns[column] for column in requested)
         if total_weight == 0:
             return None
-        packed = self._packed.get(asked)
+        packed = self._packed.get(requested)
         if packed is None:
-            packed = self._packed[asked] = self._pack(asked)
-        columns = list(asked)
+            packed = self._packed[requested] = self._pack(requested)
+        columns = list(requested)
         used = view.used[columns] + task.request[columns, np.newaxis]
         allocatable, counts = packed.allocatable[:, view.rows], packed.counts[:, view.rows]
         parts = used * packed.weights
@@ -77,9 +77,9 @@ class Plugin:
         scores *= fits
         return scores
 
-    def _pack(self, asked: tuple[int, ...]) -> "_Packed":
-        weights = np.array([[self._columns[column]] for column in asked], np.float64)
-        allocatable = self._nodes.allocatable[list(asked)]
+    def _pack(self, requested: tuple[int, ...]) -> "_Packed":
+        weights = np.array([[self._columns[column]] for column in requested], np.float64)
+        allocatable = self._nodes.allocatable[list(requested)]
         counts = (allocatable > 0) & (weights > 0)
         return _Packed(weights, allocatable, counts, bool(counts.all()))
 

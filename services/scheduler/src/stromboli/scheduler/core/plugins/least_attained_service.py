@@ -118,7 +118,7 @@ class Plugin:
             return found
         wanted = "a duration above 0 such as 30m or 24h"
         return durations.duration(
-            self._arguments.refuse("waits-at-most", text, wanted, LONGEST_WAIT)
+            self._arguments.record_invalid("waits-at-most", text, wanted, LONGEST_WAIT)
         )
 
     def _spans(self) -> list[timedelta]:
@@ -128,7 +128,7 @@ class Plugin:
         if len(spans) == len(found) and spans == sorted(set(spans)):
             return spans
         wanted = "a list of ascending durations above 0 such as 1h, 10h"
-        text = self._arguments.refuse("thresholds", text, wanted, THRESHOLDS)
+        text = self._arguments.record_invalid("thresholds", text, wanted, THRESHOLDS)
         return [durations.duration(part.strip()) for part in text.split(",")]
 
     # Levels -------------------------------------------------------------------------------------

@@ -71,10 +71,10 @@ class Plugin:
     # Domains --------------------------------------------------------------------------------
 
     def _score_domains(
-        self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
+        self, tasks: Sequence[entities.Task], requested: npt.NDArray[np.intp]
     ) -> extension_points.Scores:
         request = queue_usage.sum_of_requests(tasks, len(tasks[0].request))
-        return self._scaled(self._packed(request)[asked])
+        return self._scaled(self._packed(request)[requested])
 
     def _packed(
         self, request: resource_vectors.Vector | resource_vectors.Sum
@@ -105,7 +105,7 @@ class Plugin:
         if tree.is_flat:
             return None
         job = self._session.jobs.get(task.job)
-        if job is not None and topology.wants(job):
+        if job is not None and topology.is_constrained(job):
             return self._distance_scores(job, task, tree.homes[view.rows])
         if not self._scores_others:
             return None
@@ -118,7 +118,7 @@ class Plugin:
         common domain, the lower the score."""
         topology = self._session.topology
         subjob = job.subjobs.get(task.subjob)
-        home = topology.home(job, subjob)
+        home = topology.current_domain(job, subjob)
         if home < 0:
             return None
         tree = topology.tree
@@ -128,7 +128,7 @@ class Plugin:
         for at, each in enumerate(distinct.tolist()):
             tier = int(tree.tiers[tree.common((each, home))])
             raw = 1.0 if each == home else (highest - tier) / (highest - lowest)
-            there = topology.there(job, each) / max(len(job.tasks), 1)
+            there = topology.placed_in(job, each) / max(len(job.tasks), 1)
             scores[at] = round(raw * BEST * extension_points.SCORE_UNIT) + round(
                 there * _TIE * BEST
             )

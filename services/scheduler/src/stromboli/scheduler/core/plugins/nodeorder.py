@@ -98,8 +98,8 @@ class _NodeScores:
         total = parts = np.zeros(1, np.int64)
         for column, request in ((0, shape.assumed_cpu), (1, shape.assumed_memory)):
             has = view.allocatable[column]
-            asked = np.minimum(view.assumed_used[column] + request, has)
-            total = total + asked * _MOST // np.maximum(has, 1)
+            requested = np.minimum(view.assumed_used[column] + request, has)
+            total = total + requested * _MOST // np.maximum(has, 1)
             parts = parts + (has > 0)
         score: extension_points.Scores = total // np.maximum(parts, 1)
         return score

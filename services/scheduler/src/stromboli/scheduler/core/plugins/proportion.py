@@ -159,7 +159,7 @@ class Plugin:
     def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is not None:
-            self._quota(job.queue).take(self._demands.of(like), times)
+            self._quota(job.queue).charge(self._demands.of(like), times)
 
 
 def _deserved(ssn: session.Session, unguaranteed: shares.Row) -> dict[str, Sequence[float]]:

@@ -105,15 +105,15 @@ class Plugin:
     def _fit(self, task: entities.Task, view: node_views.NodeView) -> Points:
         """Return scores from 0 to 1; a node where a counted resource overflows has 0."""
         strategies = self._strategies_of(task)
-        asked = [
+        requested = [
             (column, found)
             for name, column in sorted((name, at) for at, name in enumerate(self._names))
             if task.request[column] > 0 and (found := strategies.of(name)) is not None
         ]
         total = np.zeros(view.size)
         fits = np.ones(len(total), np.bool_)
-        weight = sum(found.weight for _, found in asked)
-        for column, found in asked:
+        weight = sum(found.weight for _, found in requested)
+        for column, found in requested:
             has = view.allocatable[column]
             used = view.used[column] + task.request[column]
             wanted = used if found.is_most else has - used

@@ -51,7 +51,7 @@ class Plugin:
         if timedelta() < found < run_times.NO_END:
             return found
         wanted = "a duration above 0 such as 30m or 24h"
-        return durations.duration(self._arguments.refuse(name, text, wanted, DEFAULT))
+        return durations.duration(self._arguments.record_invalid(name, text, wanted, DEFAULT))
 
     def open(self, ssn: session.Session) -> None:
         """Register. The remaining service of a job is computed on demand."""

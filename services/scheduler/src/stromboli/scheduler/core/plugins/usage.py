@@ -255,7 +255,7 @@ def _within(
     value = given.number(name, default)
     if least <= value <= most:
         return value
-    given.refuse(name, value, f"from {least:g} to {most:g}", default)
+    given.record_invalid(name, value, f"from {least:g} to {most:g}", default)
     return default
 
 

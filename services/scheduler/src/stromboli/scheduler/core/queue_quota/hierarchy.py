@@ -43,7 +43,7 @@ class Hierarchy:
         """Return the ancestors, from the parent up to the root, which is always included."""
         return self._ways[name]
 
-    def downward(self) -> list[str]:
+    def top_down(self) -> list[str]:
         """Return the root and all queues of the tree, parents before children."""
         order = [ROOT]
         for name in order:

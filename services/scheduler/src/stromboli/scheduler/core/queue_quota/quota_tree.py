@@ -12,16 +12,16 @@ def open_quotas(ssn: session.Session, tree: hierarchy.Hierarchy) -> dict[str, qu
     limitless = [resource_vectors.INFINITE] * len(ssn.resources.names)
     queue_quotas = {
         name: quotas.open_quota(ssn, ssn.queues[name], limitless)
-        for name in tree.downward()
+        for name in tree.top_down()
         if name in ssn.queues
     }
-    for name in reversed(tree.downward()):
+    for name in reversed(tree.top_down()):
         if name != hierarchy.ROOT and tree.ancestors(name)[0] in queue_quotas:
             _aggregate(queue_quotas[tree.ancestors(name)[0]], queue_quotas[name])
     root = queue_quotas.get(hierarchy.ROOT)
     if root is not None:
         root.real_capability = list(root.capability)
-    for name in tree.downward():
+    for name in tree.top_down():
         _limit_children(name, tree, queue_quotas, limitless)
     return queue_quotas
 

@@ -35,7 +35,7 @@ class QueueQuota(msgspec.Struct, eq=False):
     elastic: shares.Row
     share: float = 0.0
 
-    def take(self, demand: shares.Demand, times: int = 1) -> None:
+    def charge(self, demand: shares.Demand, times: int = 1) -> None:
         """Charge the request of a placed task; ``times`` -1 gives it back."""
         shares.add(self.allocated, demand, times)
 
@@ -235,7 +235,7 @@ def unguaranteed(ssn: session.Session) -> shares.Row:
         return shares.difference(free, total)
 
     parts = (ssn.world.epoch, ssn.total)
-    return ssn.world.auxiliary.remembered("unguaranteed", parts, summed)
+    return ssn.world.auxiliary.cached("unguaranteed", parts, summed)
 
 
 def queues_with_jobs(ssn: session.Session) -> list[str]:

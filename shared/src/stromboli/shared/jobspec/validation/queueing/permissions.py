@@ -11,7 +11,7 @@ at admission: the user who created it, or who last changed the spec of an object
 (a flow, a cron job). Writes by our services on behalf of a user keep that user's name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -65,6 +65,22 @@ def allows(metadata: meta.ObjectMeta, namespace: str, submitter: Submitter) -> b
         namespace in names(metadata.annotation(keys.ALLOWED_NAMESPACES))
         or submitter.name in names(metadata.annotation(keys.ALLOWED_USERS))
         or not names(metadata.annotation(keys.ALLOWED_GROUPS)).isdisjoint(submitter.groups)
+    )
+
+
+def usable(
+    found: Iterable[meta.ObjectMeta], namespace: str, submitter: Submitter | None
+) -> tuple[str, ...]:
+    """The names of the queues or priority classes that a submitter may use, without Kubernetes' own
+    (system-...); those that are open to all if the submitter is unknown. The names of the others
+    are for users who may read them."""
+    who = submitter or Submitter()
+    return tuple(
+        sorted(
+            it.name
+            for it in found
+            if not it.name.startswith("system-") and allows(it, namespace, who)
+        )
     )
 
 

@@ -11,7 +11,7 @@ from stromboli.shared import keys
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import units
 from stromboli.shared.jobspec.validation import amounts, naming
-from stromboli.shared.jobspec.validation.queueing import queue_tree
+from stromboli.shared.jobspec.validation.queueing import permissions, queue_tree
 from stromboli.shared.jobspec.validation.queueing.queue_tree import ROOT, QueueTree
 from stromboli.shared.messages.admission import Violation
 
@@ -105,15 +105,28 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
         )
 
 
-def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
-    """Violations that keep jobs and PodGroups out of the queue ``name``."""
+def validate_open(
+    name: str,
+    queues: Queues,
+    namespace: str = "",
+    submitter: permissions.Submitter | None = None,
+) -> Iterator[Violation]:
+    """Violations that keep jobs and PodGroups out of the queue ``name``. Of a queue that does not
+    exist the violation names those that the submitter may use; O(queues)."""
     queue = queues.get(name)
     # The controller creates protected queues if they do not exist, e.g. at the first start.
     if queue is None and name not in PROTECTED:
+        parents = {each.spec.parent for each in queues.values()} | {ROOT}
+        leaves = (
+            each.metadata
+            for each in queues.values()
+            if each.metadata.name not in parents and each.status.state in ("Open", "")
+        )
+        usable = permissions.usable(leaves, namespace, submitter)
         yield Violation(
             path="spec.queue",
             reason=f"queue {name!r} does not exist",
-            expected=f"create it first: strom queue create {name}",
+            expected=naming.alternatives(name, usable, "Queues", f"strom queue create {name}"),
         )
         return
     if queue is not None and queue.status.state not in ("Open", ""):

@@ -159,14 +159,14 @@ class Engine:
         self._record.write_text(json.dumps({"network": self._cgroup, "settings": {}}))
 
     async def _answers(self) -> bool:
-        asked = await asyncio.create_subprocess_exec(
+        requested = await asyncio.create_subprocess_exec(
             self.tools.docker,
             "version",
             env=self.environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        return await asked.wait() == 0
+        return await requested.wait() == 0
 
     async def stop(self) -> None:
         """Stop the daemon, which ends its containers, and undo what is visible outside."""

@@ -225,6 +225,10 @@ class AssumeCache:
                 return each.devices.allocation
         return None
 
+    def statements(self) -> list[scheduling.StatementDecided]:
+        """The statements of all open decisions."""
+        return [decision.statement for decision in self._decisions.values()]
+
     def note_version(self, version: int) -> None:
         """Note that this version of a pod, or its deletion in this version, has been read."""
         self._newest_pod = max(self._newest_pod, version)

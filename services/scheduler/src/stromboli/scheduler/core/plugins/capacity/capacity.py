@@ -234,7 +234,7 @@ class Plugin:
             return
         demand = self._demands.of(like)
         for quota in (self._accounts[job.queue], *self._above[job.queue]):
-            quota.take(demand, times)
+            quota.charge(demand, times)
             _update_share(quota)
 
 

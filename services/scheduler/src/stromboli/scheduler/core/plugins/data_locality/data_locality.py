@@ -215,5 +215,5 @@ def _rate(arguments: configuration.Arguments, name: str, default: str) -> float:
         found = None
     if found is None or found < 0:
         wanted = "a quantity of bytes per second such as 100M"
-        found = units.quantity(arguments.refuse(name, value, wanted, default))
+        found = units.quantity(arguments.record_invalid(name, value, wanted, default))
     return float(found)

@@ -200,13 +200,15 @@ class _Choice:
 
     def _pods_of(self, task: entities.Task, row: int) -> int:
         """How many of the pods the node takes; at least one."""
-        asked = np.flatnonzero(task.request > 0)
-        if not asked.size:
+        requested = np.flatnonzero(task.request > 0)
+        if not requested.size:
             return 1
         nodes = self._session.nodes
-        idle = nodes.idle[asked, row]
-        free = idle if (idle >= task.request[asked]).all() else nodes.allocatable[asked, row]
-        return max(int((free // task.request[asked]).min()), 1)
+        idle = nodes.idle[requested, row]
+        free = (
+            idle if (idle >= task.request[requested]).all() else nodes.allocatable[requested, row]
+        )
+        return max(int((free // task.request[requested]).min()), 1)
 
 
 def _copy(request: data_sets.DataSetRequest, priority: int, job: str) -> data.WantedCopy:

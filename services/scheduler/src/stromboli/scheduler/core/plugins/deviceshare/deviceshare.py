@@ -57,7 +57,7 @@ class Plugin:
         self._policy = arguments.text(f"{PREFIX}SchedulePolicy", "")
         if self._policy not in (*gpu_devices.POLICIES, FRAGMENTATION, LINKS):
             known = ", ".join([*filter(None, gpu_devices.POLICIES), FRAGMENTATION, LINKS])
-            self._policy = arguments.refuse(
+            self._policy = arguments.record_invalid(
                 f"{PREFIX}SchedulePolicy", self._policy, f"one of {known}", ""
             )
         rules, known_layouts = self._rules(), self._layouts()
@@ -65,7 +65,7 @@ class Plugin:
         if vgpu:
             factor = arguments.integer(f"{PREFIX}GPUMemoryFactor", 1)
             if factor < 1:
-                factor = arguments.refuse(
+                factor = arguments.record_invalid(
                     f"{PREFIX}GPUMemoryFactor", factor, "a number of MiB of at least 1", 1
                 )
             self._dialect = gpu_annotations.Vgpu(known_layouts, rules, factor)
@@ -97,14 +97,16 @@ class Plugin:
         try:
             return mig.read(written)
         except (ValueError, msgspec.ValidationError) as error:
-            return self._arguments.refuse(name, written, f"a list of geometries ({error})", ())
+            return self._arguments.record_invalid(
+                name, written, f"a list of geometries ({error})", ()
+            )
 
     def _read(self, name: str, kind: Any, wanted: str, default: Any) -> Any:
         value = self._arguments.values.get(name, default)
         try:
             return decoding.convert(value, kind)
         except msgspec.ValidationError:
-            return self._arguments.refuse(name, value, wanted, default)
+            return self._arguments.record_invalid(name, value, wanted, default)
 
     def open(self, ssn: session.Session) -> None:
         """Register if any kind of sharing is enabled."""
@@ -122,7 +124,7 @@ class Plugin:
         ssn.add_class_key(own.class_key)
         ssn.add_pre_predicate(own.missing)
         ssn.add_predicate(own.checks)
-        ssn.add_event_handler(own.put, own.take)
+        ssn.add_event_handler(own.add, own.remove)
         ssn.add_annotation(own.annotations)
         if self._weight and (self._policy or isinstance(self._dialect, gpu_annotations.Vgpu)):
             ssn.add_node_order(own.scores)
@@ -224,19 +226,19 @@ class _SessionState:
 
     # Events ---------------------------------------------------------------------------------
 
-    def put(self, tasks: Sequence[entities.Task]) -> None:
+    def add(self, tasks: Sequence[entities.Task]) -> None:
         """Allocate GPUs to tasks that were placed, nominated or restored."""
         following = Counter(task.node for task in tasks)
         for task in tasks:
             following[task.node] -= 1
             if self.class_key(task) is not None:
-                self._inventory().put(task, following[task.node])
+                self._inventory().add(task, following[task.node])
 
-    def take(self, tasks: Sequence[entities.Task]) -> None:
+    def remove(self, tasks: Sequence[entities.Task]) -> None:
         """Release the GPUs of tasks."""
         for task in tasks:
             if self.class_key(task) is not None:
-                self._inventory().take(task)
+                self._inventory().remove(task)
 
     # ----------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class GpuInventory:
         """Row -> number of changes of its GPUs."""
         self._own: set[int] = set()
         """Rows whose GPUs are copies of this session, not the cached ones."""
-        kept = ssn.world.auxiliary.remembered(NAME, (version,), dict[str, _NodeGpus])
+        kept = ssn.world.auxiliary.cached(NAME, (version,), dict[str, _NodeGpus])
         for row, name in enumerate(ssn.nodes.names):
             seen = self._node_gpus(row, kept.get(name))
             kept[name] = seen
@@ -208,7 +208,7 @@ class GpuInventory:
         owner = gpu_devices.Owner(uid, task.job, gpu_request.rules)
         return self._choose(row, trial, gpu_request, owner, before, task)
 
-    def put(self, task: entities.Task, following: int) -> None:
+    def add(self, task: entities.Task, following: int) -> None:
         """Allocate GPUs to a task that was placed, nominated or restored. ``following``: equal
         tasks that were placed with it on the same node and are reported later."""
         row = self._session.nodes.rows.get(task.node)
@@ -224,7 +224,7 @@ class GpuInventory:
             self._hold(task, _TaskAllocation(row, found.allocation))
             self.given_here.setdefault(row, set()).add(task.uid)
 
-    def take(self, task: entities.Task) -> None:
+    def remove(self, task: entities.Task) -> None:
         """Release the task's GPUs."""
         held = self._held.pop(task.uid, None)
         if held is None:

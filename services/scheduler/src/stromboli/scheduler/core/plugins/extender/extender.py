@@ -61,7 +61,9 @@ class Plugin:
         self._timeout_s = _timeout(given).total_seconds()
         self._managed = _managed(given)
         if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
-            given.refuse("extender.urlPrefix", self._prefix, "a URL with http://", "nothing")
+            given.record_invalid(
+                "extender.urlPrefix", self._prefix, "a URL with http://", "nothing"
+            )
             self._verbs = dict.fromkeys(_VERBS, "")
         self._complaints = given.complaints
         self._trouble = ""
@@ -206,8 +208,8 @@ class Plugin:
         self, task: entities.Task, rows: Sequence[int]
     ) -> list[tuple[str, extension_points.Code] | None]:
         """Return, per node, why it is not feasible; None if it is."""
-        asked = wire.task(self._within, task)
-        bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
+        requested = wire.task(self._within, task)
+        bodies = [{"task": requested, "node": wire.node(self._within, row)} for row in rows]
         answers = self._call_all("predicate", bodies, wire.Predicate)
         missing = None if self._is_ignorable else (self._failed(), extension_points.Code.ERROR)
         found = [missing if answer is None else _filter_status(answer) for answer in answers]
@@ -378,7 +380,7 @@ def _timeout(given: configuration.Arguments) -> timedelta:
         found = timedelta()
     if found > timedelta():
         return found
-    given.refuse("extender.httpTimeout", text, "a positive duration such as 500ms", "1s")
+    given.record_invalid("extender.httpTimeout", text, "a positive duration such as 500ms", "1s")
     return DEFAULT_TIMEOUT
 
 
@@ -392,5 +394,5 @@ def _managed(given: configuration.Arguments) -> frozenset[str] | None:
         texts = frozenset(name for name in names if isinstance(name, str))
         if len(texts) == len(set(names)):
             return texts or None
-    given.refuse("extender.managedResources", listed, "a list of names", "all tasks")
+    given.record_invalid("extender.managedResources", listed, "a list of names", "all tasks")
     return None

@@ -73,7 +73,7 @@ class FreeHardware:
             self._read(row)
         return self._available[row]
 
-    def asked(self, row: int, wanted: requests.HardwareRequest) -> alignment.PodRequest:
+    def accounted_request(self, row: int, wanted: requests.HardwareRequest) -> alignment.PodRequest:
         """Return the part of the request that the node accounts for."""
         report, unknown = self.reports[row], self.uncertain(row)
 
@@ -85,12 +85,12 @@ class FreeHardware:
             )
 
         return alignment.PodRequest(
-            tuple(map(kept, wanted.asked.containers)),
-            tuple(map(kept, wanted.asked.before)),
+            tuple(map(kept, wanted.requested.containers)),
+            tuple(map(kept, wanted.requested.before)),
             report.by_pod,
         )
 
-    def put(self, task: entities.Task, row: int, found: alignment.PodShares | None) -> None:
+    def add(self, task: entities.Task, row: int, found: alignment.PodShares | None) -> None:
         """Allocate hardware to a task that was placed, nominated or restored."""
         freed = self._freed.pop(task.uid, None)
         if freed is not None:
@@ -102,7 +102,7 @@ class FreeHardware:
             self._chosen[task.uid] = (row, found)
             self._put(row, room)
 
-    def take(self, task: entities.Task) -> None:
+    def remove(self, task: entities.Task) -> None:
         """Release the hardware that this session chose for the task, or that it held before."""
         kept = self._chosen.pop(task.uid, None)
         if kept is not None:

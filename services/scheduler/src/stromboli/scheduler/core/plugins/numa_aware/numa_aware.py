@@ -58,11 +58,11 @@ class Plugin:
         self._session = ssn
         around = ssn.world.auxiliary
         reports_ = self._read(ssn)
-        kept: free_hardware.CachedHardware = around.remembered(f"{NAME}: nodes", (), dict)
+        kept: free_hardware.CachedHardware = around.cached(f"{NAME}: nodes", (), dict)
         self._books = free_hardware.FreeHardware(ssn, reports_, kept)
         for name in set(kept) - {ssn.nodes.names[row] for row in reports_}:
             del kept[name]
-        self._known: _Known = around.remembered(f"{NAME}: answers", (), dict)
+        self._known: _Known = around.cached(f"{NAME}: answers", (), dict)
         if sum(map(len, self._known.values())) > MAX_CACHED:
             self._known.clear()
         self._resources = {name for it in self._books.reports.values() for name in it.ids}
@@ -216,14 +216,14 @@ class Plugin:
     def _placed(self, wanted: requests.HardwareRequest, row: int) -> alignment.PodShares | str:
         """Return the shares that the task would get, or the reason why the node refuses it."""
         report, room = self._books.reports[row], self._books.room(row)
-        asked = self._books.asked(row, wanted)
+        requested = self._books.accounted_request(row, wanted)
         free = room._replace(cpus=room.cpus - report.reserved)
         if wanted.policy and not free.cpus:
             return MISFIT
-        found = alignment.place_pod(report.hardware, free, asked, report.policy)
+        found = alignment.place_pod(report.hardware, free, requested, report.policy)
         if found is not None:
             return found
-        return TOO_FEW if alignment.lacks_devices(report.hardware, free, asked) else MISFIT
+        return TOO_FEW if alignment.lacks_devices(report.hardware, free, requested) else MISFIT
 
     # Events ---------------------------------------------------------------------------------
 
@@ -239,12 +239,12 @@ class Plugin:
             if self._books.is_new(task) and wanted is not None and self._counts(wanted, report):
                 placed = self._placed(wanted, row)
                 found = None if isinstance(placed, str) else placed
-            self._books.put(task, row, found)
+            self._books.add(task, row, found)
 
     def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """Release the hardware of tasks."""
         for task in tasks:
-            self._books.take(task)
+            self._books.remove(task)
 
     def _annotations(self, task: entities.Task) -> Mapping[str, str]:
         kept = self._books.chosen(task)

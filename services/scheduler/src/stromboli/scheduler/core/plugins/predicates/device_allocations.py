@@ -42,13 +42,13 @@ def _configurations(
 ) -> Iterator[resource.AllocatedConfiguration]:
     """Return the configurations of the device classes, per request, followed by those of the
     claim."""
-    asked = dict.fromkeys(want for want, _ in given)
-    for want in asked:
+    requested = dict.fromkeys(want for want, _ in given)
+    for want in requested:
         for found in classes[want.class_name].spec.config:
             yield resource.AllocatedConfiguration(
                 source="FromClass", requests=(_request(want),), opaque=found.opaque
             )
-    names = {name for want in asked for name in (want.name, _request(want))}
+    names = {name for want in requested for name in (want.name, _request(want))}
     for found in claim.spec.devices.config:
         if not found.requests or names.intersection(found.requests):
             yield resource.AllocatedConfiguration(

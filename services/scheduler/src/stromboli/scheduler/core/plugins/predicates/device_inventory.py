@@ -232,18 +232,18 @@ def device_request(claim: resource.ResourceClaim) -> DeviceRequest:
 
 
 def _device_spec(
-    name: str, asked: resource.ExactRequest | resource.SubRequest, *, is_admin: bool = False
+    name: str, requested: resource.ExactRequest | resource.SubRequest, *, is_admin: bool = False
 ) -> DeviceSpec:
-    if asked.count < 0:
-        raise ValueError(f"request {name}: count {asked.count} is negative")
-    takes_all = asked.allocation_mode == "All"
+    if requested.count < 0:
+        raise ValueError(f"request {name}: count {requested.count} is negative")
+    takes_all = requested.allocation_mode == "All"
     return DeviceSpec(
         name,
-        asked.device_class_name,
-        cel_texts(asked.selectors),
-        None if takes_all else max(asked.count, 1),
+        requested.device_class_name,
+        cel_texts(requested.selectors),
+        None if takes_all else max(requested.count, 1),
         is_admin,
-        asked.name if isinstance(asked, resource.SubRequest) else "",
+        requested.name if isinstance(requested, resource.SubRequest) else "",
     )
 
 

@@ -49,7 +49,7 @@ class Devices:
         self._claims = device_claims.ClaimIndex(given)
         self._unread = ssn.world.auxiliary.unreadable["resource_claims"]
         table = ssn.nodes
-        self._stock = ssn.world.auxiliary.remembered(
+        self._stock = ssn.world.auxiliary.cached(
             "devices",
             (
                 given.resource_slices,

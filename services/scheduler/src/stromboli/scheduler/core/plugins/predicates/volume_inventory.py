@@ -48,7 +48,7 @@ class VolumeInventory:
 
     def reach(self, volume: str) -> extension_points.Mask:
         """Return the nodes that reach a volume; none for a volume that does not exist."""
-        return self._around.reach(volume, self._table)
+        return self._around.reachable_nodes(volume, self._table)
 
     def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> ClaimNodes:
         """Return the nodes where all of the claims can be bound together. O(claims x volumes)."""

@@ -320,13 +320,13 @@ class Plugin:
             return ()
         # A started job no longer reserves room.
         due = tuple(key for key in self._plans if not self._has_begun(key))
-        asked = (task.job, task.namespace, self._run_times.of(task), due)
-        known = self._asked.get(asked)
+        requested = (task.job, task.namespace, self._run_times.of(task), due)
+        known = self._asked.get(requested)
         if known is None:
             binding = tuple(key for key in due if self._binds(self._plans[key], task))
             # Reasons name the owner only to its own namespace.
             found = (self._changes, due, binding, task.namespace) if binding else ()
-            known = self._asked[asked] = found
+            known = self._asked[requested] = found
         return known
 
     def _has_begun(self, key: str) -> bool:

@@ -105,9 +105,9 @@ def pack(
     used: dict[int, resource_vectors.Vector] = {}
     ranked = np.array(order, np.intp)
     for demand in sorted(demands, key=lambda each: tuple(-each.request)):
-        asked = demand.request > 0
+        requested = demand.request > 0
         fits = np.min(
-            left[asked] // demand.request[asked, np.newaxis], axis=0, initial=demand.count
+            left[requested] // demand.request[requested, np.newaxis], axis=0, initial=demand.count
         )
         fits = np.where(demand.mask, np.maximum(fits, 0), 0)[ranked]
         until = np.cumsum(fits)
