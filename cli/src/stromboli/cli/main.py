@@ -58,7 +58,7 @@ class Root(lazy.Group):
         ),
         "reservation": Entry(
             "stromboli.cli.commands.reservations:app",
-            "Reserve nodes for a period: for users, queues or maintenance.",
+            "Reserve nodes for users, queues or maintenance.",
         ),
         "cluster": Entry(
             "stromboli.cli.commands.cluster_dump:app", "Export the scheduler's view of the cluster."
@@ -90,7 +90,7 @@ class Root(lazy.Group):
         ),
         "history backup": Entry(
             "stromboli.cli.commands.accounting.backup:backup",
-            "Write the history's database to a file, while it is in use.",
+            "Write the history's database to a file while it is used.",
         ),
         "history restore": Entry(
             "stromboli.cli.commands.accounting.backup:restore",

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 HEADERS = ("NAME", "STATE", "START", "END", "NODES", "FOR")
-app = typer.Typer(
-    cls=lazy.GetGroup, help="Reserve nodes for a period: for users, queues or maintenance."
-)
+app = typer.Typer(cls=lazy.GetGroup, help="Reserve nodes for users, queues or maintenance.")
 Name = Annotated[str, typer.Argument(metavar="RESERVATION", help="The reservation's name.")]
 Names = Annotated[
     list[str], typer.Argument(metavar="RESERVATION...", help="Names of reservations.")

@@ -34,7 +34,7 @@ State = Annotated[Path, typer.Option("--state", metavar="FOLDER", help="Folder o
 
 
 def backup(file: File, database: DatabaseUrl = "", state: State = STATE) -> None:
-    """Write the history's database to a file, while it is in use.
+    """Write the history's database to a file while it is used.
 
     The file contains all tables as one transaction sees them, and the position in the log up to
     which they are complete. It fits SQLite and PostgreSQL.

@@ -140,7 +140,7 @@ def run_session(
             return attempt.run(with_gauges=with_gauges)
         except Exception as error:
             cache.isolate(error)
-    raise cache.quarantine.unattributable_error(
+    raise cache.quarantine.invariant_error(
         f"{MAX_ATTEMPTS} attempts at a session failed", RuntimeError("no attempts left")
     )
 

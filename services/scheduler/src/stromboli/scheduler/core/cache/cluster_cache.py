@@ -286,7 +286,7 @@ class ClusterCache:
             self.quarantine.isolate(at, error, by_session=True) for at in dict.fromkeys(blamed)
         ]
         if not any(isolated):
-            raise self.quarantine.unattributable_error("a session failed", error) from error
+            raise self.quarantine.invariant_error("a session failed", error) from error
         self.rebuild()
 
     def _apply_isolated(self, change: snapshot.Change) -> None:
@@ -302,9 +302,8 @@ class ClusterCache:
     def _isolate(self, at: quarantine.Key, error: Exception) -> None:
         is_ours = isinstance(error, errors.InvariantError)
         if is_ours or not self.quarantine.isolate(at, error, by_session=False):
-            raise self.quarantine.unattributable_error(
-                f"{at[0].kind} {at[1]} cannot be applied", error
-            ) from error
+            doing = f"{at[0].kind} {at[1]} cannot be applied"
+            raise self.quarantine.invariant_error(doing, error) from error
 
     def build(self) -> None:
         """Add all pods and PodGroups to the model. O(cluster)."""
@@ -334,9 +333,8 @@ class ClusterCache:
                     self._gang_objects.put(self.world, at)
                 self._finish_build()
         except Exception as error:
-            raise self.quarantine.unattributable_error(
-                "the cluster model cannot be rebuilt", error
-            ) from error
+            doing = "the cluster model cannot be rebuilt"
+            raise self.quarantine.invariant_error(doing, error) from error
         self.request_session(self._cause)
 
     def _finish_build(self) -> None:

@@ -116,7 +116,7 @@ class Quarantine:
         self.news.append((isolated, error))
         return True
 
-    def unattributable_error(self, doing: str, error: Exception) -> errors.InvariantError:
+    def invariant_error(self, doing: str, error: Exception) -> errors.InvariantError:
         """The error that ends the process when no object can be blamed."""
         return errors.InvariantError(
             f"{doing}: {_described(error)}; isolated so far: {self.complaints() or 'nothing'}; "
