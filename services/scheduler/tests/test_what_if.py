@@ -129,6 +129,15 @@ def test_more_nodes_start_the_job_at_once() -> None:
     assert note == "2 empty nodes with 1 cpu, 32Gi memory, as 1 of the cluster's nodes have"
 
 
+def test_a_gang_whose_plan_is_announced_starts_as_any_other() -> None:
+    """No controller publishes its plan in virtual time, so no session may wait for it."""
+    group = waiting("me", 1)
+    announced = {**(group.metadata.annotations or {}), keys.PLAN_FOLLOWS: "1"}
+    metadata = msgspec.structs.replace(group.metadata, annotations=announced)
+    found = ask(make_cluster(msgspec.structs.replace(group, metadata=metadata)), None, nodes=1)
+    assert (found.present.p50_s, found.changed.p50_s) == (600, 0)
+
+
 def test_added_nodes_are_of_the_kind_that_takes_the_pods() -> None:
     nodes = [
         builders.make_node("n1", cpu="1"),

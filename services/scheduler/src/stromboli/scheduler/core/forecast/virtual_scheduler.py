@@ -14,7 +14,7 @@ from stromboli.scheduler.core.cache import cluster_cache, lapsed_admissions
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
@@ -69,7 +69,7 @@ class Scheduler:
     def put(self, found: meta.Object, at: datetime) -> None:
         """Apply an object as if the monitor had observed it. Sets its version."""
         self._versions += 1
-        stamped = _with_version(found, str(self._versions))
+        stamped = _without_plan(_with_version(found, str(self._versions)))
         topic = _TOPICS[type(found)]
         self._fold(envelope.Draft(topic=topic, key=found.metadata.key, message=stamped, time=at))
 
@@ -182,3 +182,14 @@ def _with_version(found: meta.Object, version: str) -> meta.Object:
     stamped = msgspec.structs.replace(found.metadata, resource_version=version)
     result: meta.Object = msgspec.structs.replace(found, metadata=stamped)
     return result
+
+
+def _without_plan(found: meta.Object) -> meta.Object:
+    """The object; a PodGroup does not announce a plan, for which sessions would wait: no controller
+    publishes plans in virtual time."""
+    if found.metadata.annotation(keys.PLAN_FOLLOWS) is None:
+        return found
+    kept = dict(found.metadata.annotations or {})
+    del kept[keys.PLAN_FOLLOWS]
+    metadata = msgspec.structs.replace(found.metadata, annotations=kept)
+    return msgspec.structs.replace(found, metadata=metadata)
