@@ -83,13 +83,13 @@ def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) ->
     resourceVersion."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})
-    return _json_patch(kind, of, put(annotation_path(annotation), value))
+    return json_patch(kind, of, put(annotation_path(annotation), value))
 
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
     """The patch that removes an annotation, if it still has the cached value."""
     seen = test(annotation_path(annotation), of.metadata.annotation(annotation))
-    return _json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
+    return json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
 
 
 def annotation_path(annotation: str) -> str:
@@ -97,13 +97,20 @@ def annotation_path(annotation: str) -> str:
     return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 
-def _json_patch(kind: kinds.Kind[Any], of: Object, *operations: dict[str, Any]) -> commands.Patch:
+def json_patch(
+    kind: kinds.Kind[Any],
+    of: Object,
+    *operations: dict[str, Any],
+    subresource: Literal["", "status"] = "",
+) -> commands.Patch:
+    """A JSON patch of an object, with its uid as the precondition."""
     return commands.Patch(
         kind=kind,
         namespace=of.metadata.namespace,
         name=of.metadata.name,
         uid=of.metadata.uid,
         patch=encode([test("/metadata/uid", of.metadata.uid), *operations]),
+        subresource=subresource,
     )
 
 

@@ -233,15 +233,8 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
         # Tests the resourceVersion: another client may add the first condition meanwhile.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
-    uid = manifests.test("/metadata/uid", pod.metadata.uid)
-    return commands.Patch(
-        kind=kinds.PODS,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-        patch=manifests.encode([uid, manifests.put("/status/conditions/-", condition)]),
-        subresource="status",
-    )
+    added = manifests.put("/status/conditions/-", condition)
+    return manifests.json_patch(kinds.PODS, pod, added, subresource="status")
 
 
 def refusal(error: errors.PermanentError) -> ExecutionResult:

@@ -124,17 +124,7 @@ def adjust(
         operations.append(manifests.put(path, estimate))
     if not operations:
         return ()
-    return (_patch(group, [manifests.test("/metadata/uid", group.metadata.uid), *operations]),)
-
-
-def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> commands.Patch:
-    return commands.Patch(
-        kind=kinds.POD_GROUPS,
-        namespace=group.metadata.namespace,
-        name=group.metadata.name,
-        uid=group.metadata.uid,
-        patch=manifests.encode(operations),
-    )
+    return (manifests.json_patch(kinds.POD_GROUPS, group, *operations),)
 
 
 def is_of_earlier_version(job: Job, group: scheduling.PodGroup) -> bool:

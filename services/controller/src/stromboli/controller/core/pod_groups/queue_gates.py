@@ -34,15 +34,5 @@ def removals(
         if pod is None or pod.metadata.annotation(keys.QUEUE_GATE) != "true":
             continue
         path = "/spec/schedulingGates"
-        changes = [
-            manifests.test("/metadata/uid", pod.metadata.uid),
-            manifests.test(path, [{"name": keys.QUEUE_GATE}]),
-            {"op": "remove", "path": path},
-        ]
-        yield commands.Patch(
-            kind=kinds.PODS,
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            uid=pod.metadata.uid,
-            patch=manifests.encode(changes),
-        )
+        seen = manifests.test(path, [{"name": keys.QUEUE_GATE}])
+        yield manifests.json_patch(kinds.PODS, pod, seen, {"op": "remove", "path": path})

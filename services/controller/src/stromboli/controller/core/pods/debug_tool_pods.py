@@ -96,21 +96,12 @@ def _withdrawn(
     """Remove the requests from the job, unless a user has changed them meanwhile."""
     left = tuple(request for request in wanted if request not in ended)
     path = manifests.annotation_path(keys.TOOLS)
-    operations = [
-        manifests.test("/metadata/uid", job.metadata.uid),
-        manifests.test(path, job.metadata.annotation(keys.TOOLS)),
-        manifests.put(path, debug_tools.encode_annotation(left)),
-    ]
+    seen = manifests.test(path, job.metadata.annotation(keys.TOOLS))
+    change = manifests.put(path, debug_tools.encode_annotation(left))
     for request in ended:
         text = f"{request.tool} was idle or its time was over; strom job attach starts it again"
         yield commands.event_about(kinds.JOBS, job, "Normal", "ToolEnded", text, now, recurs=True)
-    yield commands.Patch(
-        kind=kinds.JOBS,
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        patch=manifests.encode(operations),
-    )
+    yield manifests.json_patch(kinds.JOBS, job, seen, change)
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:

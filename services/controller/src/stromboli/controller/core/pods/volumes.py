@@ -86,11 +86,4 @@ def written_back(job: Job) -> commands.Stage:
             operations.append(manifests.put(f"{at}/volumeClaimName", name))
     if not operations:
         return ()
-    patch = commands.Patch(
-        kind=kinds.JOBS,
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        patch=manifests.encode([manifests.test("/metadata/uid", job.metadata.uid), *operations]),
-    )
-    return (patch,)
+    return (manifests.json_patch(kinds.JOBS, job, *operations),)

@@ -129,17 +129,11 @@ def _changed(
     annotations |= marks
     if found.spec == spec and annotations == before:
         return ()
-    patch = [
-        manifests.test("/metadata/uid", found.metadata.uid),
+    write = manifests.json_patch(
+        kinds.NUMA_TOPOLOGIES,
+        found,
         manifests.test("/metadata/resourceVersion", found.metadata.resource_version),
         manifests.put("/spec", msgspec.to_builtins(spec)),
         manifests.put("/metadata/annotations", annotations),
-    ]
-    write = commands.Patch(
-        kind=kinds.NUMA_TOPOLOGIES,
-        namespace="",
-        name=found.metadata.name,
-        uid=found.metadata.uid,
-        patch=manifests.encode(patch),
     )
     return ((write,),)

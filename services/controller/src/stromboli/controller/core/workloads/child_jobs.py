@@ -191,20 +191,9 @@ def write_status(
 ) -> commands.Patch:
     """Replace the status, with the resourceVersion from which it was computed as the
     precondition."""
-    return commands.Patch(
-        kind=kind,
-        namespace=before.metadata.namespace,
-        name=before.metadata.name,
-        uid=before.metadata.uid,
-        patch=manifests.encode(
-            [
-                manifests.test("/metadata/uid", before.metadata.uid),
-                manifests.test("/metadata/resourceVersion", before.metadata.resource_version),
-                manifests.put("/status", msgspec.to_builtins(status)),
-            ]
-        ),
-        subresource="status",
-    )
+    seen = manifests.test("/metadata/resourceVersion", before.metadata.resource_version)
+    change = manifests.put("/status", msgspec.to_builtins(status))
+    return manifests.json_patch(kind, before, seen, change, subresource="status")
 
 
 def ended_at(job: batch.Job) -> datetime | None:
