@@ -258,7 +258,7 @@ def _placement_failure(
 
 def _unreadable(cache: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
     """The explanation of a PodGroup that cannot be read."""
-    members = cache.world.members(key).values()
+    members = cache.world.members(key)
     return messages.PodGroupExplained(
         pod_group=key,
         pod_group_uid="",

@@ -314,7 +314,10 @@ class ClusterCache:
             except Exception as error:
                 self._isolate(at, error)
                 has_failed = True
-        (self.rebuild if has_failed else self._finish_build)()
+        if has_failed:
+            self.rebuild()
+        else:
+            self._finish_build()
 
     def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
@@ -439,15 +442,12 @@ class ClusterCache:
         if self._is_deferred:
             return
         before = triggers.job_fingerprint(self.world.job(key))
-        if self._gang_objects.put_group(self.world, key):
-            self._update_waiting(key)
+        is_frozen_or_released = self._gang_objects.put_group(self.world, key)
         after = triggers.job_fingerprint(self.world.job(key))
-        if before != after:
+        if is_frozen_or_released or before != after or self.world.job(key) is None:
             self._update_waiting(key)
-            if triggers.releases_reserved_room(before, after):
-                self._request_session_if_waiting()
-        elif self.world.job(key) is None:
-            self._update_waiting(key)
+        if before != after and triggers.releases_reserved_room(before, after):
+            self._request_session_if_waiting()
 
     def _refresh_freeze(self, key: str) -> None:
         if self._gang_objects.freeze(self.world, key):

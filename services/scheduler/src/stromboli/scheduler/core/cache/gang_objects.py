@@ -49,7 +49,10 @@ class GangObjects:
 
     def put(self, world: cluster_model.ClusterModel, at: quarantine.Key) -> None:
         """Update the job or the task."""
-        (self.put_pod if at[0] == kinds.PODS else self.put_group)(world, at[1])
+        if at[0] == kinds.PODS:
+            self.put_pod(world, at[1])
+        else:
+            self.put_group(world, at[1])
 
     def put_group(self, world: cluster_model.ClusterModel, key: str) -> bool:
         """Update the job from its PodGroup and from open decisions. Returns as ``freeze``."""

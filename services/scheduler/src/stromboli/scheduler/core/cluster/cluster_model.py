@@ -91,13 +91,13 @@ class ClusterModel:
             for name in moved.coming:
                 self._add_parked_pods(name, self.nodes.rows[name])
         for key in self._unsettled:
-            job = self.jobs.get(key)
-            if job is None:
+            self._waiting.discard(key)
+            if (job := self.jobs.get(key)) is None:
                 self.books.drop(key)
             else:
                 self.books.put(job)
-            waits = job is not None and job_builder.needs_session(job)
-            (self._waiting.add if waits else self._waiting.discard)(key)
+                if job_builder.needs_session(job):
+                    self._waiting.add(key)
         self._unsettled.clear()
         self.nodes.touched.clear()
 
@@ -116,11 +116,10 @@ class ClusterModel:
         """The job, whether its queue exists or not."""
         return self.jobs.get(key) or self.outside.get(key)
 
-    def members(self, key: str) -> Mapping[str, entities.Task]:
-        """Pod -> task, of all pods that name this PodGroup, whether it exists or not."""
-        if (found := self.job(key)) is None:
-            return self._ungrouped.get(key, {})
-        return {task.key: task for task in found.tasks.values()}
+    def members(self, key: str) -> Collection[entities.Task]:
+        """The tasks of all pods that name this PodGroup, whether it exists or not. O(1)."""
+        found = self.job(key)
+        return (self._ungrouped.get(key, {}) if found is None else found.tasks).values()
 
     def complaints(self) -> list[str]:
         """Problems of objects, ordered by kind and key."""
