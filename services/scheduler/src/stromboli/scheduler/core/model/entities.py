@@ -389,13 +389,18 @@ class Job(msgspec.Struct, eq=False):
         before = tasks[0].status
         if before is status:
             return
-        leaves, enters = self.by_status[before], self.by_status.setdefault(status, {})
-        moved = {task.uid: task for task in tasks}
-        if len(moved) == len(leaves):
-            leaves.clear()
-        for uid in moved if leaves else ():
-            del leaves[uid]
-        enters.update(moved)
+        leaves, enters = self.by_status[before], self.by_status.get(status)
+        if len(tasks) == len(leaves):
+            del self.by_status[before]
+            moved = leaves
+        else:
+            moved = {task.uid: task for task in tasks}
+            for uid in moved:
+                del leaves[uid]
+        if enters is None:
+            self.by_status[status] = moved
+        else:
+            enters.update(moved)
         self.add_counts(tasks[0], before, -len(tasks))
         self.add_counts(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
