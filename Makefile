@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 	python3.11; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && exit; done; echo python3)
 
-PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
+PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml extras/*/pyproject.toml tests/*/pyproject.toml)
 INTEGRATIONS := $(wildcard integrations/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
