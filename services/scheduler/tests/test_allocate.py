@@ -28,14 +28,13 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
 def test_gangs_of_one_class_have_one_reason_until_a_node_changes() -> None:
     """A reason counts nodes, and thousands of gangs may wait for the same room. ``b`` takes the CPU
     of the node that lacks memory."""
-    wanted = {"cpu": "2", "memory": "4Gi"}
     decided = default_sessions.closed(
         builders.make_node("n1", cpu="4", memory="1Gi"),
         builders.make_node("n2", cpu="1", memory="8Gi"),
-        *default_sessions.gang("a", 1, **wanted),
+        *default_sessions.gang("a", 1, cpu="2", memory="4Gi"),
         *default_sessions.gang("b", 1, cpu="4"),
-        *default_sessions.gang("c", 1, **wanted),
-        *default_sessions.gang("d", 1, **wanted),
+        *default_sessions.gang("c", 1, cpu="2", memory="4Gi"),
+        *default_sessions.gang("d", 1, cpu="2", memory="4Gi"),
     )
     assert default_sessions.binds(decided) == {"b-0": "n1"}
     found = [
