@@ -20,11 +20,11 @@ tiers:
 - plugins: [{name: priority}, {name: gang}, {name: queue-policy}]
 - plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]
 """
-NODES, CORES, CPU = 10, 8, 2
+NODES, CORES, CPU = 3, 8, 2
 """Nodes, their cores, and those of a job."""
 BEGINS_S = {"ann": 0.0, "bob": 1800.0, "eve": 3600.0}
-JOBS = {"ann": 150, "bob": 60, "eve": 60}
-PRODUCTION_S, PRODUCTION_JOBS = 3 * 3600.0, 60
+JOBS = {"ann": 45, "bob": 18, "eve": 18}
+PRODUCTION_S, PRODUCTION_JOBS = 3 * 3600.0, 18
 COMPARED_S = np.arange(3600.0, 9000.0, 60.0)
 """Times at which shares are compared: all three users have jobs that wait."""
 
