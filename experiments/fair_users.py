@@ -64,7 +64,7 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
         "by age": {keys.QUEUE_POLICY: "fifo"},
         "by usage now": {**by_user, keys.SHARE_HALF_LIFE: "0s"},
         "by usage now and before": {**by_user, keys.SHARE_HALF_LIFE: "1h"},
-        "`eve` has weight 2": {**by_user, keys.SHARE_HALF_LIFE: "0s", keys.SHARE_WEIGHTS: "eve=2"},
+        "eve has weight 2": {**by_user, keys.SHARE_HALF_LIFE: "0s", keys.SHARE_WEIGHTS: "eve=2"},
     }
     return {
         name: support.scenario(
