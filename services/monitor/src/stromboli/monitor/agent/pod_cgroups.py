@@ -1,0 +1,119 @@
+"""Reads what pods use from their cgroups, version 1 or 2.
+
+The kubelet makes a cgroup for each pod, named by its uid, in which the kernel adds up all containers,
+also those that have ended: a restarted container does not reset the counter of CPU time. Reading it
+needs no rights beyond the mounted ``/sys`` and costs some file reads. The kubelet's Summary API has
+the same values, as of up to 10 s ago, and would need a token for the API server with a right
+(``nodes/stats``) on every node.
+
+Sources: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go (names of cgroups); Linux,
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from stromboli.monitor.core import pod_meter
+
+_UID = re.compile(
+    r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?:\.slice)?$"
+)
+"""``podUID`` (cgroupfs), ``kubepods-burstable-podUID.slice`` with underscores (systemd)."""
+_QOS = re.compile(r"(?:^|-)(besteffort|burstable)(?:\.slice)?$")
+_ROOT = re.compile(r"(?:^|-)kubepods(?:\.slice)?$")
+CPU_V1, MEMORY_V1 = ("cpu,cpuacct", "cpuacct"), "memory"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class PodCgroups:
+    """The cgroups of the pods of a node. ``root``: the mounted ``/sys/fs/cgroup``."""
+
+    def __init__(self, root: Path, boot_id: Path = BOOT_ID) -> None:
+        self._is_v2 = (root / "cgroup.controllers").exists()
+        of_v1 = (root / name for name in CPU_V1)
+        self._cpu = root if self._is_v2 else next((it for it in of_v1 if it.is_dir()), root)
+        self._memory = root if self._is_v2 else root / MEMORY_V1
+        self._boot = _text(boot_id).strip()[:36]
+        self._folders: dict[str, str] = {}
+
+    def find(self) -> list[str]:
+        """The uids of all pods with a cgroup. Costs a listing of each class of service."""
+        found: dict[str, str] = {}
+        for pods in self._pods_folders():
+            for name in _names(self._cpu / pods):
+                if matched := _UID.search(name):
+                    found[matched[1].replace("_", "-")] = f"{pods}/{name}"
+        self._folders = found
+        return list(found)
+
+    def read(self, uid: str) -> pod_meter.Reading | None:
+        """What a pod uses; None if its cgroup is gone or cannot be read."""
+        folder = self._folders.get(uid)
+        if folder is None:
+            return None
+        try:
+            number = os.stat(self._cpu / folder).st_ino
+            cpu_ms = self._cpu_ms(self._cpu / folder)
+            memory = self._working_set(self._memory / folder)
+        except (OSError, ValueError, KeyError):
+            return None
+        return pod_meter.Reading(f"{self._boot}/{number}", cpu_ms, memory)
+
+    def _cpu_ms(self, folder: Path) -> int:
+        if self._is_v2:
+            return _fields(folder / "cpu.stat")["usage_usec"] // 1000
+        return int((folder / "cpuacct.usage").read_text()) // 1_000_000
+
+    def _working_set(self, folder: Path) -> int:
+        """The memory without inactive files, as the kubelet computes it."""
+        if self._is_v2:
+            current = int((folder / "memory.current").read_text())
+            inactive = _fields(folder / "memory.stat")["inactive_file"]
+        else:
+            current = int((folder / "memory.usage_in_bytes").read_text())
+            inactive = _fields(folder / "memory.stat")["total_inactive_file"]
+        return max(0, current - inactive)
+
+    def _pods_folders(self) -> list[str]:
+        """The folders with pods: the root of pods, which may be below one other cgroup
+        (``--cgroup-root``), and its classes of service."""
+        tops = _names(self._cpu)
+        roots = [name for name in tops if _ROOT.search(name)]
+        if not roots:
+            roots = [
+                f"{top}/{name}"
+                for top in tops
+                if top.startswith("kubelet")
+                for name in _names(self._cpu / top)
+                if _ROOT.search(name)
+            ]
+        classes = [
+            f"{root}/{name}"
+            for root in roots
+            for name in _names(self._cpu / root)
+            if _QOS.search(name)
+        ]
+        return [*roots, *classes]
+
+
+def _names(folder: Path) -> list[str]:
+    """The folders in a folder; none if it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(it.name for it in found if it.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _fields(file: Path) -> dict[str, int]:
+    """``name value`` lines. Raises OSError, ValueError."""
+    pairs = (line.split() for line in file.read_text().splitlines())
+    return {name: int(value) for name, value in pairs}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
