@@ -417,11 +417,11 @@ async def test_the_gpus_of_a_pod_are_found_by_its_name(
 ) -> None:
     """The kubelet tells names, cgroups have uids: the monitor knows both."""
     pod = objects.make(kinds.PODS, "p", spec={"nodeName": "n1", "containers": [{"name": "c"}]})
-    raw = await agent_server.cluster.create(kinds.PODS, "a", pod)
+    raw = await agent_server.cluster.create(kinds.PODS, "default", pod)
     uid = kinds.metadata_of(raw).uid
     await shell.until(agent_server.bus, topics.PODS, shell.count(1))
     device = node_topology.AllocatedDevices(resource="nvidia.com/gpu", ids=("GPU-1",))
-    held = (node_topology.ExclusiveAllocation(namespace="a", pod="p", devices=(device,)),)
+    held = (node_topology.ExclusiveAllocation(namespace="default", pod="p", devices=(device,)),)
     write_pod(tmp_path / "sys", uid, 1)
     reporter = pod_reporter(agent_server, tmp_path, allocations=held)
     for second in (0.0, 10.0, 30.0):

@@ -1,7 +1,7 @@
 """What is measured on a node: the load of its disks and network interfaces, and what its pods use.
 
-The agent on the node measures it; the monitor publishes loads on ``cluster.usage``, and the usage of
-pods on ``cluster.podusage``. A value that could not be measured is None: *unknown*, never zero.
+The agent on the node measures it; the monitor publishes loads on ``cluster.usage``, and the usage
+of pods on ``cluster.podusage``. A value that could not be measured is None: *unknown*, never zero.
 """
 
 import msgspec
@@ -85,10 +85,10 @@ class PodUids(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.pod_usage_measured.v1")
 class PodUsageMeasured(Message, frozen=True, kw_only=True):
-    """What some pods of a node have used (key: the node). ``at``: when the monitor received it. Each
-    pod is contained at growing intervals while it runs, and once after its end with the last values;
-    the values of all records of a pod are combined by maximum for each counter. ``sampler``: see
-    ``PodUsageReport``."""
+    """What some pods of a node have used (key: the node). ``at``: when the monitor received it.
+    Records contain a pod at growing intervals while it runs, and once after its end with its last
+    values. The values of all records of a pod are combined by maximum for each counter.
+    ``sampler``: see ``PodUsageReport``."""
 
     node: str
     at: Instant
