@@ -47,8 +47,8 @@ UP_TO_DATE_WITHIN_S = 2.0
 """How long a query waits for the end of the log; after it, the answer is marked incomplete."""
 RETENTION_EVERY_S = 3600.0
 POD_USAGE_DAYS = 15.0
-"""Days that measurements of pods are kept to combine them with later ones: longer than the log keeps
-them. Attempts have their results."""
+"""Days that measurements of pods are kept to combine them with later ones: longer than the log
+keeps them. Attempts have their results."""
 SUMMED_EVERY_S = 60.0
 SUMMED_AFTER = timedelta(minutes=10)
 """Time from an attempt's end until it is added to the sums of days: late events come earlier."""

@@ -100,8 +100,8 @@ class Outbox:
         return self.position
 
     async def append(self, draft: envelope.Draft) -> None:
-        """Queue a draft once there is room, and return when it is acknowledged. A cancelled call may
-        have queued it."""
+        """Queue a draft once there is room, and return when it is acknowledged. A cancelled call
+        may have queued it."""
         await self.room()
         self.put(draft)
         await self.settled()

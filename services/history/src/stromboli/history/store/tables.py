@@ -170,8 +170,8 @@ DAILY_USAGE = sa.Table(
 """The usage of attempts with ``is_summed`` by day (its midnight, UTC). ``attempts``: how many held
 resources on that day; ``begun``: how many of these were allocated on that day. The other sums are
 amounts in the units of ``ATTEMPTS`` times seconds. ``used_...``: what was measured, memory as the
-maximum of an attempt times its seconds; ``measured_...``: the part of ``cpu``, ``memory`` and ``gpu``
-of the attempts that were measured."""
+maximum of an attempt times its seconds; ``measured_...``: the part of ``cpu``, ``memory`` and
+``gpu`` of the attempts that were measured."""
 POD_USAGE = sa.Table(
     "pod_usage",
     METADATA,

@@ -1,10 +1,10 @@
 """Reads what pods use from their cgroups, version 1 or 2.
 
-The kubelet makes a cgroup for each pod, named by its uid, in which the kernel adds up all containers,
-also those that have ended: a restarted container does not reset the counter of CPU time. Reading it
-needs no rights beyond the mounted ``/sys`` and costs some file reads. The kubelet's Summary API has
-the same values, as of up to 10 s ago, and would need a token for the API server with a right
-(``nodes/stats``) on every node.
+The kubelet makes a cgroup for each pod, named by its uid, in which the kernel adds up all
+containers, also those that have ended: a restarted container does not reset the counter of CPU
+time. Reading it needs no rights beyond the mounted ``/sys`` and costs some file reads. The
+kubelet's Summary API has the same values, as of up to 10 s ago, and would need a token for the API
+server with a right (``nodes/stats``) on every node.
 
 Sources: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go (names of cgroups); Linux,
 Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.

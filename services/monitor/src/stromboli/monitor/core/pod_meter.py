@@ -39,8 +39,8 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """The GPUs that a pod holds now. ``busy``: the sum of the shares of time, 0 to 1 for each GPU, in
-    which they are busy; None if a GPU does not tell. ``memory_bytes``: in use on all of them."""
+    """The GPUs that a pod holds now. ``busy``: the sum of the shares of time, 0 to 1 for each GPU,
+    in which they are busy; None if a GPU does not tell. ``memory_bytes``: in use on all of them."""
 
     busy: float | None
     memory_bytes: int
@@ -59,12 +59,17 @@ class _Pod(msgspec.Struct):
 
 
 class PodMeter:
-    """The pods of a node by uid."""
+    """The pods of a node by uid. ``send_every_s``: the least time between two reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, send_every_s: float = SEND_EVERY_S) -> None:
+        self._send_every_s = send_every_s
         self._pods: dict[str, _Pod] = {}
         self._sent_at_s = float("-inf")
         self._is_closing = False
+
+    def __len__(self) -> int:
+        """The number of pods that run or are not reported yet."""
+        return len(self._pods)
 
     def close(self) -> None:
         """Make everything due that is not reported: there will be no further readings."""
@@ -133,7 +138,7 @@ class PodMeter:
 
     def due(self, now_s: float) -> tuple[node_usage.PodUsage, ...]:
         """The pods to report now; empty if none is due."""
-        if now_s - self._sent_at_s < SEND_EVERY_S:
+        if now_s - self._sent_at_s < self._send_every_s:
             return ()
         due = [
             (not pod.is_over, pod.reported_at_s, uid, pod.usage)
