@@ -4,9 +4,9 @@
 
 An agent process as on a large node: a recorded machine of 8 GPUs, two sockets and 256 CPUs, NVML's
 library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a cgroup of each of these, a
-monitor that accepts reports. Nothing changes during the measurement. Memory is the maximum of PSS (shared pages count in
-part); CPU is user and system time divided by elapsed time, so that it is valid on a busy machine.
-The exit status is 1 above 60 MiB or half a per cent.
+monitor that accepts reports. Nothing changes during the measurement. Memory is the maximum of PSS
+(shared pages count in part); CPU is user and system time divided by elapsed time, so that it is
+valid on a busy machine. The exit status is 1 above 60 MiB or half a per cent.
 """
 
 import argparse

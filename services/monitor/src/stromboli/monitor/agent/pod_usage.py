@@ -9,7 +9,7 @@ import msgspec
 
 from stromboli.monitor.agent import reporting
 from stromboli.monitor.agent.pod_cgroups import PodCgroups
-from stromboli.monitor.core import gpu_holders, pod_meter, pod_usage_reports
+from stromboli.monitor.core import gpu_holders, pod_meter
 from stromboli.shared import decoding, errors
 from stromboli.shared.messages import base, node_topology, node_usage
 
@@ -81,7 +81,7 @@ class PodUsageReporter:
             read = self._gpus(wanted)
             self._meter.read_gpus(gpu_holders.readings(found, read), now_s)
         unknown = sorted(held.keys() - self._uids.keys())
-        return frozenset(unknown[: pod_usage_reports.MOST_UNKNOWN])
+        return frozenset(unknown[: pod_meter.MOST_UNKNOWN])
 
     def _send(
         self, report: node_usage.PodUsageReport, present: frozenset[str], now_s: float

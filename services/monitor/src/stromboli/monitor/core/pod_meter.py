@@ -27,6 +27,8 @@ SEND_EVERY_S = 10.0
 MOST_PODS = 500
 """Pods in a report, about 100 KB; kubelets run 110 pods unless they are set otherwise."""
 MOST_ENDED = 5000
+MOST_UNKNOWN = 64
+"""Pods whose uid a report requests."""
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ LEAST_APART = timedelta(seconds=2)
 MOST = 2**50
 """Largest value of a time in milliseconds (36,000 years) and of an amount of memory (1 PiB)."""
 LONGEST_ID = 64
-MOST_UNKNOWN = 64
 LONGEST_NAME = 253 + 1 + 63
 
 
@@ -52,8 +51,9 @@ def read(body: bytes) -> node_usage.PodUsageReport:
         raise msgspec.DecodeError(
             f"it has {len(found.pods)} pods, at most {pod_meter.MOST_PODS} are allowed"
         )
-    if len(found.unknown_pods) > MOST_UNKNOWN:
-        raise msgspec.DecodeError(f"it requests the uids of more than {MOST_UNKNOWN} pods")
+    if len(found.unknown_pods) > pod_meter.MOST_UNKNOWN:
+        most = pod_meter.MOST_UNKNOWN
+        raise msgspec.DecodeError(f"it requests the uids of more than {most} pods")
     names = [found.sampler, *(it for pod in found.pods for it in (pod.pod_uid, pod.counter))]
     if any(not _ID.fullmatch(name) for name in names):
         raise msgspec.DecodeError(f"an id is not of 1 to {LONGEST_ID} printable ASCII characters")
