@@ -23,6 +23,8 @@ _UID = re.compile(
 _QOS = re.compile(r"(?:^|-)(besteffort|burstable)(?:\.slice)?$")
 _ROOT = re.compile(r"(?:^|-)kubepods(?:\.slice)?$")
 CPU_V1, MEMORY_V1 = ("cpu,cpuacct", "cpuacct"), "memory"
+LARGEST_BYTES = 64 * 1024
+"""More than any of these files has."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -36,15 +38,20 @@ class PodCgroups:
         self._memory = root if self._is_v2 else root / MEMORY_V1
         self._boot = _text(boot_id).strip()[:36]
         self._folders: dict[str, str] = {}
+        self._uids: dict[str, str] = {}
+        """Name of a folder -> uid of its pod; empty if it is not of a pod."""
 
     def find(self) -> list[str]:
         """The uids of all pods with a cgroup. Costs a listing of each class of service."""
         found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for pods in self._pods_folders():
             for name in _names(self._cpu / pods):
-                if matched := _UID.search(name):
-                    found[matched[1].replace("_", "-")] = f"{pods}/{name}"
-        self._folders = found
+                uid = self._uids.get(name)
+                names[name] = uid = _uid(name) if uid is None else uid
+                if uid:
+                    found[uid] = f"{pods}/{name}"
+        self._folders, self._uids = found, names
         return list(found)
 
     def read(self, uid: str) -> pod_meter.Reading | None:
@@ -53,27 +60,24 @@ class PodCgroups:
         if folder is None:
             return None
         try:
-            number = os.stat(self._cpu / folder).st_ino
-            cpu_ms = self._cpu_ms(self._cpu / folder)
-            memory = self._working_set(self._memory / folder)
-        except (OSError, ValueError, KeyError):
+            number = os.stat(f"{self._cpu}/{folder}").st_ino
+            cpu_ms = self._cpu_ms(f"{self._cpu}/{folder}")
+            memory = self._working_set(f"{self._memory}/{folder}")
+        except (OSError, ValueError):
             return None
         return pod_meter.Reading(f"{self._boot}/{number}", cpu_ms, memory)
 
-    def _cpu_ms(self, folder: Path) -> int:
+    def _cpu_ms(self, folder: str) -> int:
         if self._is_v2:
-            return _fields(folder / "cpu.stat")["usage_usec"] // 1000
-        return int((folder / "cpuacct.usage").read_text()) // 1_000_000
+            return _field(f"{folder}/cpu.stat", b"usage_usec") // 1000
+        return int(_content(f"{folder}/cpuacct.usage")) // 1_000_000
 
-    def _working_set(self, folder: Path) -> int:
+    def _working_set(self, folder: str) -> int:
         """The memory without inactive files, as the kubelet computes it."""
-        if self._is_v2:
-            current = int((folder / "memory.current").read_text())
-            inactive = _fields(folder / "memory.stat")["inactive_file"]
-        else:
-            current = int((folder / "memory.usage_in_bytes").read_text())
-            inactive = _fields(folder / "memory.stat")["total_inactive_file"]
-        return max(0, current - inactive)
+        current = "memory.current" if self._is_v2 else "memory.usage_in_bytes"
+        inactive = b"inactive_file" if self._is_v2 else b"total_inactive_file"
+        in_use = int(_content(f"{folder}/{current}"))
+        return max(0, in_use - _field(f"{folder}/memory.stat", inactive))
 
     def _pods_folders(self) -> list[str]:
         """The folders with pods: the root of pods, which may be below one other cgroup
@@ -97,19 +101,36 @@ class PodCgroups:
         return [*roots, *classes]
 
 
+def _uid(name: str) -> str:
+    """The uid of the pod whose cgroup has this name; empty if it is not of a pod."""
+    matched = _UID.search(name)
+    return matched[1].replace("_", "-") if matched else ""
+
+
 def _names(folder: Path) -> list[str]:
     """The folders in a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as found:
-            return sorted(it.name for it in found if it.is_dir(follow_symlinks=False))
+            return [it.name for it in found if it.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
 
-def _fields(file: Path) -> dict[str, int]:
-    """``name value`` lines. Raises OSError, ValueError."""
-    pairs = (line.split() for line in file.read_text().splitlines())
-    return {name: int(value) for name, value in pairs}
+def _content(file: str) -> bytes:
+    """The content of a file, which the kernel writes when it is read: one read suffices."""
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(opened, LARGEST_BYTES)
+    finally:
+        os.close(opened)
+
+
+def _field(file: str, name: bytes) -> int:
+    """The value of a line ``name value``. Raises OSError, ValueError."""
+    _, found, rest = (b"\n" + _content(file)).partition(b"\n" + name + b" ")
+    if not found:
+        raise ValueError(f"{file} has no {name.decode()}")
+    return int(rest.partition(b"\n")[0])
 
 
 def _text(file: Path) -> str:
