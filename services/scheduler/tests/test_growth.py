@@ -21,8 +21,8 @@ from stromboli.testkit import builders, topic_log
 
 SMALL = 20
 MOST_GROWTH = 2.4
-MOST_INSTRUCTIONS = 6_200
-MOST_BYTES = 4_300
+MOST_INSTRUCTIONS = 5_900
+MOST_BYTES = 4_100
 
 
 def gangs(number: int, *, queues: int = 1, classes: int = 0) -> list[meta.Object]:

@@ -157,8 +157,7 @@ class ClusterModel:
     def _add_parked_pods(self, name: str, row: int) -> None:
         tasks = self._parked.pop(name, {}).values()
         self.nodes.add_all(tasks, row)
-        for task in tasks:
-            self.pod_index.add(task, row)
+        self.pod_index.add_all(tasks, row)
         self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(name))
 
     # Pods -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Opening a session therefore costs O(queues) and not O(jobs and pods).
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -17,6 +17,8 @@ QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 PODS_EXPECTED_WITHIN = timedelta(minutes=1)
 """How long pods of an admitted job may be missing. Their creation takes seconds. The limit covers
 pods that cannot be created and operators that keep the PodGroup of a suspended job."""
+
+MAX_SHARED_SUMS = 1_000
 
 
 class UsageTotals:
@@ -86,6 +88,10 @@ class QueueUsage:
         """Inqueue jobs for which no room is kept."""
         self._width = width
         self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
+        """Job -> its queue and its sums, which never change in place."""
+        self._shared: dict[tuple[Hashable, ...], resource_vectors.Sum] = {}
+        """What the sums of jobs without pending tasks depend on -> the sums. Most jobs of a large
+        cluster have the sums of others."""
         self._arrived: dict[str, None] = {}
         """Inqueue jobs without pods since the last call of ``without_pods``."""
         self._awaited: dict[str, datetime] = {}
@@ -98,15 +104,33 @@ class QueueUsage:
             self._stop_waiting(job.key)
         elif job.key not in self._awaited:
             self._arrived[job.key] = None
-        part: resource_vectors.Sum = np.zeros((4, self._width), np.object_)
-        part[0], part[1], part[2] = job.allocated, job_request(job), job.elastic
-        if job.key not in self.lapsed:
-            part[3] = inqueue_request(job)
+        part = self._sums(job)
         self._parts[job.key] = (job.queue, part)
         found = self.queues.get(job.queue)
         if found is None:
             found = self.queues[job.queue] = UsageTotals(self._width)
         found.change(part, 1)
+
+    def _sums(self, job: entities.Job) -> resource_vectors.Sum:
+        """The job's rows of ``UsageTotals.table``."""
+        keeps_room = job.key not in self.lapsed and _lacks_room(job)
+        if job.unplaced or job.gated:
+            return self._new_sums(job, keeps_room=keeps_room)
+        least = () if job.min_request is None else tuple(job.min_request.tolist())
+        key = (tuple(job.allocated.tolist()), least, keeps_room)
+        sums = self._shared.get(key)
+        if sums is None:
+            if len(self._shared) >= MAX_SHARED_SUMS:
+                self._shared.clear()
+            sums = self._shared[key] = self._new_sums(job, keeps_room=keeps_room)
+        return sums
+
+    def _new_sums(self, job: entities.Job, *, keeps_room: bool) -> resource_vectors.Sum:
+        sums: resource_vectors.Sum = np.zeros((4, self._width), np.object_)
+        sums[0], sums[1], sums[2] = job.allocated, job_request(job), job.elastic
+        if keeps_room:
+            sums[3] = inqueue_request(job)
+        return sums
 
     def drop(self, key: str) -> None:
         """Remove a job, if it is there."""
@@ -151,6 +175,7 @@ class QueueUsage:
     def move_columns(self, sources: resource_columns.Sources) -> None:
         """Rearrange the sums after a change of the resource columns. O(jobs x resources)."""
         self._width = len(sources)
+        self._shared.clear()
         for found in self.queues.values():
             found.move_columns(sources)
         for key, (queue, part) in self._parts.items():
@@ -194,11 +219,14 @@ def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
     """What an Inqueue job still lacks of its minimum resources; zero for other jobs. A running gang
     below its minimum lacks nothing: a task may have finished.
     """
-    least = job.min_request
-    is_awaited = job.phase == "Inqueue" or (
+    if job.min_request is None or not _lacks_room(job):
+        return np.zeros_like(job.allocated)
+    lacking = resource_vectors.excess(job.min_request, job.allocated)
+    return without_gated(job, lacking) if job.gated else lacking
+
+
+def _lacks_room(job: entities.Job) -> bool:
+    """Whether the job may lack a part of its minimum resources."""
+    return job.phase == "Inqueue" or (
         job.phase == "Running" and job.count(*entities.ALLOCATED) >= job.min_available
     )
-    if least is None or not is_awaited:
-        return np.zeros_like(job.allocated)
-    lacking = resource_vectors.excess(least, job.allocated)
-    return without_gated(job, lacking) if job.gated else lacking

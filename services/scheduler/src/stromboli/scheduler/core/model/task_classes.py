@@ -15,18 +15,32 @@ bounded by the number of pods, and equal pods always share a class.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from stromboli.scheduler.core.model import entities, requirements
-from stromboli.shared.api import core
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta
 from stromboli.shared.jobspec import data_sets
 
 ANY_ADDRESS = "0.0.0.0"
 """The host address that means all addresses of the node."""
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class _SpecParts(NamedTuple):
+    """What the classes of pods with one spec have in common.
+
+    ``content``: the requirements, ports, images, names of claims and whether there are ephemeral
+    volumes, as in ``entities.TaskClass``. ``read``: the parts of the spec that this was read from.
+    ``plain_classes``: namespace -> the class of pods that nothing else distinguishes.
+    """
+
+    content: tuple[Any, ...]
+    read: tuple[Any, ...]
+    plain_classes: WeakValueDictionary[str, entities.TaskClass]
 
 
 class TaskClassIndex:
@@ -36,8 +50,8 @@ class TaskClassIndex:
         self._shapes = requirements.RequirementsIndex()
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
-        self._by_parts: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
-        """Identities of parts of a spec -> what a class has of them, and the parts."""
+        self._by_parts: dict[tuple[int, ...], _SpecParts] = {}
+        """Identities of parts of a spec -> what classes have of them."""
         self._label_keys: Counter[str] = Counter()
         """Label key -> number of pods that select others by it; zero until
         ``take_unused_labels``.
@@ -83,9 +97,8 @@ class TaskClassIndex:
             del self._label_keys[key]
         return unused
 
-    def _parts_of(self, spec: core.PodSpec) -> tuple[Any, ...]:
-        """The requirements, ports, images, names of claims and whether there are ephemeral volumes,
-        as in ``entities.TaskClass``.
+    def _parts_of(self, spec: core.PodSpec) -> _SpecParts:
+        """What classes have of a spec.
 
         The parts of specs that this reads are shared by equal pods (``pod_decoder``), though each
         pod on a node has a spec of its own. The cache therefore knows them by identity. It keeps
@@ -99,12 +112,13 @@ class TaskClassIndex:
             spec.affinity,
             spec.tolerations,
             spec.volumes,
+            spec.topology_spread_constraints,
         )
         key = tuple(map(id, read))
         known = self._by_parts.get(key)
         if known is None:
             claims = (each.persistent_volume_claim for each in spec.volumes)
-            found = (
+            content = (
                 self._shapes.of(spec),
                 tuple(sorted(_ports(spec))),
                 tuple(sorted(_tagged(container.image) for container in spec.containers)),
@@ -113,12 +127,16 @@ class TaskClassIndex:
             )
             if len(self._by_parts) >= requirements.MAX_CACHED_SPECS:
                 self._by_parts.clear()
-            known = self._by_parts[key] = found, read
-        return known[0]
+            known = self._by_parts[key] = _SpecParts(content, read, WeakValueDictionary())
+        return known
 
     def of(self, pod: core.Pod) -> entities.TaskClass:
         """The class of a pod. Raises ValueError that names the invalid quantity."""
-        shape, *placed_by = self._parts_of(pod.spec)
+        parts, namespace = self._parts_of(pod.spec), pod.metadata.namespace
+        is_plain = _is_plain(pod.metadata, self._label_keys.keys())
+        if is_plain and (plain := parts.plain_classes.get(namespace)) is not None:
+            return plain
+        shape, *placed_by = parts.content
         content = _content(pod, placed_by, self._label_keys.keys())
         encoded = _ENCODER.encode((shape.number, content))
         key = hashlib.blake2b(encoded, digest_size=16).digest()
@@ -126,7 +144,16 @@ class TaskClassIndex:
         if found is None:
             found = self._known[key] = entities.TaskClass(self._made, shape, *content)
             self._made += 1
+        if is_plain:
+            parts.plain_classes[namespace] = found
         return found
+
+
+def _is_plain(metadata: meta.ObjectMeta, label_keys: Set[str]) -> bool:
+    """Whether the class depends on the pod's spec and namespace alone."""
+    return label_keys.isdisjoint(metadata.labels or ()) and (
+        keys.DATA_SETS not in (metadata.annotations or ())
+    )
 
 
 def _content(pod: core.Pod, placed_by: Sequence[Any], label_keys: Set[str]) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ Rank = tuple[int, int]
 """Epoch and sequence of a decision's id: later decisions rank higher."""
 
 
-class Effect(enum.Enum):
+class Effect(enum.StrEnum):
     """The effect on an object that an assumption expects."""
 
     BIND = "bind"
