@@ -416,7 +416,9 @@ async def test_the_gpus_of_a_pod_are_found_by_its_name(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     """The kubelet tells names, cgroups have uids: the monitor knows both."""
-    pod = objects.make(kinds.PODS, "p", spec={"nodeName": "n1", "containers": [{"name": "c"}]})
+    pod = objects.make(
+        kinds.PODS, "p", spec={"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]}
+    )
     raw = await agent_server.cluster.create(kinds.PODS, "default", pod)
     uid = kinds.metadata_of(raw).uid
     await shell.until(agent_server.bus, topics.PODS, shell.count(1))
