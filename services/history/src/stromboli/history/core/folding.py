@@ -311,7 +311,8 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
     row.span = span(row)
     if message.after == "Running":
         placements.confirm_attempt(rows, row)
-    pod_usage.measure_attempt(rows, row)
+    if rows.pod_usage:
+        pod_usage.measure_attempt(rows, row)
 
 
 def _allocated_at(row: AttemptRow) -> int | None:
