@@ -8,7 +8,7 @@ counter, memory is the maximum of all readings, GPU time is added up.
 2. A pod that runs is reported at intervals of a quarter of its age, of 30 s to 10 minutes.
 3. A pod that has ended is reported with its last values until the monitor has acknowledged them.
 4. Two reports are at least ``SEND_EVERY_S`` apart and have at most ``MOST_PODS`` pods, those that
-   have ended first. While the monitor is away, the last ``MOST_ENDED`` ended pods are kept.
+   have ended first. While the monitor is unavailable, the last ``MOST_ENDED`` ended pods are kept.
 
 A step costs O(pods of the node).
 """
