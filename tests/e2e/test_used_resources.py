@@ -7,13 +7,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stromboli.client.operations import accounting_calls
 from stromboli.embedded import system
+from stromboli.embedded.nodes import simulated
 from stromboli.embedded.processes import machine
+from stromboli.monitor.agent import reporting
+from stromboli.monitor.agent.pod_usage import PodUsageReporter
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
 from stromboli.shared.api.views import accounting
 from stromboli.testkit import records
+from stromboli.testkit.doubles.recorded_machines import put
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
@@ -32,11 +39,18 @@ while time.process_time() < 1.0:
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[system.System]:
     nodes = machine.node_documents(1, machine.resources(), cpu="2", memory="1Gi")
-    options = system.Options(state=tmp_path / "state", process_nodes=tuple(nodes))
+    options = system.Options(
+        state=tmp_path / "state", process_nodes=tuple(nodes), nodes=tuple(SIMULATED)
+    )
     async with system.run_system(options) as made:
         async with asyncio.timeout(records.DEADLINE_S):
             await made.ready()
         yield made
+
+
+SIMULATED_NODES = {keys.RUNNER: simulated.RUNNER}
+SIMULATED = simulated.node_documents(2, cpu="4", memory="8Gi")
+PROCESS_NODE = {keys.RUNNER: machine.RUNNER}
 
 
 async def submit(running: system.System, name: str, *command: str, **fields: Any) -> None:
@@ -46,8 +60,10 @@ async def submit(running: system.System, name: str, *command: str, **fields: Any
         "command": list(command),
         "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}},
     }
-    pod = {"restartPolicy": "Never", "containers": [container], **fields}
-    task = {"name": "t", "replicas": 1, "template": {"spec": pod}}
+    pod = {"restartPolicy": "Never", "containers": [container], "nodeSelector": PROCESS_NODE}
+    pod |= fields
+    template = {"metadata": {"annotations": {keys.RUN_SECONDS: "3600"}}, "spec": pod}
+    task = {"name": "t", "replicas": 1, "template": template}
     async with running.client() as http:
         answer = await http.post(
             "/v1/namespaces/default/jobs",
@@ -127,3 +143,34 @@ async def test_containers_and_their_restarts_add_up(running: system.System) -> N
     found = await attempt(running, "again", is_measured)
     assert found.used_cpu_seconds is not None
     assert 1.0 <= found.used_cpu_seconds <= 1.6
+
+
+def report(running: system.System, node: str, uid: str, folder: Path, cpu_s: int) -> None:
+    """The agent of a node reads a pod's cgroup, and stops."""
+    (folder / "token").write_text(running.token)
+    root = folder / node
+    pod = root / f"kubepods/burstable/pod{uid}"
+    put(root / "cgroup.controllers", "cpu memory")
+    put(pod / "cpu.stat", f"usage_usec {cpu_s * 1_000_000}")
+    put(pod / "memory.current", 70 * MIB)
+    put(pod / "memory.stat", f"inactive_file {10 * MIB}")
+    monitor = reporting.MonitorClient(running.agents_url, node, str(folder / "token"))
+    reporter = PodUsageReporter(root, monitor, lambda: (), lambda _: {})
+    reporter.step(0.0)
+    reporter.close(1.0)
+
+
+async def test_the_agent_of_its_node_measures_a_pod_and_no_other_one(
+    running: system.System, tmp_path: Path
+) -> None:
+    """A simulated node with a recorded cgroup of the pod. The agent of the other node claims to
+    have it, too."""
+    await submit(running, "placed", "true", nodeSelector=SIMULATED_NODES)
+    placed = await attempt(running, "placed", lambda it: it.state == "Running")
+    for node in (kinds.metadata_of(msgspec.json.encode(it)).name for it in SIMULATED):
+        is_own = node == placed.node
+        await asyncio.to_thread(
+            report, running, node, placed.pod_uid, tmp_path, 5 if is_own else 10**6
+        )
+    found = await attempt(running, "placed", lambda it: it.used_cpu_seconds is not None)
+    assert (found.used_cpu_seconds, found.max_memory_bytes) == (5.0, 60 * MIB)
