@@ -27,6 +27,9 @@ KIND = {
     f"kubelet-kubepods-burstable-pod{BURSTABLE.replace('-', '_')}.slice",
 }
 
+BELOW = {uid: f"strom/node-0/{folder}" for uid, folder in CGROUPFS.items()}
+"""With the kubelet's ``cgroupRoot: /strom/node-0``."""
+
 
 def write_v2(root: Path, folder: str, cpu_ms: int, memory: int, inactive: int) -> None:
     put(root / "cgroup.controllers", "cpu memory")
@@ -52,7 +55,7 @@ def found(root: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("write", [write_v1, write_v2])
-@pytest.mark.parametrize("names", [CGROUPFS, SYSTEMD, KIND])
+@pytest.mark.parametrize("names", [CGROUPFS, SYSTEMD, KIND, BELOW])
 def test_pods_of_all_classes_are_found_and_read(
     tmp_path: Path, write: object, names: dict[str, str]
 ) -> None:

@@ -23,6 +23,8 @@ _UID = re.compile(
 _QOS = re.compile(r"(?:^|-)(besteffort|burstable)(?:\.slice)?$")
 _ROOT = re.compile(r"(?:^|-)kubepods(?:\.slice)?$")
 CPU_V1, MEMORY_V1 = ("cpu,cpuacct", "cpuacct"), "memory"
+DEEPEST, SEARCH_EVERY = 3, 60
+"""Levels of cgroups in which the root of pods is searched, and after how many calls again."""
 LARGEST_BYTES = 64 * 1024
 """More than any of these files has."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -40,6 +42,8 @@ class PodCgroups:
         self._folders: dict[str, str] = {}
         self._uids: dict[str, str] = {}
         """Name of a folder -> uid of its pod; empty if it is not of a pod."""
+        self._below: list[str] = []
+        self._searches = 0
 
     def find(self) -> list[str]:
         """The uids of all pods with a cgroup. Costs a listing of each class of service."""
@@ -80,18 +84,8 @@ class PodCgroups:
         return max(0, in_use - _field(f"{folder}/memory.stat", inactive))
 
     def _pods_folders(self) -> list[str]:
-        """The folders with pods: the root of pods, which may be below one other cgroup
-        (``--cgroup-root``), and its classes of service."""
-        tops = _names(self._cpu)
-        roots = [name for name in tops if _ROOT.search(name)]
-        if not roots:
-            roots = [
-                f"{top}/{name}"
-                for top in tops
-                if top.startswith("kubelet")
-                for name in _names(self._cpu / top)
-                if _ROOT.search(name)
-            ]
+        """The folders with pods: the roots of pods and their classes of service."""
+        roots = self._roots()
         classes = [
             f"{root}/{name}"
             for root in roots
@@ -99,6 +93,22 @@ class PodCgroups:
             if _QOS.search(name)
         ]
         return [*roots, *classes]
+
+    def _roots(self) -> list[str]:
+        """The roots of pods, at the top or below the kubelet's ``cgroupRoot``. The latter is
+        searched rarely, because it costs a listing of all services of the machine."""
+        if roots := [name for name in _names(self._cpu) if _ROOT.search(name)]:
+            return roots
+        if self._searches % SEARCH_EVERY == 0:
+            level = [""]
+            self._below = []
+            for _ in range(DEEPEST):
+                level = [f"{it}{name}/" for it in level for name in _names(self._cpu / it)]
+                self._below = [it[:-1] for it in level if _ROOT.search(it[:-1].rpartition("/")[2])]
+                if self._below:
+                    break
+        self._searches += 1
+        return self._below
 
 
 def _uid(name: str) -> str:
