@@ -44,9 +44,9 @@ HEADERS = (
     "EVICTED GPU",
     "IDLE CPU",
     "IDLE GPU",
-    "CPU USED",
-    "MEMORY USED",
-    "GPU USED",
+    "USED CPU",
+    "USED MEM",
+    "USED GPU",
 )
 USUAL_DAYS = 30
 
