@@ -63,6 +63,12 @@ def in_words(reason: str, message: str) -> str:
     return message or _WORDS.get(reason, reason)
 
 
+def request_in_words(action: str) -> str:
+    """The action of a user's command, in plain words with its name."""
+    done = DONE.get(action)
+    return f"{done} by a user ({action})" if done else f"{action}{_REQUESTED}"
+
+
 def attempt_in_words(reason: str, detail: str) -> str:
     """Why an attempt ended, in plain words. ``detail``: why its pod was evicted."""
     return detail or _OF_ATTEMPT.get(reason, reason)
