@@ -11,6 +11,7 @@ from experiments import (
     drf,
     elastic,
     fair_share,
+    fair_users,
     gang,
     gpu_packing,
     hierarchy,
@@ -30,6 +31,7 @@ EXPERIMENTS = {
         gang.EXPERIMENT,
         task_topology.EXPERIMENT,
         fair_share.EXPERIMENT,
+        fair_users.EXPERIMENT,
         hierarchy.EXPERIMENT,
         large_jobs.EXPERIMENT,
         sla.EXPERIMENT,
@@ -59,11 +61,12 @@ def chart(experiment: support.Experiment, found: support.Found) -> str:
 
 
 def charts_over_time(experiment: support.Experiment) -> dict[str, str]:
-    """File name -> the shares of queues over time with the first seed."""
+    """File name -> the shares over time with the first seed."""
     found = {}
+    shares = experiment.shares or support.shares_over_time
     scenarios = experiment.scenarios(0) if experiment.over_time else {}
     for number, variant in enumerate(experiment.over_time):
-        text = svg.areas(*support.shares_over_time(scenarios[variant]))
+        text = svg.areas(*shares(scenarios[variant]))
         found[f"experiment-{experiment.name}-over-time-{number}.svg"] = text.partition("<ul")[0]
     return found
 

@@ -16,7 +16,7 @@ from stromboli.embedded.simulation.core import (
 )
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
-from stromboli.shared import decoding
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import meta, scheduling
 
 SECOND = workload.SECOND_US
@@ -24,26 +24,32 @@ GIB = 2**30
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """A simulation that has ended. ``waits_s``, ``jcts_s``, ``slowdowns``: of finished jobs, by
-    name; the last one is the factor by which the hardware made the job slower."""
+    """A simulation that has ended. ``waits_s``, ``jcts_s``, ``slowdowns``, ``spans_s``: of finished
+    jobs, by name; the third one is the factor by which the hardware made the job slower, the last
+    one has start and end of each attempt."""
 
     summary: results.Summary
     waits_s: dict[str, float]
     jcts_s: dict[str, float]
     slowdowns: dict[str, float]
+    spans_s: dict[str, list[tuple[float, float]]]
 
 
 Measure = Callable[[Ran], float]
+Shares = tuple[dict[str, list[float]], float]
+"""Name -> its part of the cluster over equal steps of time, and the end in seconds."""
 
 
 class Experiment(msgspec.Struct, frozen=True):
     """``scenarios``: seed -> variant -> scenario. ``measures``: heading -> number; the chart shows
-    the first one. ``over_time``: variants of which further charts show the shares of queues."""
+    the first one. ``over_time``: variants of which further charts show the ``shares`` over time, of
+    queues by default."""
 
     name: str
     scenarios: Callable[[int], Mapping[str, workload.Scenario]]
     measures: Mapping[str, Measure]
     over_time: tuple[str, ...] = ()
+    shares: Callable[[workload.Scenario], Shares] | None = None
 
 
 Found = dict[str, dict[str, comparison.Interval]]
@@ -69,21 +75,23 @@ def simulate(scenario: workload.Scenario) -> Ran:
     waits_s: dict[str, float] = {}
     jcts_s: dict[str, float] = {}
     slowdowns: dict[str, float] = {}
+    spans_s: dict[str, list[tuple[float, float]]] = {}
 
     def add(ended: job_runs.JobRun) -> None:
         submit_us = ended.job.submit_us
         waits_s[ended.job.name] = (ended.first_start_us - submit_us) / SECOND
         jcts_s[ended.job.name] = (ended.end_us - submit_us) / SECOND
         slowdowns[ended.job.name] = ended.slowdown
+        spans_s[ended.job.name] = [(at / SECOND, to / SECOND) for at, to in ended.spans_us]
 
     simulated = kernel.Simulation(scenario, add)
     simulated.run()
     summary = results.summarize(simulated, scenario.options.seed)
-    return Ran(summary, waits_s, jcts_s, slowdowns)
+    return Ran(summary, waits_s, jcts_s, slowdowns, spans_s)
 
 
-def shares_over_time(scenario: workload.Scenario) -> tuple[dict[str, list[float]], float]:
-    """Queue -> its dominant share over equal steps of time, and the end in seconds."""
+def shares_over_time(scenario: workload.Scenario) -> Shares:
+    """The dominant shares of queues."""
     simulated = kernel.Simulation(scenario)
     simulated.run()
     measured, end_us = simulated.measured, simulated.measured.last_end_us
@@ -132,10 +140,13 @@ def configured(text: str) -> configuration.Configuration:
     return config_reader.read_configuration(yaml.safe_load(text), actions.NAMES, plugins.NAMES)
 
 
-def queue(name: str, **spec: object) -> scheduling.Queue:
+def queue(
+    name: str, annotations: Mapping[str, str] | None = None, **spec: object
+) -> scheduling.Queue:
     """A queue with these fields of its specification."""
     made = decoding.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
-    return scheduling.Queue(metadata=meta.ObjectMeta(name=name), spec=made)
+    metadata = meta.ObjectMeta(name=name, annotations=dict(annotations or {}) or None)
+    return scheduling.Queue(metadata=metadata, spec=made)
 
 
 def job(
@@ -151,8 +162,9 @@ def job(
     queue: str = "default",
     priority: int = 0,
     is_synchronous: bool = False,
+    user: str = "",
 ) -> workload.Job:
-    """A job; its gang is all of its tasks by default."""
+    """A job; its gang is all of its tasks by default. ``user``: who submitted it."""
     return workload.Job(
         name=name,
         submit_us=round(submit_s * SECOND),
@@ -163,6 +175,7 @@ def job(
         queue=queue,
         priority=priority,
         is_synchronous=is_synchronous,
+        annotations={keys.USER: user} if user else {},
     )
 
 

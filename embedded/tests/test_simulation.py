@@ -214,6 +214,14 @@ def test_decisions_are_forgotten_once_they_are_executed() -> None:
     assert first_kept > all_decisions - 5
 
 
+def test_a_running_job_keeps_no_decision() -> None:
+    """Its admission is executed: 60,000 running jobs would keep as many."""
+    jobs = [job(f"j{at}", duration_s=1000) for at in range(50)]
+    ran = Simulated(nodes(60), [*jobs, job("last", 10)], options(until_us=20 * simulations.SECOND))
+    assert len(ran.kernel.runs) == 50
+    assert len(ran.kernel.scheduler.cache.assumed) <= 1
+
+
 def test_queues_of_a_tree_do_not_take_room_from_each_other_without_end() -> None:
     """b1 and a2 hold all that their branches deserve when b2 comes: it takes from b1, and not from
     branch a, which would be served first and take it back."""

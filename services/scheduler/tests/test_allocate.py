@@ -25,6 +25,26 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     assert job.explain().endswith("0/1 nodes are unavailable: 1 Insufficient cpu.")
 
 
+def test_gangs_of_one_class_have_one_reason_until_a_node_changes() -> None:
+    """A reason counts nodes, and thousands of gangs may wait for the same room. ``b`` takes the CPU
+    of the node that lacks memory."""
+    decided = default_sessions.closed(
+        builders.make_node("n1", cpu="4", memory="1Gi"),
+        builders.make_node("n2", cpu="1", memory="8Gi"),
+        *default_sessions.gang("a", 1, cpu="2", memory="4Gi"),
+        *default_sessions.gang("b", 1, cpu="4"),
+        *default_sessions.gang("c", 1, cpu="2", memory="4Gi"),
+        *default_sessions.gang("d", 1, cpu="2", memory="4Gi"),
+    )
+    assert default_sessions.binds(decided) == {"b-0": "n1"}
+    found = [
+        error for name in "acd" for error in decided.jobs[f"default/{name}"].fit_errors.values()
+    ]
+    assert found[0].refusals == {"Insufficient cpu": 1, "Insufficient memory": 1}
+    assert found[1].refusals == {"Insufficient cpu": 2}
+    assert found[2] is found[1]
+
+
 def test_beyond_its_minimum_a_gang_takes_turns() -> None:
     """When it is ready, it places one task per turn: two gangs of equal order share the rest."""
     decided = default_sessions.closed(

@@ -30,3 +30,22 @@ def test_a_wait_ends_no_earlier_than_its_time() -> None:
 
     with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
         runner.run(asyncio.wait_for(all_together(), 3600))
+
+
+def test_a_wait_shorter_than_the_resolution_of_the_clock_advances_it() -> None:
+    """asyncio runs a timer early if it is due within the resolution. A program that computes what
+    is left of a wait and waits for it would do so without end at one time."""
+
+    async def wait_until(at_s: float) -> int:
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        waits = 0
+        while loop.time() < at_s and waits < 10:
+            rung.clear()
+            loop.call_later(at_s - loop.time(), rung.set)
+            await asyncio.sleep(0)  # a pass of the loop that has work, so that it waits for no time
+            await rung.wait()
+            waits += 1
+        return waits
+
+    with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
+        assert runner.run(wait_until(1e-10)) == 1

@@ -134,7 +134,8 @@ def legend(names: Mapping[str, object] | Sequence[str]) -> str:
 
 def _chart(parts: Sequence[str], height: int) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH + 20} {height}" role="img" xmlns="http://www.w3.org/2000/svg">'
+        f'<svg viewBox="0 0 {WIDTH + 20} {height}" role="img" font-size="11" '
+        'font-family="sans-serif" xmlns="http://www.w3.org/2000/svg">'
         f"{''.join(parts)}</svg>"
     )
 

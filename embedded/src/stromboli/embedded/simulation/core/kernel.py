@@ -33,9 +33,9 @@ result. Cost: one session per distinct time of a relevant event, and O(1) per ev
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from stromboli.embedded.simulation.core import (
     data_caches,
@@ -64,6 +64,7 @@ MOST_FRUITLESS_EVICTIONS = 100
 simulation ends because jobs only evict each other."""
 
 Finished = Callable[[job_runs.JobRun], None]
+T = TypeVar("T", bound=meta.Object)
 
 
 class Simulation:
@@ -96,13 +97,11 @@ class Simulation:
         self._tasks_on: dict[str, dict[job_runs.TaskRun, job_runs.JobRun]] = {}
         self._priorities: set[int] = set()
         self._queues: set[str] = set()
-        self._next_job: workload.Job | None = None
         self._no_session_before_us = 0
-        self._fruitless = 0
-        self._idle_wakes = 0
-        configured = scenario.options.configured
+        self._fruitless = self._idle_wakes = 0
         self._skips_wakes = (
-            unschedulable.depends_on_nodes_only(configured) and not scenario.reservations
+            unschedulable.depends_on_nodes_only(scenario.options.configured)
+            and not scenario.reservations
         )
         self._build(scenario)
         self._next_job = next(self._jobs, None)
@@ -212,7 +211,8 @@ class Simulation:
             self._tasks_on[name] = {}
         for name in self.caches.nodes:
             self._report_data(name)
-        self._put(*scenario.reservations, *(self._hardware.objects() if self._hardware else ()))
+        self._put_all(scenario.reservations)
+        self._put_all(self._hardware.objects() if self._hardware else ())
         for failure in scenario.failures:
             self._push(failure.down_us, _NODE_FAILS, failure.node)
             if failure.up_us < workload.NEVER_US:
@@ -299,16 +299,16 @@ class Simulation:
         run.attempts += 1
         phase = "Pending" if self.scheduler.enqueues else "Inqueue"
         created = self._timestamp()
-        run.group = objects.pod_group(run.job, self._uid(), created, run.min_member, phase)
-        self._put(run.group)
+        group = objects.pod_group(run.job, self._uid(), created, run.min_member, phase)
+        run.group = self._put(group)
         if not self.scheduler.enqueues:
             self._create_pods(run)
 
     def _create_pods(self, run: job_runs.JobRun) -> None:
         for task in run.tasks:
             if task.state == "pending" and task.pod is None:
-                task.pod = objects.pod(run.job, task.index, self._uid(), self._timestamp())
-                self._put(task.pod)
+                pod = objects.pod(run.job, task.index, self._uid(), self._timestamp())
+                task.pod = self._put(pod)
 
     def _timestamp(self) -> datetime:
         """The present time as in API objects: whole seconds."""
@@ -321,8 +321,8 @@ class Simulation:
     def _set_group_phase(self, run: job_runs.JobRun, phase: str) -> None:
         assert run.group is not None, f"{run.key} has no PodGroup"
         if run.group.status.phase != phase:
-            run.group = objects.with_phase(run.group, phase, run.running, run.succeeded)
-            self._put(run.group)
+            group = objects.with_phase(run.group, phase, run.running, run.succeeded)
+            run.group = self._put(group)
 
     def _end_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
         ended = [task for task, since_us in tasks if task.progress_us == since_us]
@@ -341,8 +341,7 @@ class Simulation:
             return
         for task in ended:
             assert task.pod is not None, f"a running task of {run.key} has no pod"
-            task.pod = gang_pods.succeeded(task.pod, self._timestamp())
-            self._put(task.pod)
+            task.pod = self._put(gang_pods.succeeded(task.pod, self._timestamp()))
 
     def _finish(self, run: job_runs.JobRun) -> None:
         self._delete_objects(run)
@@ -381,14 +380,14 @@ class Simulation:
         for bind in binds:
             task = by_name[bind.pod]
             assert task.pod is not None, f"{bind.pod} was bound and does not exist"
-            task.pod = gang_pods.running(task.pod, bind.node, self._timestamp())
+            pod = gang_pods.running(task.pod, bind.node, self._timestamp())
             task.state, task.node, task.started_us = "running", bind.node, self.now_us
             self._hold(run, task)
             task.lacks_data = not self._has_data(run, task)
             run.fetching += task.lacks_data
             if run.job.data_sets and not task.lacks_data:
                 self.measured.data_arrived(0)
-            self._put(task.pod)
+            task.pod = self._put(pod)
             nodes.append(bind.node)
             bound.append(task)
         run.running += len(binds)
@@ -480,16 +479,20 @@ class Simulation:
     def _hold(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
         """The task holds its node from now on."""
         self._tasks_on[task.node][task] = run
-        self._put(*run.placed_on(self._hardware, task))
+        self._put_all(run.placed_on(self._hardware, task))
 
     def _free(self, run: job_runs.JobRun, task: job_runs.TaskRun) -> None:
         """The task no longer holds its node."""
         del self._tasks_on[task.node][task]
-        self._put(*run.released_on(self._hardware, task))
+        self._put_all(run.released_on(self._hardware, task))
 
-    def _put(self, *found: meta.Object) -> None:
+    def _put(self, found: T) -> T:
+        """The object that the scheduler keeps: a second one of each pod would double the memory."""
+        return self.scheduler.put(found, workload.datetime_at(self.now_us))
+
+    def _put_all(self, found: Iterable[meta.Object]) -> None:
         for each in found:
-            self.scheduler.put(each, workload.datetime_at(self.now_us))
+            self._put(each)
 
     def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:
         """Each job that has not finished, with tier and text of the scheduler's explanation."""

@@ -64,6 +64,8 @@ class EventualRoom:
     def __init__(self, closed: session.Session) -> None:
         self._session = closed
         self._room: dict[Hashable, node_views.Counts] = {}
+        self._sums: dict[tuple[Hashable, int], int] = {}
+        """Class of tasks and domain -> the room of the domain."""
 
     @functools.cached_property
     def _is_known(self) -> bool:
@@ -101,20 +103,19 @@ class EventualRoom:
         ]
         topology = self._session.topology
         for domain in topology.largest_domains(job):
-            inside = topology.tree.mask(domain)
-            if self._reaches_minimum(job, waiting, inside):
+            if self._reaches_minimum(job, waiting, domain):
                 return True
         return False
 
     def _reaches_minimum(
-        self, job: entities.Job, waiting: Collection[entities.Task], inside: extension_points.Mask
+        self, job: entities.Job, waiting: Collection[entities.Task], domain: int
     ) -> bool:
-        if job.ready + self._most_placed(waiting, inside) < job.min_available:
+        if job.ready + self._most_placed(waiting, domain) < job.min_available:
             return False
         for role, least in job.role_minimums:
             of_role = [task for task in waiting if task.role == role]
             has = job.role_count(role, entities.READY)
-            if has + self._most_placed(of_role, inside) < least:
+            if has + self._most_placed(of_role, domain) < least:
                 return False
         whole = Counter(
             subjob.policy for subjob in job.subjobs.values() if self._can_be_whole(job, subjob)
@@ -134,12 +135,11 @@ class EventualRoom:
         has = sum(task.status in entities.READY for task in subjob.tasks.values())
         ways = (each for group in topology.candidate_domains(job, subjob, 0) for each in group)
         return any(
-            has + self._most_placed(waiting, topology.tree.mask(domain)) >= subjob.min_available
-            for domain in ways
+            has + self._most_placed(waiting, domain) >= subjob.min_available for domain in ways
         )
 
-    def _most_placed(self, tasks: Iterable[entities.Task], inside: extension_points.Mask) -> int:
-        """An upper bound of how many of the tasks the nodes can hold together."""
+    def _most_placed(self, tasks: Iterable[entities.Task], domain: int) -> int:
+        """An upper bound of how many of the tasks the nodes of a domain can hold together."""
         first: dict[Hashable, entities.Task] = {}
         counts: Counter[Hashable] = Counter()
         for task in tasks:
@@ -147,16 +147,19 @@ class EventualRoom:
             first.setdefault(kind, task)
             counts[kind] += 1
         return sum(
-            min(count, int(self._room_for(kind, first[kind])[inside].sum()))
-            for kind, count in counts.items()
+            min(count, self._room_for(kind, first[kind], domain)) for kind, count in counts.items()
         )
 
-    def _room_for(self, kind: Hashable, task: entities.Task) -> node_views.Counts:
-        """How many tasks like this one each node could hold."""
-        room = self._room.get(kind)
-        if room is None:
-            room = self._room[kind] = self._count(task)
-        return room
+    def _room_for(self, kind: Hashable, task: entities.Task, domain: int) -> int:
+        """How many tasks like this one the domain could hold."""
+        found = self._sums.get((kind, domain))
+        if found is None:
+            room = self._room.get(kind)
+            if room is None:
+                room = self._room[kind] = self._count(task)
+            inside = self._session.topology.tree.mask(domain)
+            found = self._sums[kind, domain] = int(room[inside].sum())
+        return found
 
     def _count(self, task: entities.Task) -> node_views.Counts:
         nodes = self._session.nodes

@@ -12,6 +12,7 @@ writes of one pass share a commit, and readers observe them at once.
 
 import asyncio
 import concurrent.futures
+import contextvars
 import selectors
 import sys
 import threading
@@ -48,6 +49,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def advance(self, by_s: float) -> None:
         """Move the clock forward."""
         self._now_s += by_s
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call later, and not in the same instant: asyncio runs timers early that are due within
+        the resolution of the clock, and what waits for the rest of a time would wait again and
+        again while time does not advance."""
+        least_s = 2 * RESOLUTION_S if delay > 0 else delay
+        return super().call_later(max(delay, least_s), callback, *args, context=context)
 
     def run_in_executor(
         self,

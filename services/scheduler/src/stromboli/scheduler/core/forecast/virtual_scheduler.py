@@ -1,11 +1,13 @@
 """A scheduler in virtual time, with a separate cache, materialized from records, and sessions.
 
 Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
-Decisions are assumed like published decisions in the service, and count as answered from the next
-session on: without an outcome the cache would keep each of them.
+Decisions are assumed like published decisions in the service, and count as executed from the next
+session on: without an outcome the cache would keep each of them, and an admission as long as its
+PodGroup exists.
 """
 
 from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,13 +17,14 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import envelope, keys, topics
-from stromboli.shared.api import meta
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import data
 from stromboli.shared.messages import scheduling as messages
 
-_TOPICS: dict[type[meta.Object], topics.Topic] = {
-    kind.struct: topics.SNAPSHOTS[kind] for kind in cluster_cache.KINDS
+_KINDS: dict[type[meta.Object], kinds.Kind[Any]] = {
+    kind.struct: kind for kind in cluster_cache.KINDS
 }
+T = TypeVar("T", bound=meta.Object)
 _CLUSTER = "simulation"
 _NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
 """Decisions are executed immediately, so no decision in flight limits a session."""
@@ -44,6 +47,8 @@ class Scheduler:
         self._offsets: dict[str, int] = {}
         self._versions = 0
         self._decisions = 0
+        self._admissions: list[tuple[str, int, messages.StatementDecided]] = []
+        """Id, offset and statement of the last session's decisions that admit a gang."""
         self.cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
         self.cache.world.set_default_queue(configured.default_queue)
         actions = configured.actions
@@ -66,19 +71,23 @@ class Scheduler:
         """Request a session without a change, because a requested time is reached."""
         self.cache.request_session("time")
 
-    def put(self, found: meta.Object, at: datetime) -> None:
-        """Apply an object as if the monitor had observed it. Sets its version."""
+    def put(self, found: T, at: datetime) -> T:
+        """Apply an object as if the monitor had observed it. Sets its version. Returns the object
+        that the cache keeps."""
         self._versions += 1
         stamped = _without_plan(_with_version(found, str(self._versions)))
-        topic = _TOPICS[type(found)]
-        self._fold(envelope.Draft(topic=topic, key=found.metadata.key, message=stamped, time=at))
+        kind: kinds.Kind[T] = _KINDS[type(found)]
+        key, topic = found.metadata.key, topics.SNAPSHOTS[kind]
+        self._fold(envelope.Draft(topic=topic, key=key, message=stamped, time=at))
+        kept = self.cache.snapshot.get(kind, key)
+        return found if kept is None else kept
 
     def remove(self, found: meta.Object, at: datetime) -> None:
         """Apply the deletion of an object as if the monitor had observed it."""
         self._versions += 1
         self._fold(
             envelope.Draft(
-                topic=_TOPICS[type(found)],
+                topic=topics.SNAPSHOTS[_KINDS[type(found)]],
                 key=found.metadata.key,
                 message=None,
                 time=at,
@@ -123,6 +132,8 @@ class Scheduler:
             self._decisions += 1
             id_ = envelope.event_id("scheduler", 0, self._decisions)
             cache.assume(id_, self._decisions, statement)
+            if statement.enqueue:
+                self._admissions.append((id_, self._decisions, statement))
         if decided.record is not None:
             cache.memory = dict(decided.record.memory)
         for key, explanation in decided.explanations.items():
@@ -139,7 +150,14 @@ class Scheduler:
         return decided.decisions
 
     def _answer_decisions(self) -> None:
-        """All decisions so far are executed, or open by what the cache observes of their pods."""
+        """All decisions so far are executed, or open by what the cache observes of their pods.
+
+        An admission is open until an outcome (rule 2 of ``assumption_states``).
+        """
+        self.cache.assumed.read_to(self._decisions + 1)
+        for id_, offset, statement in self._admissions:
+            self.cache.assumed.answer(_executed(id_, offset, statement), 0)
+        self._admissions.clear()
         answer = messages.DecisionAnswered(
             decision="", decision_offset=-1, pod_group="", unanswered_from=self._decisions + 1
         )
@@ -175,12 +193,31 @@ class Scheduler:
 
 def is_read(found: meta.Object) -> bool:
     """Whether the scheduler reads objects of this kind."""
-    return type(found) in _TOPICS
+    return type(found) in _KINDS
 
 
-def _with_version(found: meta.Object, version: str) -> meta.Object:
+def _executed(
+    id_: str, offset: int, statement: messages.StatementDecided
+) -> messages.DecisionAnswered:
+    """The outcome of a decision of which all parts were executed."""
+    parts: tuple[messages.Bind | messages.Eviction, ...] = (*statement.binds, *statement.evictions)
+    return messages.DecisionAnswered(
+        decision=id_,
+        decision_offset=offset,
+        pod_group=statement.pod_group,
+        enqueue="executed",
+        tasks=tuple(
+            messages.TaskOutcome(
+                namespace=each.namespace, pod=each.pod, uid=each.uid, result="executed"
+            )
+            for each in parts
+        ),
+    )
+
+
+def _with_version(found: T, version: str) -> T:
     stamped = msgspec.structs.replace(found.metadata, resource_version=version)
-    result: meta.Object = msgspec.structs.replace(found, metadata=stamped)
+    result: T = msgspec.structs.replace(found, metadata=stamped)
     return result
 
 

@@ -6,6 +6,7 @@ class therefore costs O(changed rows) plus a few passes over masks of all nodes,
 tasks little more than one of them.
 """
 
+import functools
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ class _ClassCache:
     """
 
     def __init__(self, size: int) -> None:
-        self.position = self.scored = -1
+        self.position = self.scored = self.failed = -1
         self.checks: list[list[extension_points.Check]] = []
         self.passed: extension_points.Mask = np.ones(size, np.bool_)
         self.fixed: extension_points.Scores = np.zeros(size, np.int64)
@@ -101,6 +102,8 @@ class _ClassCache:
         self.score: extension_points.Scores = np.zeros(size, np.int64)
         self.fits_idle: extension_points.Mask = np.ones(size, np.bool_)
         self.fits_future: extension_points.Mask = np.ones(size, np.bool_)
+        self.error = entities.FitError()
+        """Why no node takes a task of the class, valid up to the position ``failed``."""
 
 
 class NodeFinder:
@@ -148,7 +151,7 @@ class NodeFinder:
         checks = [check for some in kept.checks for check in some]
         passed, is_alone = kept.passed, False
         view = node_views.NodeView(self._nodes, task)
-        for test in self._predicates(extension_points.Scope.GLOBAL):
+        for test in self._global_predicates:
             for check in test(task, view):
                 checks.append(check)
                 passed = passed & check.passed
@@ -245,8 +248,22 @@ class NodeFinder:
     ) -> entities.FitError:
         """Why no node takes the task: missing resources first, then the predicates' reasons.
 
-        ``fits``: nodes with enough resources; None if that was not checked. O(nodes).
+        ``fits``: nodes with enough resources; None if that was not checked. O(nodes), and O(1) for
+        further tasks of a class while no node changes: thousands may wait for the same room.
         """
+        kept = self._fresh(task)
+        if fits is not kept.fits_future or filter_result.passed is not kept.passed:
+            return self._fit_error(task, filter_result, fits)
+        if kept.failed < kept.position:
+            kept.error, kept.failed = self._fit_error(task, filter_result, fits), kept.position
+        return kept.error
+
+    def _fit_error(
+        self,
+        task: entities.Task,
+        filter_result: FilterResult,
+        fits: extension_points.Mask | None,
+    ) -> entities.FitError:
         counts: Counter[str] = Counter()
         requested = np.ones(len(self._nodes), np.bool_)
         if fits is not None:
@@ -296,6 +313,10 @@ class NodeFinder:
         idle = self._nodes.idle[requested][:, rows]
         room: node_views.Counts = (idle // task.request[requested, np.newaxis]).min(axis=0)
         return np.minimum(room, count)
+
+    @functools.cached_property
+    def _global_predicates(self) -> list[extension_points.Predicate]:
+        return list(self._predicates(extension_points.Scope.GLOBAL))
 
     def _predicates(self, scope: extension_points.Scope) -> Iterator[extension_points.Predicate]:
         for test in self._session.flat(interfaces.PREDICATE):

@@ -29,6 +29,8 @@ class Effect(enum.StrEnum):
     VOLUME = "volume"
     DEVICES = "devices"
 
+    __hash__ = object.__hash__  # that of ``enum`` is computed in Python
+
 
 Place = tuple[Effect, str]
 """An effect and the key of its object."""
