@@ -33,6 +33,14 @@ def system(
         yield opened
 
 
+@pytest.fixture(
+    scope="module", autouse=True, params=kubelet_system.ROUNDS, ids=kubelet_system.round_name
+)
+def _round(system: KubeletSystem) -> None:
+    """All tests once, on the same system as in the round before."""
+    system.reset()
+
+
 def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSystem) -> None:
     """Three halves of a CPU need both nodes."""
     system.user.submit(job("gang", shell("sleep 4; echo done"), pods=3))
