@@ -167,6 +167,7 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:debug-tools --output-file tools/real/debug_tools.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:code-server --output-file tools/real/code_server.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:spark --output-file tools/real/spark.txt >/dev/null
 	@echo "The lock is written; the next make installs it."
 
