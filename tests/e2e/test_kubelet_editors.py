@@ -32,6 +32,7 @@ document.querySelector("form").submit()
 """
 FILES = "document.querySelector('.explorer-folders-view')?.innerText ?? ''"
 ASKS_FOR_TRUST = "!!document.querySelector('.monaco-dialog-box')"
+WELCOMES = "!!document.querySelector('.gettingStartedContainer')"
 OPENS_A_TERMINAL = {
     "key": "`",
     "code": "Backquote",
@@ -88,6 +89,7 @@ async def edit(system: KubeletSystem, address: str, token: str, folder: Path) ->
         await page.until(ASKS_FOR_TRUST, WITHIN_S)
         await page.press("Enter")
         await page.until(f"!({ASKS_FOR_TRUST})", WITHIN_S)
+        await page.until(WELCOMES, WITHIN_S)  # this takes the keyboard from what is open before
         await page.call("Input.dispatchKeyEvent", type="keyDown", **OPENS_A_TERMINAL)
         await page.call("Input.dispatchKeyEvent", type="keyUp", **OPENS_A_TERMINAL)
         await page.until("!!document.querySelector('.xterm-helper-textarea:focus')", WITHIN_S)
