@@ -116,7 +116,11 @@ def test_an_array_runs_each_index_once_and_retries_those_that_fail(system: Kubel
     output = system.strom("job", "logs", "squares", "--no-prefix")
     wanted = {f"result {index}:{index * index}" for index in (0, 1, 2, 4, 5)}
     assert {line for line in output.splitlines() if "result" in line} == wanted
-    exits = sorted((each["index"], each["exitCode"]) for each in system.tasks("squares"))
+    ended = system.user.until(
+        lambda: system.tasks("squares"),
+        lambda found: all(each.get("exitCode") is not None for each in found),
+    )
+    exits = sorted((each["index"], each["exitCode"]) for each in ended)
     assert exits == [(0, 0), (1, 0), (2, 0), (3, 1), (3, 1), (4, 0), (5, 0)]
 
 
@@ -140,9 +144,9 @@ def test_cancelled_indexes_of_an_array_end_and_the_others_run_on(system: Kubelet
     for index in range(3):
         system.strom("job", "exec", f"sweep[{index}]", "--", "sh", "-c", "echo >/tmp/go")
     assert system.user.comes_to("sweep", "Completed")["array"] == {"succeeded": "0-2,4-6"}
-    assert {each["index"] for each in system.tasks("sweep")} == set(range(7))
-    (cancelled,) = [each for each in system.tasks("sweep") if each["index"] == 3]
-    assert cancelled["reason"] == "Cancelled"
+    found = {each["index"]: each for each in system.tasks("sweep")}
+    assert found.keys() == set(range(7))
+    assert found[3]["reason"] == "Cancelled"
     assert "result 5" in system.strom("job", "logs", "sweep[5]")
 
 

@@ -130,7 +130,10 @@ def test_a_container_over_its_memory_limit_is_oom_killed_and_its_policy_applies(
     ]
     system.user.submit(job("hungry", dd, container=limits, policies=policies))
     system.user.comes_to("hungry", "Terminated")
-    found = system.tasks("hungry")
+    # The job's phase is read from the API server, attempts from the log.
+    found = system.user.until(
+        lambda: system.tasks("hungry"), lambda tasks: all(each["reason"] for each in tasks)
+    )
     assert [(each["attempt"], each["reason"]) for each in found] == [
         (1, "OOMKilled"),
         (2, "OOMKilled"),
