@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e e2e-kubelets nightly check docs sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif volcano-tools test-volcano real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e e2e-kubelets nightly check docs changelog sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif volcano-tools test-volcano real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 	python3.11; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && exit; done; echo python3)
 
-PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
+PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml extras/*/pyproject.toml tests/*/pyproject.toml)
 INTEGRATIONS := $(wildcard integrations/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
@@ -144,6 +144,13 @@ sbom: setup ## bills of materials of the six images in .sbom, from their locks (
 
 dist: setup ## a release in dist/: wheels, charts, images, bills of materials, checksums; runs the demo from it
 	@$(BIN)/python -m tools.dist dist
+
+changelog: setup ## what changes/ adds to CHANGELOG.md; with VERSION=0.2.0 move it there
+ifdef VERSION
+	$(BIN)/towncrier build --yes --version $(VERSION)
+else
+	$(BIN)/towncrier build --draft --version next
+endif
 
 format: setup ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .

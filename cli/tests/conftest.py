@@ -8,7 +8,6 @@ the expected output.
 import asyncio
 import concurrent.futures
 import contextlib
-import sys
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -32,7 +31,6 @@ from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
 from stromboli.cli import main
-from stromboli.cli.vcctl import programs
 from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import batch, kinds, meta
@@ -369,30 +367,5 @@ def strom(api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             prog_name="strom",
             catch_exceptions=False,
         )
-
-    return call
-
-
-Program = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def program(
-    api_server: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Program:
-    """Runs a program as its entry point does; returns exit code and stdout."""
-    monkeypatch.setenv("STROM_SERVER", api_server.url)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-
-    def call(name: str, *arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            getattr(programs, name)()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), capsys.readouterr().out
 
     return call

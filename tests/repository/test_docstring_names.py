@@ -10,7 +10,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DESCRIBED = re.compile(r"``([a-z_]\w*)``(?:, ``([a-z_]\w*)``)*:")
-SOURCES = ("shared/src", "services", "cli/src", "client/src", "embedded/src", "tests/kit/src")
+SOURCES = (
+    "shared/src",
+    "services",
+    "cli/src",
+    "extras",
+    "client/src",
+    "embedded/src",
+    "tests/kit/src",
+)
 
 
 def sources() -> list[Path]:

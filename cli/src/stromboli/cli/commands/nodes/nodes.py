@@ -151,9 +151,9 @@ def topology(
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
     elif output_format is DrawingFormat.SVG:
-        from stromboli.cli.render.nodes import node_svg
+        from stromboli.cli.render.nodes import node_text
 
-        output.show_lines([node_svg.render_svg(_layout(seen))])
+        output.show_lines([node_text.render_svg(_layout(seen))])
     else:
         _draw(seen)
 

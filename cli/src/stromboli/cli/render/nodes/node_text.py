@@ -1,9 +1,11 @@
-"""A node's hardware as text for terminals, with Rich."""
+"""A node's hardware as text for terminals, and as an image of that text, with Rich."""
 
+import io
+import re
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +26,8 @@ COLOURS = (
 """Colours of consecutive pods; letters distinguish them without colours."""
 WAYS = {"PIX": "cyan", "PXB": "cyan", "INTERNAL": "cyan", "PHB": "yellow", "NODE": "yellow"}
 CORES_A_ROW = 16
+SVG_COLUMNS = 120
+_WEB_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def render_text(layout: node_layout.NodeLayout) -> RenderableType:
@@ -38,6 +42,14 @@ def render_text(layout: node_layout.NodeLayout) -> RenderableType:
     if layout.notes:
         parts.append(Text("\n").join([Text("not known", "bold"), *map(_note, layout.notes)]))
     return Group(*_with_gaps(parts))
+
+
+def render_svg(layout: node_layout.NodeLayout) -> str:
+    """The text as an SVG document. It names no font that a viewer would have to download."""
+    console = Console(record=True, file=io.StringIO(), width=SVG_COLUMNS, highlight=False)
+    console.print(render_text(layout))
+    svg = console.export_svg(title=f"Node {layout.node}", unique_id="node")
+    return _WEB_FONTS.sub("", svg)
 
 
 def _with_gaps(parts: list[RenderableType]) -> Iterator[RenderableType]:

@@ -9,9 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from stromboli.shared.messages import data
 
-HOLDING = ("Complete", "Fetching", "Waiting")
-"""States of copies that are on the node or on their way to it."""
-
 
 class DataCopies:
     """The newest report of each node. An update costs O(copies of the node)."""

@@ -19,7 +19,7 @@ import msgspec
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.queue_quota import shares
-from stromboli.shared import decoding, keys
+from stromboli.shared import keys
 
 JOB, NAMESPACE, USER = "job", "namespace", "user"
 OWNERS = (JOB, NAMESPACE, USER)
@@ -70,14 +70,6 @@ class UsageHistory(msgspec.Struct):
 
     at: datetime
     queues: dict[str, QueueHistory] = {}
-
-
-def decode_history(text: str) -> UsageHistory | None:
-    """Return the stored state; None if there is none or it cannot be read."""
-    try:
-        return decoding.from_json(text, UsageHistory) if text else None
-    except msgspec.DecodeError:
-        return None
 
 
 class OwnerShares:

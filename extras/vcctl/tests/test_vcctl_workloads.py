@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import yaml
 
-from cli.tests.conftest import Program
-from stromboli.cli.vcctl import tables
+from extras.vcctl.tests.conftest import Program
 from stromboli.shared.api import flow, kinds
 from stromboli.testkit.builders import NOON, make_flow, make_template
+from stromboli.vcctl import tables
 
 WORDS: dict[str, kinds.Kind[Any]] = {"jobflow": kinds.JOB_FLOWS, "jobtemplate": kinds.JOB_TEMPLATES}
 

@@ -9,9 +9,9 @@ import typer
 from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import output
-from stromboli.cli.vcctl import shell, tables
 from stromboli.client.operations import workload_calls
 from stromboli.shared.api import kinds
+from stromboli.vcctl import shell, tables
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

@@ -11,9 +11,9 @@ from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_spec
 from stromboli.cli.render import output
-from stromboli.cli.vcctl import shell, tables, view
 from stromboli.shared import decoding
 from stromboli.shared.api import batch, kinds
+from stromboli.vcctl import shell, tables, view
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client

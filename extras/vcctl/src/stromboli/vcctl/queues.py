@@ -9,9 +9,9 @@ from stromboli.cli.commands import queue_changes
 from stromboli.cli.commands import queues as own
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.cli.vcctl import shell, tables
 from stromboli.shared import decoding
 from stromboli.shared.api import kinds
+from stromboli.vcctl import shell, tables
 
 queue = shell.program("queue")
 

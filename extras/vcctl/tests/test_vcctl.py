@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.tests.conftest import Program
-from stromboli.cli.vcctl import tables, view
+from extras.vcctl.tests.conftest import Program
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
+from stromboli.vcctl import tables, view
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 from stromboli.cli.commands import pods
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.cli.vcctl import jobs, queues, shell, tables, workloads
 from stromboli.shared import keys
+from stromboli.vcctl import jobs, queues, shell, tables, workloads
 
 pod = shell.program("pod")
 
@@ -70,7 +70,7 @@ def _vcctl() -> None:
 @app.command("version", context_settings=shell.CONTEXT)
 def version() -> None:
     """Show the version."""
-    number = metadata.version("stromboli-cli")
+    number = metadata.version("stromboli-vcctl")
     output.show_lines(
         [
             "API Version: v1alpha1",

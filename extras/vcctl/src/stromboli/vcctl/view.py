@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli.vcctl import tables
 from stromboli.shared.api.meta import Part
 from stromboli.shared.formats import units
+from stromboli.vcctl import tables
 
 _NO_TIME = "0001-01-01 00:00:00 +0000 UTC"
 """Volcano's output of the zero time."""
