@@ -3,10 +3,10 @@
     python -m bench.agent [--seconds 60]
 
 An agent process as on a large node: a recorded machine of 8 GPUs, two sockets and 256 CPUs, NVML's
-library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a monitor that accepts
-reports. Nothing changes during the measurement. Memory is the maximum of PSS (shared pages count in
-part); CPU is user and system time divided by elapsed time, so that it is valid on a busy machine.
-The exit status is 1 above 60 MiB or half a per cent.
+library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a cgroup of each of these, a
+monitor that accepts reports. Nothing changes during the measurement. Memory is the maximum of PSS
+(shared pages count in part); CPU is user and system time divided by elapsed time, so that it is
+valid on a busy machine. The exit status is 1 above 60 MiB or half a per cent.
 """
 
 import argparse
@@ -42,8 +42,10 @@ class Monitor(BaseHTTPRequestHandler):
         """Accept a report of the agent."""
         type(self).reports += 1
         self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(204)
+        self.send_response(200)
+        self.send_header("content-length", "2")
         self.end_headers()
+        self.wfile.write(b"{}")
 
     do_POST = do_PUT  # noqa: N815
 
@@ -65,6 +67,18 @@ def pods() -> list[fake_kubelet.ContainerAllocation]:
     return busy + [
         fake_kubelet.ContainerAllocation(pod=f"web-{at}") for at in range(PODS - len(busy))
     ]
+
+
+def write_cgroups(root: Path) -> None:
+    """A cgroup (version 2) of each pod, with as many lines as on Linux 6."""
+    recorded_machines.put(root / "cgroup.controllers", "cpu memory")
+    for number in range(PODS):
+        uid = f"{number:08x}-0000-4000-8000-000000000000"
+        folder = root / f"kubepods/burstable/pod{uid}"
+        lines = "\n".join(f"counter_{at} {at * 4096}" for at in range(50))
+        recorded_machines.put(folder / "cpu.stat", "usage_usec 1000000\nuser_usec 9")
+        recorded_machines.put(folder / "memory.current", 2**30)
+        recorded_machines.put(folder / "memory.stat", f"{lines}\ninactive_file 4096")
 
 
 def pss_mib(process: int) -> float:
@@ -99,6 +113,7 @@ def measured(seconds: float) -> dict[str, float]:
         sys_, nvml = recorded_machines.write(large, folder)
         recorded_machines.put(folder / "kubelet/cpu_manager_state", '{"policyName": "static"}')
         recorded_machines.put(folder / "kubelet/config.yaml", "cpuManagerPolicy: static")
+        write_cgroups(sys_ / "fs/cgroup")
         (folder / "token").write_text("token")
         monitor = ThreadingHTTPServer(("127.0.0.1", 0), Monitor)
         threading.Thread(target=monitor.serve_forever, daemon=True).start()

@@ -56,6 +56,8 @@ class Past(empty_history.EmptyHistory):
             evicted_gpu_seconds=0.0,
             idle_cpu_seconds=36.0,
             idle_gpu_seconds=0.0,
+            used_cpu_seconds=1350.0,
+            measured_cpu_seconds=2700.0,
         )
         shares = tuple(
             accounting.QueueShare(
@@ -170,6 +172,9 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
         "0.00",
         "0.01",
         "0.00",
+        "50%",
+        "-",
+        "-",
     ]
     assert past.requested[0] == accounting.UsageQuery(
         since=datetime(2026, 1, 1, tzinfo=UTC),
@@ -179,8 +184,39 @@ def test_usage_is_shown_in_hours_by_group(past: Past, strom: Any) -> None:
     )
     (found,) = json.loads(strom("usage", "-o", "json", "--by", "label:team").stdout)
     assert (found["label:team"], found["cpu_seconds"]) == ("some label:team", 5400.0)
+    assert (found["used_cpu_seconds"], found["measured_cpu_seconds"]) == (1350.0, 2700.0)
     assert strom("usage", "-o", "csv").stdout.splitlines()[0].startswith("queue,attempts,cpu_sec")
     assert strom("usage", "--by", "gpu-type").stdout.split()[:2] == ["GPU-TYPE", "ATTEMPTS"]
+
+
+def test_an_attempt_has_what_it_used_and_an_unmeasured_one_has_nothing(
+    api_server: Any, strom: Any
+) -> None:
+    used: dict[str, Any] = {"used_cpu_seconds": 1800.0, "max_memory_bytes": 3 * 2**29}
+    measured = attempt(0, **used, requests={"memory": 2**31})
+    api_server.keep_history(Past(measured, attempt(1)))
+    columns = "index,used_cpu_seconds,max_memory_bytes,cpu_efficiency,memory_efficiency"
+    rows = strom("history", "--format", columns).stdout.splitlines()[1:]
+    assert rows[0].split() == ["0", "1800", "1.5", "GiB", "25.0%", "75.0%"]
+    assert rows[1].split() == ["1", "-", "-", "-", "-"]
+    found = json.loads(strom("history", "-o", "json").stdout)
+    assert (found[0]["used_cpu_seconds"], found[0]["max_memory_bytes"]) == (1800.0, 3 * 2**29)
+    assert found[1]["used_cpu_seconds"] is found[1]["max_memory_bytes"] is None
+    lines = strom("history", "-o", "csv").stdout
+    assert [it["used_cpu_seconds"] for it in csv.DictReader(io.StringIO(lines))] == ["1800.000", ""]
+
+
+def test_a_job_that_has_ended_is_shown_with_what_it_used(api_server: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    api_server.set_status("a", "Completed")
+    assert "used " not in strom("job", "get", "a").stdout  # this server has no history
+    past = Past(attempt(0, used_cpu_seconds=1800.0), attempt(1, used_cpu_seconds=3600.0))
+    api_server.keep_history(past)
+    expected = "used      cpu 1.5 of 4.0 core-hours (38 %)\n"
+    assert expected in strom("job", "get", "a").stdout
+    assert past.requested[0].uid == api_server.job("a").metadata.uid
+    api_server.set_status("a", "Running")
+    assert "used " not in strom("job", "get", "a").stdout
 
 
 def test_states_have_the_codes_of_slurm(past: Past, strom: Any) -> None:

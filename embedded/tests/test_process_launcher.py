@@ -486,3 +486,15 @@ def test_an_index_of_times_is_at_most_as_large_as_its_segment(tmp_path: Path) ->
         log.note_time(number * segments.TIME_STEP_NS)
     (index,) = tmp_path.glob(f"*{segments.TIMES}")
     assert index.stat().st_size == 64
+
+
+async def test_what_orphans_have_used_is_measured_at_the_end(place: LauncherRunner) -> None:
+    """A process in a session of its own outlives its parent, and is killed with the container."""
+    burn = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.5: pass'"
+    orphan = f'(setsid sh -c "{burn}; echo done; sleep 987" &); sleep 987'
+    found = await place.start("sh", "-c", orphan)
+    task = await begun(found)
+    await said(place, b"done")
+    found.stop(0.0)
+    await task
+    assert (found.used or (0, 0))[0] >= 500

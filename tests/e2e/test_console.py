@@ -17,7 +17,7 @@ from stromboli.client.operations import calls
 from stromboli.console.settings import ConsoleSettings
 from tests.e2e.support import console_system
 from tests.e2e.support.console_pages import csrf_in, shows, uid_in
-from tests.e2e.support.console_system import ConsoleSystem, job
+from tests.e2e.support.console_system import ConsoleSystem, job, queue
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -287,6 +287,25 @@ async def test_a_form_changes_a_job_and_names_what_it_cannot_be(made: ConsoleSys
     spec = (await made.client.job("adapts")).spec
     assert (spec.tasks[0].replicas, spec.active_deadline_seconds) == (2, 4 * 3600)
     await made.client.delete("adapts")
+
+
+async def test_a_waiting_job_moves_to_a_queue_that_admission_accepts(made: ConsoleSystem) -> None:
+    """REST judges the form as it judges ``strom job set``: the page shows its reason."""
+    await made.client.submit(job("moves", cpu="1000"))
+    await made.client.apply([queue("elsewhere")])
+    own = "/jobs/default/moves/change"
+    async with made.login() as browser:
+        page = await browser.get(own)
+        assert 'name="queue"' in page.text
+        form = {"csrf": csrf_in(page), "uid": uid_in(page)}
+        refused = await browser.post(own, data=form | {"queue": "elsewere"})
+        assert refused.status_code == 422
+        assert "elsewhere" in refused.text  # the nearest name
+        assert 'value="elsewere"' in refused.text
+        answer = await browser.post(own, data=form | {"queue": "elsewhere"})
+        assert answer.headers["location"] == "/jobs/default/moves?done=change"
+    assert (await made.client.job("moves")).spec.queue == "elsewhere"
+    await made.client.delete("moves")
 
 
 async def test_a_job_that_ended_is_submitted_again_and_not_restarted(made: ConsoleSystem) -> None:

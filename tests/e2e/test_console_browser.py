@@ -378,6 +378,23 @@ async def test_a_form_opens_as_a_dialog_and_keeps_what_is_wrong_on_its_page(
     assert await page.run("document.querySelector('input[name=time-limit]').value") == "soon"
 
 
+async def test_the_queue_of_a_waiting_job_changes_in_a_dialog(
+    page: Page, made: ConsoleSystem
+) -> None:
+    await made.client.apply([console_system.queue("spare")])
+    await made.client.submit(job("waits", cpu="1000"))
+    await open_page(page, made, "/jobs/default/waits")
+    await click(page, "Change…")
+    await page.until("document.querySelector('dialog[open] input[name=queue]') !== null", WITHIN_S)
+    await page.run(
+        "(it => { it.value = 'spare'; it.form.requestSubmit(); })"
+        "(document.querySelector('dialog input[name=queue]'))"
+    )
+    await page.until("location.search === '?done=change'", WITHIN_S)
+    await page.until(f"{TEXT_OF_MAIN}.includes('spare')", WITHIN_S)
+    await made.client.delete("waits")
+
+
 async def test_a_page_opens_within_a_second(page: Page, made: ConsoleSystem) -> None:
     """The median of five: other processes share the machine."""
     times: list[float] = []

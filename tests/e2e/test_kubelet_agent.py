@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from stromboli.client.errors import ResponseError
-from stromboli.shared import keys
+from stromboli.shared import envelope, keys, topics
+from stromboli.shared.bus import kafka
 from stromboli.shared.messages.node_topology import ExclusiveAllocation, NodeTopology
+from stromboli.shared.messages.node_usage import PodUsage, PodUsageMeasured
+from stromboli.testkit import records
 from stromboli.testkit.doubles import recorded_machines
 from stromboli.testkit.parts import monitor_image
 from stromboli.testkit.parts.kubelets import KubeletOptions
@@ -83,6 +86,20 @@ class AgentNodes:
             for node in range(NODES)
             for each in self.topology(f"kubelet-{node}").exclusive_allocations
         }
+
+    def used(self) -> dict[str, tuple[str, PodUsage]]:
+        """Uid of a pod -> the node whose agent reported it last with the most CPU time, and what
+        it has used. The agents of all nodes see the cgroups of this machine."""
+        return self.system.run(self._used())
+
+    async def _used(self) -> dict[str, tuple[str, PodUsage]]:
+        found: dict[str, tuple[str, PodUsage]] = {}
+        async with kafka.KafkaBus(kafka.KafkaSettings(bootstrap=(self.system.kafka,))) as bus:
+            for record in (await records.read(bus, topics.POD_USAGE))[0]:
+                message = envelope.decode(record)
+                if isinstance(message, PodUsageMeasured):
+                    found |= {it.pod_uid: (message.node, it) for it in message.pods}
+        return found
 
     def failed(self) -> list[str]:
         """What the agent of NODE could not read."""
@@ -237,3 +254,15 @@ def test_the_agent_of_a_new_pod_reports_with_its_own_token(agents: AgentNodes) -
     agents.user.until(agents.daemon_set, lambda it: it.get("numberReady") == NODES)
     agents.user.submit(whole_cpu("new-token", NODES))
     agents.user.until(agents.held, lambda found: len(found) == NODES)
+
+
+def test_what_a_container_used_is_measured_in_its_cgroup(agents: AgentNodes) -> None:
+    """A young pod is read each second, and a loop of six seconds uses a quarter of a core at least,
+    however many other processes there are."""
+    script = "x=$(head -c 40000000 /dev/zero | tr '\\0' x); timeout 6 sh -c 'while :; do :; done'"
+    agents.user.submit(job("burn", shell(f"{script}; sleep 3; exit 0")))
+    (pod,) = agents.user.until(lambda: agents.system.running("burn"), lambda found: len(found) == 1)
+    uid = pod["metadata"]["uid"]
+    used = agents.user.until(agents.used, lambda found: uid in found)[uid][1]
+    assert used.cpu_ms >= 1500
+    assert used.max_memory_bytes >= 40_000_000

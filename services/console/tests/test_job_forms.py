@@ -44,6 +44,18 @@ def test_only_changed_fields_are_sent() -> None:
     assert (fields.time_s, fields.minimum, fields.queue) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("phase", "can_move"),
+    [("", True), ("Pending", True), ("Aborted", True), ("Running", False), ("Restarting", False)],
+)
+def test_the_queue_can_change_while_the_job_waits(phase: str, *, can_move: bool) -> None:
+    found = job_forms.change_fields(job(status={"state": {"phase": phase}}))
+    assert ("queue" in [it.name for it in found]) is can_move
+    fields = job_forms.changed(found, UNCHANGED | {"queue": "teaching"})
+    assert fields.queue == ("teaching" if can_move else None)
+    assert job_forms.is_unchanged(job_forms.changed(found, UNCHANGED | {"queue": ""}))
+
+
 def test_an_empty_priority_is_the_default_one_and_an_empty_number_changes_nothing() -> None:
     form = UNCHANGED | {"priority": "", "min": "", "time-limit": ""}
     fields = job_forms.changed(job_forms.change_fields(job()), form)

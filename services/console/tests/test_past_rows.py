@@ -53,6 +53,25 @@ def test_what_the_kubelet_confirmed_is_beside_what_was_decided() -> None:
     assert [it.confirmed for it in rows] == ["", "NUMA 0,1; cpu 0-3; gpu GPU-a"]
 
 
+def test_what_an_attempt_used_is_beside_its_time() -> None:
+    measured = msgspec.structs.replace(
+        ATTEMPT, used_cpu_seconds=1620.0, max_memory_bytes=3 * 2**29, requests={"memory": 2**31}
+    )
+    rows = past_attempts.rows([ATTEMPT, measured], NOON)
+    assert [it.used for it in rows] == ["", "CPU 30 %, memory 1.5 GiB (75 %)"]
+
+
+def test_used_shares_of_groups_count_what_was_measured() -> None:
+    first = msgspec.structs.replace(used(1000.0), used_cpu_seconds=90.0, measured_cpu_seconds=100.0)
+    second = msgspec.structs.replace(
+        used(1000.0), used_cpu_seconds=60.0, measured_cpu_seconds=200.0
+    )
+    filters = usage_rows.read_filters({}, NOON)
+    found = [it.used for it in usage_rows.rows([first, second, used(5.0)], filters)]
+    assert found == [("90 %", "", ""), ("30 %", "", ""), ("", "", "")]
+    assert usage_rows.total([first, second, used(5.0)]).used == ("50 %", "", "")
+
+
 def used(cpu_seconds: float, gpu_seconds: float = 0.0, **group: str) -> accounting.Usage:
     return accounting.Usage(
         group=group,

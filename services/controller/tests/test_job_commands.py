@@ -40,7 +40,7 @@ def test_a_command_without_a_uid_is_meant_for_the_job_that_has_the_name() -> Non
     harness = running(make_job())
     obey(aimed(harness.job(), ""), harness)
     assert harness.phase() == "Aborting"
-    assert said(harness, "CommandIssued") == ["AbortJob was requested"]
+    assert said(harness, "CommandIssued") == ["suspended by a user (AbortJob)"]
 
 
 def test_a_sync_command_changes_nothing_and_is_published_with_its_time() -> None:

@@ -325,7 +325,7 @@ def test_user_commands_cost_no_retry() -> None:
     status = harness.job().status
     assert (status.retry_count, status.asked_retries) == (8, 6)
     assert status.state.message == (
-        "maxRetry 2 is reached; RestartJob: PodFailed of j1-worker-0, exit code 1"
+        "maxRetry 2 is reached; restarted: PodFailed of j1-worker-0, exit code 1"
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.monitor import agent_receiver, service
 from stromboli.monitor.agent import __main__ as agent
 from stromboli.monitor.agent import reporting
+from stromboli.monitor.agent.pod_usage import PodUsageReporter
 from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.core import pod_meter
 from stromboli.monitor.data_cache import __main__ as data_cache
 from stromboli.monitor.data_cache.settings import Settings as DataCacheSettings
 from stromboli.monitor.settings import MonitorSettings
@@ -25,7 +28,7 @@ from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import data_sets
-from stromboli.shared.messages import base, data, node_topology
+from stromboli.shared.messages import base, data, node_topology, node_usage
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders, objects, records
 from stromboli.testkit.doubles import fake_kubelet, recorded_machines
@@ -345,3 +348,88 @@ async def test_a_cache_with_invalid_settings_does_not_start(
     settings = msgspec.structs.replace(DataCacheSettings(node="n1"), **changed)
     with pytest.raises(errors.ConfigurationError, match=reason):
         await data_cache.serve(settings, runtime.Health("data_cache"))
+
+
+def write_pod(folder: Path, uid: str, cpu_ms: int) -> None:
+    """A pod's cgroup (version 2)."""
+    root = folder / "fs/cgroup"
+    recorded_machines.put(root / "cgroup.controllers", "cpu memory")
+    pod = root / f"kubepods/pod{uid}"
+    recorded_machines.put(pod / "cpu.stat", f"usage_usec {cpu_ms * 1000}")
+    recorded_machines.put(pod / "memory.current", 2**20)
+    recorded_machines.put(pod / "memory.stat", "inactive_file 0")
+
+
+def pod_reporter(
+    agent_server: AgentServer,
+    tmp_path: Path,
+    node: str = "n1",
+    allocations: tuple[node_topology.ExclusiveAllocation, ...] = (),
+) -> PodUsageReporter:
+    def gpus(wanted: frozenset[str]) -> dict[str, pod_meter.GpuReading]:
+        return dict.fromkeys(wanted, pod_meter.GpuReading(0.5, 7))
+
+    monitor = agent_server.monitor(node, "good", tmp_path)
+    return PodUsageReporter(tmp_path / "sys/fs/cgroup", monitor, lambda: allocations, gpus)
+
+
+async def used(agent_server: AgentServer) -> list[node_usage.PodUsageMeasured]:
+    found = await shell.until(agent_server.bus, topics.POD_USAGE, shell.count(1))
+    decoded = [envelope.decode(record) for record in found]
+    return [each for each in decoded if isinstance(each, node_usage.PodUsageMeasured)]
+
+
+async def test_what_a_pod_has_used_is_on_the_topic_after_its_end(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    uid = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+    write_pod(tmp_path / "sys", uid, 1500)
+    reporter = pod_reporter(agent_server, tmp_path)
+    await asyncio.to_thread(reporter.step, 0.0)
+    shutil.rmtree(tmp_path / f"sys/fs/cgroup/kubepods/pod{uid}")
+    await asyncio.to_thread(reporter.step, 1.0)
+    (seen,) = await used(agent_server)
+    assert seen.node == "n1"
+    assert [(it.pod_uid, it.cpu_ms) for it in seen.pods] == [(uid, 1500)]
+
+
+async def test_an_agent_that_stops_reports_its_last_values(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    write_pod(tmp_path / "sys", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", 1500)
+    reporter = pod_reporter(agent_server, tmp_path)
+    await asyncio.to_thread(reporter.step, 0.0)
+    await asyncio.to_thread(reporter.close, 1.0)
+    assert [it.cpu_ms for each in await used(agent_server) for it in each.pods] == [1500]
+
+
+async def test_an_agent_reports_no_pods_of_another_node(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    monitor = agent_server.monitor("n2", "good", tmp_path)
+    body = base.encode(node_usage.PodUsageReport(sampler="run"))
+    with pytest.raises(errors.ExternalError, match="cannot report for node n2"):
+        await asyncio.to_thread(monitor.report_pod_usage, body)
+
+
+async def test_the_gpus_of_a_pod_are_found_by_its_name(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    """The kubelet tells names, cgroups have uids: the monitor knows both."""
+    pod = objects.make(
+        kinds.PODS, "p", spec={"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]}
+    )
+    raw = await agent_server.cluster.create(kinds.PODS, "default", pod)
+    uid = kinds.metadata_of(raw).uid
+    await shell.until(agent_server.bus, topics.PODS, shell.count(1))
+    device = node_topology.AllocatedDevices(resource="nvidia.com/gpu", ids=("GPU-1",))
+    held = (node_topology.ExclusiveAllocation(namespace="default", pod="p", devices=(device,)),)
+    write_pod(tmp_path / "sys", uid, 1)
+    reporter = pod_reporter(agent_server, tmp_path, allocations=held)
+    for second in (0.0, 10.0, 30.0):
+        await asyncio.to_thread(reporter.step, second)
+    await asyncio.to_thread(reporter.close, 31.0)
+    pods = [it for each in await used(agent_server) for it in each.pods]
+    assert [(it.pod_uid, it.gpu_ms, it.max_gpu_memory_bytes) for it in pods[-1:]] == [
+        (uid, 10_000, 7)
+    ]

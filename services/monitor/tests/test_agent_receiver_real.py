@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from stromboli.monitor import agent_receiver
-from stromboli.monitor.core import data_reports, reports, usage_reports
+from stromboli.monitor.core import data_reports, pod_usage_reports, reports, usage_reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope
 from stromboli.shared.cluster.kubernetes import (
@@ -49,6 +49,10 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
     node = objects.unique("agent")
     said: list[envelope.Draft | None] = []
     silence = timedelta(seconds=90)
+
+    async def append(draft: envelope.Draft) -> None:
+        said.append(draft)
+
     term = agent_receiver.ActiveTerm(
         put=said.append,
         is_there=lambda _: True,
@@ -58,6 +62,9 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
         wanted=data_reports.WantedData(),
         put_usage=said.append,
         usage=usage_reports.UsageReports(silence),
+        append_pod_usage=append,
+        pod_usage=pod_usage_reports.PodUsageReports(),
+        pod_uid=lambda _: "",
     )
     kubeconfig = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
     async with real_parts.client() as api, KubernetesCluster(kubeconfig) as cluster:

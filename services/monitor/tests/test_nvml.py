@@ -6,6 +6,7 @@ import pynvml
 import pytest
 
 from stromboli.monitor.agent import nvml
+from stromboli.monitor.core import pod_meter
 from stromboli.monitor.core.hardware import gpus
 
 
@@ -44,6 +45,12 @@ class Cards:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        for index, each in enumerate(self.cards):
+            if each["nvmlDeviceGetUUID"] == uuid:
+                return index
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
     def nvmlEventSetCreate(self) -> str:  # noqa: N802
         return "events"
@@ -158,3 +165,22 @@ def test_the_cards_of_this_machine_are_read() -> None:
         assert each.uuid.startswith("GPU-")
         assert each.memory_bytes > 2**30
         assert not each.lost
+
+
+def test_the_load_and_memory_of_gpus_are_read_by_uuid() -> None:
+    """A GPU in the MIG mode has no load, and one that is lost is left out."""
+    memory = {"nvmlDeviceGetMemoryInfo": type("Memory", (), {"total": 40, "used": 9})}
+    load = {"nvmlDeviceGetUtilizationRates": type("Rates", (), {"gpu": 85})}
+    cards = Cards(
+        card(0, **memory, **load),
+        card(1, **memory),
+        card(2, nvmlDeviceGetMemoryInfo=lost()),
+    )
+    driver = nvml.NvmlDriver(cards)
+    assert driver.usage(["GPU-0", "GPU-1", "GPU-2", "GPU-absent"]) == {
+        "GPU-0": pod_meter.GpuReading(0.85, 9),
+        "GPU-1": pod_meter.GpuReading(None, 9),
+    }
+    cards.fails = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert nvml.NvmlDriver(cards).usage(["GPU-0"]) == {}
+    assert nvml.NvmlDriver(None).usage(["GPU-0"]) == {}

@@ -214,6 +214,16 @@ def job(
     }
 
 
+def queue(name: str) -> Document:
+    """An open queue below the root."""
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": 1},
+    }
+
+
 def flow(
     name: str, steps: dict[str, tuple[str, ...]], *, namespace: str = "default", run_s: float
 ) -> list[Document]:

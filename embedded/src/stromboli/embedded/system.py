@@ -32,7 +32,7 @@ from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.pod_sessions import EmbeddedPodSessions
-from stromboli.embedded.processes import agent, data_caches, machine
+from stromboli.embedded.processes import agent, data_caches, machine, pod_usage
 from stromboli.monitor import agent_receiver
 from stromboli.monitor import service as monitor
 from stromboli.monitor.agent_receiver import AgentReceiver
@@ -192,6 +192,7 @@ async def run_system(
             machine.image_runtime(),
             _data_caches(options, node_agents, clock),
             visible,
+            _pod_usage(options, node_agents, clock),
         )
         kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
         sessions = session_server.SessionServer(
@@ -272,6 +273,21 @@ def _data_caches(
     )
     folder = (options.state / "data").resolve()
     return data_caches.DataCaches(names, folder, settings, clock, exchange)
+
+
+def _pod_usage(
+    options: Options, receiver: AgentReceiver, clock: runtime.Clock
+) -> pod_usage.UsageReporter:
+    """Reports what pods of process nodes use to the monitor in this process."""
+
+    async def exchange(node: str, body: bytes) -> bytes:
+        try:
+            return await receiver.report_pod_usage_here(node, body)
+        except agent_receiver.ReportRejectedError as error:
+            raise errors.TransientError(f"report pods of node {node}", str(error)) from None
+
+    names = [str(document["metadata"]["name"]) for document in options.process_nodes]
+    return pod_usage.UsageReporter(names, exchange, clock())
 
 
 async def _view(options: Options) -> tuple[str, str]:

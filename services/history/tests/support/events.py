@@ -65,11 +65,7 @@ def evicted(*pods: str, by: str = "team/urgent") -> scheduling.StatementDecided:
 
 def topic_of(message: msgspec.Struct) -> topics.Topic:
     """The topic of a message."""
-    return next(
-        it
-        for it in (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES, topics.REVIEWS)
-        if type(message) in it.messages
-    )
+    return next(it for it in topics.ALL if type(message) in it.messages)
 
 
 def record(message: msgspec.Struct, offset: int) -> envelope.Record:

@@ -161,6 +161,14 @@ USAGE = Topic(
     "monitor",
     stable=True,
 )
+POD_USAGE = Topic(
+    "cluster.podusage",
+    "node",
+    (node_usage.PodUsageMeasured,),
+    _KEPT_14_DAYS,
+    "monitor",
+    stable=True,
+)
 STORAGE_CLASSES = _snapshot("storageclasses", storage.StorageClass, key="name")
 PERSISTENT_VOLUMES = _snapshot("persistentvolumes", storage.PersistentVolume, key="name")
 PERSISTENT_VOLUME_CLAIMS = _snapshot("persistentvolumeclaims", storage.PersistentVolumeClaim)
@@ -326,6 +334,7 @@ ALL: tuple[Topic, ...] = (
     TOPOLOGY,
     DATA,
     USAGE,
+    POD_USAGE,
     SYNC,
     DECISIONS,
     EXPLANATIONS,

@@ -9,6 +9,7 @@ from stromboli.cli.render import explanation_view, output, pod_status
 from stromboli.client import phases, responses
 from stromboli.shared import decoding, device_annotations, keys
 from stromboli.shared.api import batch, core
+from stromboli.shared.api.views import accounting, efficiency
 from stromboli.shared.formats import indexes
 from stromboli.shared.jobspec import debug_tools
 
@@ -138,6 +139,15 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     if beside := [request.tool for request in debug_tools.requested_tools(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
+
+
+def used(attempts: Sequence[accounting.Attempt], *, is_whole: bool = True) -> list[str]:
+    """What attempts used of their requests, a line per resource; nothing if it was not measured.
+    ``is_whole``: these are all attempts of the job."""
+    found = efficiency.texts(efficiency.of_attempts(attempts))
+    beside = "" if is_whole else f", of the last {len(attempts)} attempts"
+    words = "; ".join(f"{name} {text}" for name, text in found)
+    return [f"{'used':<9} {words}{beside}"] if words else []
 
 
 def format_span(seconds: int) -> str:

@@ -22,6 +22,7 @@ from stromboli.embedded.processes.data_caches import DataCaches
 from stromboli.embedded.processes.disk import PodFolder
 from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.embedded.processes.output import Output
+from stromboli.embedded.processes.pod_usage import UsageReporter
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import pod_sessions
@@ -39,7 +40,7 @@ class ProcessNodeAgent:
     ``view``: what containers see of the machine, see ``machine.view``. ``image_runtime``: the
     program that runs containers from image files; without it, such pods fail. ``caches``: the
     caches of data sets; without them, pods with data sets wait. ``visible``: isolates containers,
-    see ``machine.isolating``.
+    see ``machine.isolating``. ``usage`` reports what pods use.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class ProcessNodeAgent:
         image_runtime: image_files.ImageRuntime | None = None,
         caches: DataCaches | None = None,
         visible: Sequence[str] | None = None,
+        usage: UsageReporter | None = None,
     ) -> None:
         self._cluster = cluster
         self._caches = caches
+        self._usage = usage
         self._documents = {_name(document): document for document in nodes}
         self._state = state
         self._archive = LogArchive(state.with_name("logs"))
@@ -100,6 +103,8 @@ class ProcessNodeAgent:
                 group.create_task(self._rename())
                 if self._caches is not None:
                     group.create_task(self._caches.run())
+                if self._usage is not None:
+                    group.create_task(self._usage.run())
                 for kind in (kinds.CONFIG_MAPS, kinds.SECRETS):
                     group.create_task(self._refresh(kind))
                 async for event in list_and_watch(self._cluster, kinds.PODS):
@@ -211,8 +216,16 @@ class ProcessNodeAgent:
             self._forget(uid)
         if known is not None:
             known.see(pod)
-            if self._caches is not None:
-                self._caches.see(pod, is_over=pod.status.phase in FINISHED)
+            self._see(known, is_over=pod.status.phase in FINISHED)
+
+    def _see(self, known: worker.PodWorker, *, is_over: bool) -> None:
+        """Tell those who serve running pods of one."""
+        pod = known.pod
+        if self._caches is not None:
+            self._caches.see(pod, is_over=is_over)
+        if self._usage is not None:
+            node, uid = pod.spec.node_name, pod.metadata.uid
+            self._usage.see(node, uid, known.usage, is_over=is_over)
 
     async def _serve(self, served: worker.PodWorker) -> None:
         try:
@@ -228,8 +241,7 @@ class ProcessNodeAgent:
         task = self._tasks.get(uid)
         if gone is None:
             return
-        if self._caches is not None:
-            self._caches.see(gone.pod, is_over=True)
+        self._see(gone, is_over=True)
         self._clearing[uid] = asyncio.Event()
         if task is None:
             self._clear(gone)

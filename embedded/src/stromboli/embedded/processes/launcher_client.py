@@ -39,6 +39,7 @@ class LauncherMessage(msgspec.Struct, frozen=True):
     refused: str | None = None
     namespaces: bool = True
     wrote: int | None = None
+    used: tuple[int, int] | None = None
     done: int | None = None
     code: int | None = None
     output: str = ""
@@ -63,7 +64,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ContainerProcess:
-    """A running container. ``output`` grows as it writes."""
+    """A running container. ``output`` grows as it writes. ``used``: its CPU time in milliseconds,
+    and the most bytes of memory that it had in use; None before the first measurement."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: Output, uid: str) -> None:
         self._process = process
@@ -71,6 +73,7 @@ class ContainerProcess:
         self._numbers = itertools.count()
         self._answers: dict[int, asyncio.Future[LauncherMessage]] = {}
         self.output = output
+        self.used: tuple[int, int] | None = None
 
     async def events(self, started: Callable[[], None]) -> Outcome:
         """Follow the run to its end; ``started`` is called when the command runs.
@@ -93,6 +96,8 @@ class ContainerProcess:
                 started()
             elif message.refused is not None:
                 return Outcome(128, message.refused, message.namespaces)
+            elif message.used is not None:
+                self.used = message.used
             elif message.wrote is not None:
                 self.output.grow(message.wrote)
             elif message.done is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.embedded.processes import launcher_client, probes
+from stromboli.embedded.processes import launcher_client, pod_usage, probes
 from stromboli.embedded.processes.core import (
     addresses,
     data_volumes,
@@ -83,6 +83,7 @@ class PodWorker:
         self.address = address
         self._around = around
         self._folder = PodFolder(around.folder / pod.metadata.uid)
+        self.usage = pod_usage.PodUsage(around.clock())
         self._life = lifecycle.PodLifecycle(pod, around.clock())
         self._unheeded = unsupported_fields.unsupported_paths(
             document, at_true_paths=around.view != "plain"
@@ -105,8 +106,8 @@ class PodWorker:
             if obstacle := unsupported_fields.blocking_field(self.pod, runs_images=has_runtime):
                 self._events.put_nowait(lifecycle.NodeUnsuitable("NotSupported", obstacle))
             self._events.put_nowait(lifecycle.TimePassed())
-            if self._unheeded:
-                message = "not supported on this node and ignored: " + ", ".join(self._unheeded)
+            if fields := ", ".join(self._unheeded):
+                message = f"not supported on this node and ignored: {fields}"
                 group.create_task(self._say("Unheeded", message))
             while not (self._life.is_over and self._life.is_deleted):
                 event = await self._next()
@@ -227,6 +228,7 @@ class PodWorker:
             await self._say("FailedMount", f"{name}: {_without_errno(error)}")
             return lifecycle.Refused(name, "CreateContainerError", _without_errno(error))
         self._launched[name] = found
+        self.usage.begin(name, found)
         if name in self._stops:
             found.stop(self._stops[name])
         try:
@@ -391,10 +393,9 @@ class PodWorker:
         return found
 
     def _isolation(self, container: pods.Container) -> isolated_root.Isolation:
-        found = [path for each in isolation.devices(container) for path in glob.glob(each)]
-        return isolated_root.Isolation(
-            visible=list(self._around.visible or ()), devices=sorted(set(found))
-        )
+        found = {path for each in isolation.devices(container) for path in glob.glob(each)}
+        visible = list(self._around.visible or ())
+        return isolated_root.Isolation(visible=visible, devices=sorted(found))
 
     async def _objects(self) -> environment.Objects:
         """Return the existing ConfigMaps and Secrets that the pod references."""
@@ -414,8 +415,7 @@ class PodWorker:
     async def _tell(self) -> None:
         """Write the status if it has changed. A pod that was replaced by another of its name is not
         written."""
-        before = list(self._conditions.values())
-        now = self._around.clock()
+        before, now = list(self._conditions.values()), self._around.clock()
         found = status.pod_status(self._life, self.address, self._unheeded, before, now)
         if found == self._written:
             return

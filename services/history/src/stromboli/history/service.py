@@ -46,6 +46,9 @@ MIGRATED_WITHIN_S = 2.0
 UP_TO_DATE_WITHIN_S = 2.0
 """How long a query waits for the end of the log; after it, the answer is marked incomplete."""
 RETENTION_EVERY_S = 3600.0
+POD_USAGE_DAYS = 15.0
+"""Days that measurements of pods are kept to combine them with later ones: longer than the log
+keeps them. Attempts have their results."""
 SUMMED_EVERY_S = 60.0
 SUMMED_AFTER = timedelta(minutes=10)
 """Time from an attempt's end until it is added to the sums of days: late events come earlier."""
@@ -274,6 +277,7 @@ class HistoryService:
             "last_explanations": settings.explanations_days,
             "notices": settings.notices_days,
             "daily_usage": settings.usage_days,
+            "pod_usage": POD_USAGE_DAYS,
         }
         if settings.jobs_kept_days != settings.jobs_days:
             telemetry.log.warning(

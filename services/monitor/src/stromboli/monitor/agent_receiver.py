@@ -7,17 +7,20 @@
     PUT  /v1/nodes/{node}/data                     the content of the node's data cache: 200 with
                                                    what the node should have (``DataWanted``)
     PUT  /v1/nodes/{node}/usage                    the loads of the node's disks and network
+    PUT  /v1/nodes/{node}/podusage                 what the node's pods use: 200 with the uids of
+                                                   pods that the agent knows by name (``PodUids``)
 
 An agent authenticates with the token of its service account, for the audience of the monitor. It
 may report only for the node of the pod to which the token is bound. TokenReview returns the node,
 and before Kubernetes 1.30 the pod, whose node is then looked up.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -25,13 +28,13 @@ from litestar import Litestar, Request, Response, post, put
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.monitor.core import data_reports, reports, usage_reports
+from stromboli.monitor.core import data_reports, pod_usage_reports, reports, usage_reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts, UnknownToken
-from stromboli.shared.messages import base
+from stromboli.shared.messages import base, node_usage
 from stromboli.shared.runtime import runtime
 
 LARGEST_BYTES = 4 * 1024 * 1024
@@ -44,7 +47,10 @@ TOKENS_KEPT = 20_000
 NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
+APPENDED_WITHIN_S = 5.0
+"""How long a report of pods waits for the log; then the agent keeps its values and repeats them."""
 Put = Callable[[envelope.Draft | None], None]
+Append = Callable[[envelope.Draft], Awaitable[None]]
 Digest = Annotated[str, QueryParameter(name="digest")]
 
 
@@ -61,6 +67,8 @@ class ActiveTerm(msgspec.Struct, frozen=True):
     ``put_usage`` queue a draft for the topic of hardware, of data or of loads; ``is_there``: false
     if the node is known to be absent; ``reports``, ``data``, ``usage``: the reports so far;
     ``wanted``: the data that the scheduler wants on each node, read up to the end of its topic.
+    ``append_pod_usage`` returns when the log has the draft; ``pod_uid``: the uid of a pod by
+    namespace/name, empty if there is none.
     """
 
     put: Put
@@ -71,6 +79,9 @@ class ActiveTerm(msgspec.Struct, frozen=True):
     wanted: data_reports.WantedData
     put_usage: Put
     usage: usage_reports.UsageReports
+    append_pod_usage: Append
+    pod_usage: pod_usage_reports.PodUsageReports
+    pod_uid: Callable[[str], str]
 
 
 class AgentReceiver:
@@ -141,6 +152,33 @@ class AgentReceiver:
         except msgspec.DecodeError as error:
             raise ReportRejectedError(400, f"not a valid report of loads: {error}") from None
         known.put_usage(known.usage.report(node, usage, self._clock()))
+
+    async def report_pod_usage(self, node: str, token: str, body: bytes) -> bytes:
+        """Accept what the pods of a node use; returns the encoded ``PodUids``. When it returns, the
+        log has the values. Raises ReportRejectedError, ExternalError."""
+        await self._authenticate(node, token)
+        return await self.report_pod_usage_here(node, body)
+
+    async def report_pod_usage_here(self, node: str, body: bytes) -> bytes:
+        """As ``report_pod_usage``, for nodes in this process, which need no token. Raises
+        ReportRejectedError, ExternalError."""
+        known = self._of_node(node)
+        try:
+            report = pod_usage_reports.read(body)
+        except msgspec.DecodeError as error:
+            raise ReportRejectedError(400, f"not a valid report of pods: {error}") from None
+        if report.pods:
+            draft = known.pod_usage.accept(node, report, self._clock())
+            if draft is None:
+                raise ReportRejectedError(429, f"node {node} reports too often")
+            try:
+                async with asyncio.timeout(APPENDED_WITHIN_S):
+                    await known.append_pod_usage(draft)
+            except TimeoutError:
+                raise errors.UnavailableError("log", "it did not take the report in time") from None
+        uids = {name: known.pod_uid(name) for name in report.unknown_pods}
+        found = {name: uid for name, uid in uids.items() if uid}
+        return base.encode(node_usage.PodUids(uids=found))
 
     async def exchange_data(self, node: str, token: str, body: bytes) -> bytes:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.
@@ -276,7 +314,17 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
     async def usage(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
         await agents.report_usage(node, _token(request), await request.body())
 
-    return [report, heartbeat, data, usage]
+    @put(
+        "/v1/nodes/{node:str}/podusage",
+        include_in_schema=False,
+        status_code=200,
+        request_max_body_size=pod_usage_reports.LARGEST_BYTES,
+    )
+    async def pod_usage(node: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+        answer = await agents.report_pod_usage(node, _token(request), await request.body())
+        return Response(answer, media_type="application/json")
+
+    return [report, heartbeat, data, usage, pod_usage]
 
 
 def app(agents: AgentReceiver) -> Litestar:

@@ -99,6 +99,13 @@ class Outbox:
         await self._until(lambda: self._appended >= put)
         return self.position
 
+    async def append(self, draft: envelope.Draft) -> None:
+        """Queue a draft once there is room, and return when it is acknowledged. A cancelled call
+        may have queued it."""
+        await self.room()
+        self.put(draft)
+        await self.settled()
+
     async def run(self) -> None:
         """Append indefinitely. Raises LogLostError, and permanent errors."""
         loop, flow = asyncio.get_running_loop(), BurstDetector()

@@ -6,7 +6,8 @@
                                                    │ resume, else list
     API server ── list, watch ──▶ reflector state ── drafts ──▶ outbox ──▶ snapshot topic
                                                    ╰── sync point ──▶ cluster.sync
-    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology, .data, .usage
+    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology, .data, .usage,
+         │                                                   .podusage
          ╰────── what a node should have ◀── materialize ── scheduling.data
     own topics ── follow ──▶ republish hidden keys; a later monitor ends this term
 """
@@ -20,6 +21,7 @@ from stromboli.monitor import crd_check
 from stromboli.monitor.agent_receiver import ActiveTerm, AgentReceiver
 from stromboli.monitor.competitor_watch import CompetitorWatch
 from stromboli.monitor.core.data_reports import DataReports, WantedData
+from stromboli.monitor.core.pod_usage_reports import PodUsageReports
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
 from stromboli.monitor.core.usage_reports import UsageReports
@@ -121,6 +123,10 @@ async def _term(
             wanted, has_read = WantedData(), asyncio.Event()
             tasks.create_task(_read_wanted(bus, wanted, has_read, health))
             await has_read.wait()
+            # Its position is not restored: a lost tail of measurements stops nothing.
+            pod_usage = Outbox(writer, health, 0)
+            tasks.create_task(pod_usage.run())
+            pods = next(each for each in reflector_states if each.kind is kinds.PODS)
             active = ActiveTerm(
                 put=outboxes[0].put,
                 is_there=nodes.may_have,
@@ -130,6 +136,9 @@ async def _term(
                 wanted=wanted,
                 put_usage=outboxes[2].put,
                 usage=usage,
+                append_pod_usage=pod_usage.append,
+                pod_usage=PodUsageReports(),
+                pod_uid=pods.uid_of,
             )
             with agents.open(active):
                 await asyncio.Event().wait()

@@ -18,7 +18,7 @@ from stromboli.cli.parameters import parsing, time_options
 from stromboli.cli.render import output
 from stromboli.client import phases
 from stromboli.shared import device_annotations
-from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views import accounting, efficiency
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -53,6 +53,9 @@ COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
     "devices": lambda it, _: device_annotations.format_assignments(it.devices),
     "confirmed_devices": lambda it, _: device_annotations.format_assignments(it.confirmed_devices),
     "numa_nodes": lambda it, _: ",".join(map(str, it.numa_nodes)),
+    "cpu_efficiency": lambda it, _: _percent(efficiency.of_attempts((it,)).cpu),
+    "memory_efficiency": lambda it, _: _percent(efficiency.of_attempts((it,)).memory),
+    "gpu_efficiency": lambda it, _: _percent(efficiency.of_attempts((it,)).gpu),
     "labels": lambda it, _: ",".join(f"{key}={value}" for key, value in sorted(it.labels.items())),
     "requests": lambda it, _: ",".join(
         f"{key}={value}" for key, value in sorted(it.requests.items())
@@ -216,9 +219,16 @@ def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: 
         return ""
     if isinstance(value, datetime):
         return time_options.short(value) if is_table else time_options.exact(value)
+    if is_table and column.endswith("_bytes"):
+        return efficiency.format_bytes(value)
     if isinstance(value, float):
         return f"{value:.0f}" if is_table else f"{value:.3f}"
     return str(value)
+
+
+def _percent(part: efficiency.Part | None) -> str:
+    """A share in percent; empty if it is not known."""
+    return "" if part is None or part.share is None else f"{part.share:.1%}"
 
 
 def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:

@@ -13,7 +13,7 @@ from stromboli.cli import options
 from stromboli.cli.commands.accounting.history import Format, csv_line
 from stromboli.cli.parameters import time_options
 from stromboli.cli.render import output
-from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views import accounting, efficiency
 
 HOUR_S = 3600.0
 SUMS = (
@@ -26,6 +26,15 @@ SUMS = (
     "idle_cpu_seconds",
     "idle_gpu_seconds",
 )
+MEASURED = (
+    "used_cpu_seconds",
+    "used_memory_gib_seconds",
+    "used_gpu_seconds",
+    "measured_cpu_seconds",
+    "measured_memory_gib_seconds",
+    "measured_gpu_seconds",
+)
+"""What programs get of the measurements; the table has shares."""
 HEADERS = (
     "ATTEMPTS",
     "CPU HOURS",
@@ -35,6 +44,9 @@ HEADERS = (
     "EVICTED GPU",
     "IDLE CPU",
     "IDLE GPU",
+    "USED CPU",
+    "USED MEM",
+    "USED GPU",
 )
 USUAL_DAYS = 30
 
@@ -74,7 +86,8 @@ def usage(
     """Show CPU, memory and GPU hours by queue, user or day.
 
     The usage of a pod is its requests times the time from its binding to its end. EVICTED is the
-    part of preempted attempts, IDLE the part before the containers started. The default interval is
+    part of preempted attempts, IDLE the part before the containers started. USED is the share of
+    the requests that processes used, of the attempts that were measured. The default interval is
     today and the 30 days before (UTC). Intervals of whole days are answered fastest. --shares
     compares the usage of each queue and the queues below it with what it deserved.
     """
@@ -107,7 +120,8 @@ def usage(
         _show_shares(report.shares, output_format)
     elif output_format is Format.JSON:
         document = [
-            {**each.group, **{name: getattr(each, name) for name in SUMS}} for each in report.usage
+            {**each.group, **{name: getattr(each, name) for name in (*SUMS, *MEASURED)}}
+            for each in report.usage
         ]
         raw = msgspec.json.format(msgspec.json.encode(document), indent=2)
         output.show_lines([raw.decode()])
@@ -154,18 +168,21 @@ def _midnight(at: datetime) -> datetime:
 
 
 def row(used: accounting.Usage) -> tuple[str, ...]:
-    """A group as a row of the table: its keys, and hours."""
+    """A group as a row of the table: its keys, hours, and used shares."""
     hours = (getattr(used, name) / HOUR_S for name in SUMS[1:])
     keys = (value or "-" for value in used.group.values())
-    return (*keys, str(used.attempts), *(f"{each:.2f}" for each in hours))
+    found = efficiency.of_usage(used)
+    parts = (found.cpu, found.memory, found.gpu)
+    shares = ("" if it is None or it.share is None else f"{it.share:.0%}" for it in parts)
+    return (*keys, str(used.attempts), *(f"{each:.2f}" for each in hours), *shares)
 
 
 def _csv(usage_: Sequence[accounting.Usage], by: Sequence[str]) -> list[str]:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([*by, *SUMS])
+    writer.writerow([*by, *SUMS, *MEASURED])
     for each in usage_:
-        sums: list[Any] = [getattr(each, name) for name in SUMS]
+        sums: list[Any] = [getattr(each, name) for name in (*SUMS, *MEASURED)]
         writer.writerow([*each.group.values(), sums[0], *(f"{value:.3f}" for value in sums[1:])])
     return written.getvalue().splitlines()
 

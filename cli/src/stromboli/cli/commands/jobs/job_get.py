@@ -9,9 +9,10 @@ from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import job_view, log_lines, output, pod_status
-from stromboli.client import responses
+from stromboli.client import phases, responses
 from stromboli.shared import decoding
-from stromboli.shared.api import kinds
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.views import accounting
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -40,7 +41,8 @@ def get(
         now = datetime.now(UTC)
         waiting = explain.waiting_pods(client, pods, now)
         evicted = job_view.last_eviction(_events(client, namespace, name), now)
-    output.show_lines([*job_view.facts(job, now), *evicted, ""])
+        used = _used(client, job) if phases.phase_of(job) in phases.FINAL else []
+    output.show_lines([*job_view.facts(job, now), *used, *evicted, ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
@@ -48,6 +50,20 @@ def get(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
     output.show_lines(job_view.pending_reason(explanation, waiting, now))
+
+
+def _used(client: "Client", job: batch.Job) -> list[str]:
+    """What a job that has ended used of its requests; nothing if it is not known."""
+    from stromboli.client.operations import accounting_calls
+
+    metadata = job.metadata
+    query = accounting.AttemptQuery(
+        namespace=metadata.namespace, job=metadata.name, uid=metadata.uid
+    )
+    with contextlib.suppress(CommandError):
+        page = client.send(accounting_calls.attempts(query))
+        return job_view.used(page.attempts, is_whole=not page.continue_)
+    return []
 
 
 def _events(client: "Client", namespace: str, name: str) -> list[responses.KubernetesEvent]:

@@ -5,7 +5,8 @@ the command, SIGKILL to everything after the grace period), ``{"exec": id, "comm
 "timeout_s": n}``, the same with ``session`` and ``key`` instead of a time limit (a command on the
 streams of the caller, see ``passed_streams``), ``{"kill": id}`` (of an exec). Lines on stdout are
 events: ``started``, ``refused`` (why), ``wrote`` (bytes so far), ``done`` (of an exec: id, code,
-None if out of time, output), ``ended`` (code, oom, lost).
+None if out of time, output), ``used`` (CPU time in milliseconds, bytes of memory), ``ended`` (code,
+oom, lost).
 """
 
 import contextlib
@@ -32,6 +33,8 @@ TELL_EVERY_S = 0.05
 """Interval at which followers are notified of new output."""
 MEMORY_EVERY_S = 0.1
 """Interval of memory measurements; usage may exceed the limit in between."""
+USAGE_EVERY_S, USAGE_SHARE = (1.0, 10.0), 0.1
+"""Interval of measurements of usage: its limits, and the share of the container's age."""
 DRAIN_S = 2.0
 """Time limit for reading the last output once no writer is left."""
 EXEC_OUTPUT_BYTES = 1024
@@ -86,6 +89,9 @@ class Container:
         self._kill_at = float("inf")
         self._tell_at = float("inf")
         self._count_at = time.monotonic() if spec["memory_bytes"] else float("inf")
+        self._began_at = time.monotonic()
+        self._use_at = self._began_at + USAGE_EVERY_S[0]
+        self._most_memory = 0
         self._reported = 0
         self._is_out_of_memory = False
         self._execs: dict[int, Exec] = {}
@@ -244,18 +250,24 @@ class Container:
         if now >= self._count_at:
             self._count_at = now + MEMORY_EVERY_S
             limit_bytes = self._spec["memory_bytes"]
-            if children.memory_bytes(limit_bytes) > limit_bytes:
+            in_use = children.memory_bytes(limit_bytes)
+            self._most_memory = max(self._most_memory, in_use)
+            if in_use > limit_bytes:
                 self._is_out_of_memory = True
                 self._kill_at = 0.0
+        if now >= self._use_at:
+            age_s = now - self._began_at
+            self._use_at = now + min(max(age_s * USAGE_SHARE, USAGE_EVERY_S[0]), USAGE_EVERY_S[1])
+            self._report_used()
         if now >= self._kill_at and self._exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._main, signal.SIGKILL)
             self._kill_at = float("inf")
 
-    def _pause_s(self) -> float | None:
-        times = (self._kill_at, self._tell_at, self._count_at)
+    def _pause_s(self) -> float:
+        times = (self._kill_at, self._tell_at, self._count_at, self._use_at)
         first = min((*times, *(it.until for it in self._execs.values() if not it.is_late)))
-        return None if first == float("inf") else max(first - time.monotonic(), 0.0)
+        return max(first - time.monotonic(), 0.0)
 
     def _finish(self) -> None:
         """Read the remaining output after all processes ended, and report the end."""
@@ -263,12 +275,18 @@ class Container:
         while self._output in self._selector.get_map() and time.monotonic() < deadline:
             self._drain()
         self._report_written()
+        self._report_used()
         send_message(ended=self._exit_code, oom=self._is_out_of_memory, lost=self._log.lost)
 
     def _report_written(self) -> None:
         if self._log.end != self._reported:
             self._reported = self._log.end
             send_message(wrote=self._log.end)
+
+    def _report_used(self) -> None:
+        used = children.usage()
+        self._most_memory = max(self._most_memory, used.memory_bytes)
+        send_message(used=[used.cpu_ms, self._most_memory])
 
 
 def send_message(**fields: Any) -> None:

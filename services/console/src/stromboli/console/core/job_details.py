@@ -9,9 +9,10 @@ import msgspec
 from stromboli.cli.render import explanation_view, job_view, output, start_view
 from stromboli.client import phases
 from stromboli.client.responses import Explanation, KubernetesEvent
-from stromboli.console.core import amounts
+from stromboli.console.core import amounts, past_attempts
 from stromboli.shared import decoding, device_annotations, keys
 from stromboli.shared.api import batch, core
+from stromboli.shared.api.views import accounting
 from stromboli.shared.api.views.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages.scheduling import Shortage
 
@@ -62,7 +63,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt with its bar: where it was pending, bound, running and terminating, in percent of
     the time of the ``Timeline``. ``numa``: what it holds of each NUMA node, as decided;
-    ``confirmed``: what its kubelet confirmed."""
+    ``confirmed``: what its kubelet confirmed; ``used``: what it used of its requests."""
 
     attempt: TaskAttempt
     start: float
@@ -74,6 +75,7 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     devices: str
     numa: str = ""
     confirmed: str = ""
+    used: str = ""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,10 +212,10 @@ def timeline(
     history: TaskHistory,
     now: datetime,
     numa: Mapping[str, str] | None = None,
-    confirmed: Mapping[str, str] | None = None,
+    kept: Mapping[str, accounting.Attempt] | None = None,
 ) -> Timeline:
     """The attempts that a page shows. ``numa``: the uid of a pod -> what it holds of each NUMA
-    node; ``confirmed``: -> what its kubelet confirmed."""
+    node; ``kept``: -> its attempt in the history."""
     found: Sequence[TaskAttempt] = history.tasks
     shown = found[:MOST_ATTEMPTS]
     begins = [it.created_at for it in shown if it.created_at is not None]
@@ -223,11 +225,17 @@ def timeline(
         msgspec.structs.replace(
             _attempt(it, first, last, now),
             numa=(numa or {}).get(it.pod_uid, ""),
-            confirmed=(confirmed or {}).get(it.pod_uid, ""),
+            **_measured((kept or {}).get(it.pod_uid)),
         )
         for it in shown
     )
     return Timeline(rows=rows, more=len(found) - len(shown), first=first, last=last)
+
+
+def _measured(attempt: accounting.Attempt | None) -> dict[str, str]:
+    if attempt is None:
+        return {}
+    return {"confirmed": past_attempts.confirmed(attempt), "used": past_attempts.used(attempt)}
 
 
 def numa_of(pod: core.Pod) -> str:

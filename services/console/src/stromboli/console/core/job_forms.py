@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 
 from stromboli.cli.job_specs import job_fields
+from stromboli.client import phases
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats import indexes
 from stromboli.shared.jobspec import debug_tools
 
 Document = dict[str, Any]
+MOVABLE = ("Pending", "Aborting", "Aborted")
+"""Phases in which the queue of a job can change."""
 TASK = "replicas."
 """Prefix of the field with the replicas of a task, as in ``strom job set``."""
 
@@ -42,8 +45,16 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def change_fields(job: batch.Job) -> list[FormField]:
-    """The fields of a job that can change, with their values."""
+    """The fields of a job that can change, with their values: the queue only while the job waits or
+    is suspended. REST also refuses it if pods of the job are on nodes already."""
+    queue = FormField(
+        name="queue",
+        label="Queue",
+        value=job.spec.queue,
+        hint="You must be allowed to use both queues.",
+    )
     return [
+        *([queue] if phases.phase_of(job) in MOVABLE else []),
         _priority(job),
         _time_limit(job),
         FormField(
@@ -80,8 +91,8 @@ def given(fields: list[FormField], form: Mapping[str, str]) -> list[FormField]:
 
 
 def changed(fields: list[FormField], form: Mapping[str, str]) -> job_fields.Fields:
-    """The fields whose value differs from the job's. An emptied number or time limit is left as it
-    is: neither can be removed from a job. Raises FieldError."""
+    """The fields whose value differs from the job's. An emptied number, time limit or queue is left
+    as it is: none can be removed from a job. Raises FieldError."""
     words = [
         f"{after.name}={after.value}"
         for before, after in zip(fields, given(fields, form), strict=True)

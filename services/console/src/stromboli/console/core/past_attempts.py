@@ -10,7 +10,7 @@ from stromboli.cli.render import output
 from stromboli.console.core import url_filters
 from stromboli.console.core.url_filters import UrlFilters, word
 from stromboli.shared import device_annotations
-from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views import accounting, efficiency
 
 PAGE_ROWS = 100
 MOST_TOKEN_CHARACTERS = 512
@@ -60,6 +60,7 @@ class PastAttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu_hours: str
     devices: str
     confirmed: str = ""
+    used: str = ""
 
 
 def read_filters(query: Mapping[str, str]) -> AttemptFilters:
@@ -90,6 +91,7 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
             gpu_hours=hours(it.gpu_seconds),
             devices=device_annotations.format_assignments(it.devices),
             confirmed=confirmed(it),
+            used=used(it),
         )
         for it in found
     ]
@@ -105,6 +107,18 @@ def confirmed(attempt: accounting.Attempt) -> str:
         device_annotations.format_assignments(held | attempt.confirmed_devices),
     )
     return "; ".join(filter(None, parts))
+
+
+def used(attempt: accounting.Attempt) -> str:
+    """What an attempt used of its requests: ``CPU 30 %, memory 1.2 GiB (60 %), GPU 85 %``; empty if
+    it was not measured."""
+    found = efficiency.of_attempts((attempt,))
+    parts = [("CPU", found.cpu), ("GPU", found.gpu)]
+    words = [f"{name} {part.percent}" for name, part in parts if part is not None and part.percent]
+    if found.memory is not None:
+        share = f" ({found.memory.percent})" if found.memory.percent else ""
+        words.insert(1, f"memory {efficiency.format_bytes(found.memory.used)}{share}")
+    return ", ".join(words)
 
 
 def hours(seconds: float) -> str:

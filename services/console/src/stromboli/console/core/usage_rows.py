@@ -8,7 +8,7 @@ import msgspec
 from stromboli.console.core import url_filters
 from stromboli.console.core.past_attempts import AttemptFilters, hours
 from stromboli.console.core.url_filters import UrlFilters, word
-from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views import accounting, efficiency
 
 USUAL_DAYS = 30
 """The default interval is today and as many days before it, as in ``strom usage``."""
@@ -24,6 +24,12 @@ SUMS = (
     "idle_gpu_seconds",
 )
 """The columns of a report after the number of attempts."""
+MEASURED = (
+    ("used_cpu_seconds", "measured_cpu_seconds"),
+    ("used_memory_gib_seconds", "measured_memory_gib_seconds"),
+    ("used_gpu_seconds", "measured_gpu_seconds"),
+)
+"""What was used, and the part of the requests with which it is compared."""
 
 
 class UsageFilters(UrlFilters, frozen=True, kw_only=True):
@@ -62,12 +68,14 @@ class Range(msgspec.Struct, frozen=True):
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """A group: the values of its keys, its attempts, and hours in the order of ``SUMS``.
     ``percent``: its share of the GPU hours, or of the CPU hours where no GPUs were used.
-    ``attempts_of``: the filters that select its attempts."""
+    ``attempts_of``: the filters that select its attempts. ``used``: the shares of CPU, memory and
+    GPUs that processes used, of the attempts that were measured; empty if none was."""
 
     group: tuple[str, ...]
     attempts: int
     hours: tuple[str, ...]
     percent: float
+    used: tuple[str, ...] = ()
     attempts_of: AttemptFilters | None = None
 
 
@@ -114,6 +122,7 @@ def rows(usage: Sequence[accounting.Usage], filters: UsageFilters) -> list[Usage
             attempts=it.attempts,
             hours=tuple(hours(getattr(it, name)) for name in SUMS),
             percent=round(100.0 * getattr(it, share_of) / sum_, 1) if sum_ else 0.0,
+            used=used((it,)),
             attempts_of=_attempts_of(it.group, filters),
         )
         for it in usage[:MOST_ROWS]
@@ -127,7 +136,14 @@ def total(usage: Sequence[accounting.Usage]) -> UsageRow:
         attempts=sum(it.attempts for it in usage),
         hours=tuple(hours(sum(getattr(it, name) for it in usage)) for name in SUMS),
         percent=100.0,
+        used=used(usage),
     )
+
+
+def used(usage: Sequence[accounting.Usage]) -> tuple[str, ...]:
+    """The used shares of groups together."""
+    sums = ((sum(getattr(it, name) for it in usage) for name in pair) for pair in MEASURED)
+    return tuple(efficiency.Part(*pair).percent for pair in sums)
 
 
 def _attempts_of(group: Mapping[str, str], filters: UsageFilters) -> AttemptFilters | None:

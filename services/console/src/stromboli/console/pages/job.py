@@ -12,7 +12,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.client import errors, phases
 from stromboli.client.operations import accounting_calls, calls
-from stromboli.console.core import evictions, job_details, job_forms, past_attempts
+from stromboli.console.core import evictions, job_details, job_forms
 from stromboli.console.pages.requests import (
     Console,
     Page,
@@ -25,7 +25,7 @@ from stromboli.console.pages.requests import (
 from stromboli.console.sessions import Session
 from stromboli.shared import decoding
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.views import accounting
+from stromboli.shared.api.views import accounting, efficiency
 
 UNAVAILABLE = (errors.ForbiddenError, errors.UnavailableError, errors.UnreachableError)
 """Errors of the history without which the page is useful, too."""
@@ -51,10 +51,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         )
         found = kinds.JOBS.decode(raw)
         timeline = job_details.Timeline()
+        kept = await _kept(session, found)
         if not isinstance(history, errors.ForbiddenError) and history.uid == found.metadata.uid:
-            timeline = job_details.timeline(
-                history, now, _numa(pods), await _confirmed(session, found)
-            )
+            timeline = job_details.timeline(history, now, _numa(pods), kept)
         lost, won = await _evictions(session, found)
         requests = await _requests(session, found)
         phase, done = phases.phase_of(found), query_of(request).get("done", "")
@@ -66,6 +65,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             job=found,
             phase=phase,
             facts=job_details.facts(found, now),
+            used=efficiency.texts(efficiency.of_attempts(list(kept.values()))),
             tasks=job_details.tasks(found),
             pending=None
             if isinstance(explanation, errors.ForbiddenError)
@@ -129,15 +129,15 @@ async def _evictions(
     return [], []
 
 
-async def _confirmed(session: Session, job: batch.Job) -> dict[str, str]:
-    """The uid of a pod -> what its kubelet confirmed; empty as for evictions."""
+async def _kept(session: Session, job: batch.Job) -> dict[str, accounting.Attempt]:
+    """The uid of a pod -> its attempt in the history; empty as for evictions."""
     metadata = job.metadata
     query = accounting.AttemptQuery(
         namespace=metadata.namespace, uid=metadata.uid, limit=job_details.MOST_ATTEMPTS
     )
     with contextlib.suppress(*UNAVAILABLE):
         found = await session.client.send(accounting_calls.attempts(query))
-        return {it.pod_uid: past_attempts.confirmed(it) for it in found.attempts}
+        return {it.pod_uid: it for it in found.attempts}
     return {}
 
 

@@ -151,6 +151,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
                     wanted.minimum,
                     wanted.priority,
                     wanted.time_s,
+                    wanted.queue,
                 )
                 await session.client.send(call)
         except (job_fields.FieldError, errors.RejectedError) as error:

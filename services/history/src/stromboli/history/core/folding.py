@@ -18,7 +18,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.history.core import cluster_changes, explanations, placements
+from stromboli.history.core import cluster_changes, explanations, placements, pod_usage
 from stromboli.history.core.rows import (
     AttemptRow,
     EvictionRow,
@@ -34,7 +34,7 @@ from stromboli.history.core.rows import (
 from stromboli.shared import decoding, envelope, keys, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.views import accounting
-from stromboli.shared.messages import admission, base, batch, scheduling
+from stromboli.shared.messages import admission, base, batch, node_usage, scheduling
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 """Phases that a job leaves only by a command."""
@@ -51,6 +51,7 @@ READ = (
     topics.JOBS,
     topics.REVIEWS,
     topics.TOPOLOGY,
+    topics.POD_USAGE,
     *cluster_changes.KINDS,
 )
 """The topics that the history reads."""
@@ -119,7 +120,8 @@ def decode(record: envelope.Record) -> Event | None:
 
 class Needed(msgspec.Struct):
     """The keys of the rows that events read. ``deleted``: jobs with all their open attempts;
-    ``nodes``: the same; ``queues``: all chunks of their orders."""
+    ``nodes``: the same; ``queues``: all chunks of their orders; ``measured``: pods with all
+    measurements of them."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     attempts: set[str] = msgspec.field(default_factory=set)
@@ -129,6 +131,7 @@ class Needed(msgspec.Struct):
     pod_groups: set[str] = msgspec.field(default_factory=set)
     queues: set[str] = msgspec.field(default_factory=set)
     nodes: set[str] = msgspec.field(default_factory=set)
+    measured: set[str] = msgspec.field(default_factory=set)
 
 
 def needed(events: Iterable[Event]) -> Needed:
@@ -141,6 +144,12 @@ def needed(events: Iterable[Event]) -> Needed:
                 found.attempts.add(text(pod_uid))
                 if after == "Running":
                     found.objects.add((placements.PLACEMENTS, text(node)))
+                if after == "Running" or after not in ORDER:
+                    found.measured.add(text(pod_uid))
+            case node_usage.PodUsageMeasured(pods=pods):
+                uids = {text(pod.pod_uid) for pod in pods}
+                found.attempts |= uids
+                found.measured |= uids
             case batch.JobPhaseChanged(uid=uid):
                 found.jobs.add(text(uid))
             case batch.JobDeleted(uid=uid):
@@ -191,6 +200,8 @@ def fold(rows: Rows, event: Event) -> None:
             cluster_changes.apply(rows, message)
             if message.held is not None:
                 placements.confirm(rows, message.key[1], message.version, message.held)
+        case node_usage.PodUsageMeasured() as message:
+            pod_usage.measure(rows, message)
         case scheduling.StatementDecided() as message:
             _evict(rows, event, message)
         case scheduling.DecisionAnswered() as message:
@@ -300,6 +311,8 @@ def _observe(rows: Rows, message: batch.TaskChanged) -> None:
     row.span = span(row)
     if message.after == "Running":
         placements.confirm_attempt(rows, row)
+    if rows.pod_usage:
+        pod_usage.measure_attempt(rows, row)
 
 
 def _allocated_at(row: AttemptRow) -> int | None:

@@ -80,7 +80,9 @@ class AttemptRow(msgspec.Struct, gc=False):
     namespace, queue and user, 0 before it is stored. ``span``: it lasted less than 2**span seconds
     from its submission to its end; ``OPEN_SPAN`` without an end. ``gpu_type``: the type of the GPUs
     that it held, empty without GPUs or if the type is not known. ``placement``: JSON of what the
-    kubelet confirmed, see ``placements.Placement``; empty if it is not known."""
+    kubelet confirmed, see ``placements.Placement``; empty if it is not known. ``used_cpu``,
+    ``used_gpu``: measured milliseconds; ``max_memory``, ``max_gpu_memory``: the highest measured
+    bytes; None if it was not measured, see ``pod_usage``."""
 
     pod_uid: str
     job_uid: str
@@ -112,6 +114,10 @@ class AttemptRow(msgspec.Struct, gc=False):
     span: int = OPEN_SPAN
     gpu_type: str = ""
     placement: str = ""
+    used_cpu: int | None = None
+    max_memory: int | None = None
+    used_gpu: int | None = None
+    max_gpu_memory: int | None = None
 
 
 def span(row: AttemptRow) -> int:
@@ -229,6 +235,18 @@ class ChunkRow(msgspec.Struct, frozen=True, gc=False):
     pod_groups: int = 0
 
 
+class PodUsageRow(msgspec.Struct, gc=False):
+    """What the agent of a node has measured of a pod. ``counters``: JSON of
+    ``pod_usage.Counters``; ``at``: the last measurement."""
+
+    pod_uid: str
+    node: str
+    counters: str = "{}"
+    max_memory: int = 0
+    max_gpu_memory: int | None = None
+    at: int = 0
+
+
 class Rows(msgspec.Struct):
     """The rows that a batch of records reads and changes."""
 
@@ -243,3 +261,4 @@ class Rows(msgspec.Struct):
     queue_positions: dict[tuple[str, int], PositionRow] = msgspec.field(default_factory=dict)
     last_explanations: dict[str, LastExplanationRow] = msgspec.field(default_factory=dict)
     queue_chunks: dict[tuple[str, int], ChunkRow] = msgspec.field(default_factory=dict)
+    pod_usage: dict[tuple[str, str], PodUsageRow] = msgspec.field(default_factory=dict)

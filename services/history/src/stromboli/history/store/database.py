@@ -14,7 +14,7 @@ from sqlalchemy.ext import asyncio as sa_asyncio
 
 from stromboli.shared import errors
 
-HEAD = "0011"
+HEAD = "0012"
 """The version of the tables that this code reads and writes."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}

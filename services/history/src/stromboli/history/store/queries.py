@@ -148,4 +148,12 @@ def _attempt(
         numa_nodes=placement.numa_nodes,
         exclusive_cpus=placement.cpus,
         confirmed_devices=placement.devices,
+        used_cpu_seconds=_optional_seconds(row.used_cpu),
+        max_memory_bytes=row.max_memory,
+        used_gpu_seconds=_optional_seconds(row.used_gpu),
+        max_gpu_memory_bytes=row.max_gpu_memory,
     )
+
+
+def _optional_seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

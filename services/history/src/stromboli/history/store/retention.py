@@ -20,6 +20,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "last_explanations": tables.LAST_EXPLANATIONS.c.at,
     "notices": tables.NOTICES.c.at,
     "daily_usage": tables.DAILY_USAGE.c.day,
+    "pod_usage": tables.POD_USAGE.c.at,
 }
 """Table -> the column with the time from which the age of a row counts."""
 _BESIDE = {

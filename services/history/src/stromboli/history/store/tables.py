@@ -22,6 +22,11 @@ def _time(name: str) -> "sa.Column[int]":
     return sa.Column(name, NUMBER, nullable=True)
 
 
+def _amount(name: str) -> "sa.Column[int]":
+    """A measured amount; NULL: not measured."""
+    return sa.Column(name, NUMBER, nullable=True)
+
+
 def _sum(name: str) -> "sa.Column[float]":
     return sa.Column(name, sa.Double, nullable=False, server_default="0")
 
@@ -94,6 +99,10 @@ ATTEMPTS = sa.Table(
     _number("span"),
     _text("gpu_type"),
     _text("placement"),
+    _amount("used_cpu"),
+    _amount("max_memory"),
+    _amount("used_gpu"),
+    _amount("max_gpu_memory"),
     sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
     sa.Index("attempts_by_job", "job_uid", "submitted_at"),
     sa.Index("attempts_by_name", "namespace", "job", "submitted_at"),
@@ -155,10 +164,26 @@ DAILY_USAGE = sa.Table(
     sa.Column("gpu_type", sa.Text, primary_key=True),
     *(_sum(name) for name in ("attempts", "begun", "cpu", "memory", "gpu")),
     *(_sum(name) for name in ("evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")),
+    *(_sum(name) for name in ("used_cpu", "used_memory", "used_gpu")),
+    *(_sum(name) for name in ("measured_cpu", "measured_memory", "measured_gpu")),
 )
 """The usage of attempts with ``is_summed`` by day (its midnight, UTC). ``attempts``: how many held
 resources on that day; ``begun``: how many of these were allocated on that day. The other sums are
-amounts in the units of ``ATTEMPTS`` times seconds."""
+amounts in the units of ``ATTEMPTS`` times seconds. ``used_...``: what was measured, memory as the
+maximum of an attempt times its seconds; ``measured_...``: the part of ``cpu``, ``memory`` and
+``gpu`` of the attempts that were measured."""
+POD_USAGE = sa.Table(
+    "pod_usage",
+    METADATA,
+    sa.Column("pod_uid", sa.Text, primary_key=True),
+    sa.Column("node", sa.Text, primary_key=True),
+    _json("counters"),
+    _number("max_memory"),
+    _amount("max_gpu_memory"),
+    _number("at"),
+    sa.Index("pod_usage_by_time", "at"),
+)
+"""Measurements of pods, with which later ones are combined; attempts have their results."""
 PHASES = sa.Table(
     "phases",
     METADATA,

@@ -245,7 +245,8 @@ def _names(by: Sequence[str], keys: Sequence[str], key: tuple[Any, ...]) -> dict
 
 
 def _one_usage(group: dict[str, str], values: Sequence[float]) -> accounting.Usage:
-    attempts, cpu, memory, gpu, evicted_cpu, evicted_gpu, idle_cpu, idle_gpu = values
+    attempts, cpu, memory, gpu, evicted_cpu, evicted_gpu, idle_cpu, idle_gpu, *measured = values
+    used_cpu, used_memory, used_gpu, of_cpu, of_memory, of_gpu = measured
     return accounting.Usage(
         group=group,
         attempts=round(attempts),
@@ -256,4 +257,10 @@ def _one_usage(group: dict[str, str], values: Sequence[float]) -> accounting.Usa
         evicted_gpu_seconds=evicted_gpu / 1000,
         idle_cpu_seconds=idle_cpu / 1000,
         idle_gpu_seconds=idle_gpu / 1000,
+        used_cpu_seconds=used_cpu / 1000,
+        used_memory_gib_seconds=used_memory / queries.GIB,
+        used_gpu_seconds=used_gpu / 1000,
+        measured_cpu_seconds=of_cpu / 1000,
+        measured_memory_gib_seconds=of_memory / queries.GIB,
+        measured_gpu_seconds=of_gpu / 1000,
     )

@@ -23,9 +23,17 @@ SUMS = (
     "evicted_gpu",
     "idle_cpu",
     "idle_gpu",
+    "used_cpu",
+    "used_memory",
+    "used_gpu",
+    "measured_cpu",
+    "measured_memory",
+    "measured_gpu",
 )
 """The columns with sums, see ``tables.DAILY_USAGE``."""
 PREEMPTED = "Preempted"
+_INSTANT_S = 1e-6
+"""Seconds of an attempt that ended when it began, which is no divisor otherwise."""
 _ATTEMPTS = tables.ATTEMPTS.c
 Interval = tuple[datetime, datetime]
 """Begin and end; the end is exclusive."""
@@ -40,7 +48,8 @@ def by_columns(
     is_sqlite: bool,
 ) -> "sa.Select[Any]":
     """The sums of the attempts that ``wanted`` selects, by interval (``begin``) and some columns of
-    the attempts. Running attempts count until ``now_us``. At most 400 intervals."""
+    the attempts. Running attempts count until ``now_us``. At most 400 intervals. What an attempt
+    has used is spread evenly over the time for which it had its node."""
     least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
     # A bare number would be a 32-bit integer in PostgreSQL.
     cut = sa.union_all(
@@ -61,7 +70,21 @@ def by_columns(
     is_evicted = _ATTEMPTS.reason == PREEMPTED
     evicted = (sa.case((is_evicted, it), else_=0.0) for it in (cpu, gpu))
     begun = sa.case((_ATTEMPTS.allocated_at >= cut.c.begin, 1), else_=0)
-    values = (begun, cpu, memory, gpu, *evicted, idle * _ATTEMPTS.cpu, idle * _ATTEMPTS.gpu)
+    last = sa.func.coalesce(_ATTEMPTS.ended_at, sa.literal(now_us, tables.NUMBER))
+    share = held / greatest(_seconds(_ATTEMPTS.allocated_at, last), held, _INSTANT_S)
+    is_measured, has_gpus = _ATTEMPTS.used_cpu.is_not(None), _ATTEMPTS.used_gpu.is_not(None)
+    used = (
+        share * sa.func.coalesce(_ATTEMPTS.used_cpu, 0),
+        held * sa.func.coalesce(_ATTEMPTS.max_memory, 0),
+        share * sa.func.coalesce(_ATTEMPTS.used_gpu, 0),
+    )
+    measured = (
+        sa.case((is_measured, cpu), else_=0.0),
+        sa.case((is_measured, memory), else_=0.0),
+        sa.case((has_gpus, gpu), else_=0.0),
+    )
+    idle_sums = idle * _ATTEMPTS.cpu, idle * _ATTEMPTS.gpu
+    values = (begun, cpu, memory, gpu, *evicted, *idle_sums, *used, *measured)
     sums = (sa.func.count(), *map(sa.func.sum, values))
     is_held = sa.and_(
         _ATTEMPTS.allocated_at < cut.c.end,

@@ -17,6 +17,7 @@ from stromboli.history.core.rows import (
     LastExplanationRow,
     ObjectRow,
     PhaseRow,
+    PodUsageRow,
     Rows,
     text,
 )
@@ -24,7 +25,9 @@ from stromboli.history.store import associations, daily_usage, database, tables
 from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.bus import port
 
-R = TypeVar("R", JobRow, AttemptRow, EvictionRow, ObjectRow, LastExplanationRow, ChunkRow)
+R = TypeVar(
+    "R", JobRow, AttemptRow, EvictionRow, ObjectRow, LastExplanationRow, ChunkRow, PodUsageRow
+)
 KEYS_PER_QUERY = 1000
 """Keys of one SELECT: both databases limit the parameters of a statement."""
 LONGEST_REASON = 1000
@@ -160,6 +163,8 @@ class Writer:
         await self._put(connection, tables.LAST_EXPLANATIONS, kept)
         chunks = _changed(before.queue_chunks, rows.queue_chunks)
         await self._put(connection, tables.QUEUE_CHUNKS, chunks)
+        measured = _changed(before.pod_usage, rows.pod_usage)
+        await self._put(connection, tables.POD_USAGE, measured)
         for table, added in (
             (tables.CLUSTER_CHANGES, rows.changes),
             (tables.PHASES, rows.phases.values()),
@@ -265,6 +270,9 @@ async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
         rows.last_explanations[row["pod_group"]] = LastExplanationRow(**row)
     for row in await _select(connection, chunks, chunks.c.queue, needed.queues):
         rows.queue_chunks[row["queue"], row["chunk"]] = ChunkRow(**row)
+    usage = tables.POD_USAGE
+    for row in await _select(connection, usage, usage.c.pod_uid, needed.measured):
+        rows.pod_usage[row["pod_uid"], row["node"]] = PodUsageRow(**row)
     return rows
 
 
@@ -299,6 +307,7 @@ def _copies(rows: Rows) -> Rows:
             key: msgspec.structs.replace(row) for key, row in rows.last_explanations.items()
         },
         queue_chunks=dict(rows.queue_chunks),
+        pod_usage={key: msgspec.structs.replace(row) for key, row in rows.pod_usage.items()},
     )
 
 

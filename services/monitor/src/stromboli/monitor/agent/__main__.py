@@ -18,6 +18,7 @@ import msgspec
 
 from stromboli.monitor.agent import machine, nvml, reporting
 from stromboli.monitor.agent.kubelet import Kubelet
+from stromboli.monitor.agent.pod_usage import PodUsageReporter
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.monitor.agent.usage import UsageReporter
 from stromboli.shared import errors
@@ -25,6 +26,8 @@ from stromboli.shared.messages import base
 from stromboli.shared.runtime import settings
 
 log = logging.getLogger("stromboli.agent")
+CGROUPS = "fs/cgroup"
+"""The mounted cgroups, below the mounted sysfs."""
 NO_KUBELET = "none"
 """Value of ``--kubelet`` for recorded data without a kubelet."""
 
@@ -34,7 +37,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
         description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs), its "
-        "allocations, and the loads of its disks and network, and reports them to the monitor. "
+        "allocations, the loads of its disks and network, and what its pods use, and reports them "
+        "to the monitor. "
         "Settings are STROM_AGENT_... variables.",
     )
     parser.add_argument("--sysfs", metavar="DIR", help="directory to read instead of /sys")
@@ -53,9 +57,10 @@ def arguments(given: list[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
-    """The machine that the options select: this one, or recorded data."""
-    driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
+def opened(
+    options: argparse.Namespace, chosen: AgentSettings, driver: nvml.NvmlDriver | None
+) -> machine.Machine:
+    """The machine that the options select: this one, or recorded data without a driver."""
     answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
     folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)
     kubelet = None if folder == NO_KUBELET else Kubelet(Path(folder))
@@ -139,9 +144,19 @@ def main(given: list[str]) -> int:
         if options.print
         else reporting.MonitorClient(chosen.monitor, chosen.node, chosen.token_file, chosen.ca_file)
     )
-    agent = Agent(opened(options, chosen), monitor, chosen)
+    driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
+    of_machine = opened(options, chosen, driver)
+    agent = Agent(of_machine, monitor, chosen)
     sysfs = Path(options.sysfs or chosen.sysfs)
     usage = None if monitor is None else UsageReporter(sysfs, monitor, chosen.usage_every_s)
+    pods = None
+    if monitor is not None:
+        pods = PodUsageReporter(
+            sysfs / CGROUPS,
+            monitor,
+            lambda: of_machine.allocations,
+            driver.usage if driver is not None else lambda _: {},
+        )
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -149,9 +164,13 @@ def main(given: list[str]) -> int:
         agent.step(time.monotonic())
         if usage is not None:
             usage.step(time.monotonic())
+        if pods is not None:
+            pods.step(time.monotonic())
         if options.once:
             break
         stopping.wait(chosen.retry_period_s)
+    if pods is not None:
+        pods.close(time.monotonic())
     return 0
 
 

@@ -32,6 +32,8 @@ class Machine:
         self._layout: assembly.Layout | None = None
         self._asked: gpus.DriverReadings | None = None
         self._cards: node_topology.NodeTopology | None = None
+        self.allocations: tuple[node_topology.ExclusiveAllocation, ...] = ()
+        """The allocations of the kubelet in the last reading."""
 
     def stamp(self) -> Stamp:
         """A value that changes when the kubelet allocates resources; constant without a kubelet."""
@@ -52,7 +54,9 @@ class Machine:
             self._cards = assembly.with_gpus(self._layout, self._tree, answers, self._cards)
         if self._kubelet is None:
             return self._cards
-        return assembly.with_kubelet(self._cards, self._layout.online, self._kubelet.read())
+        found = assembly.with_kubelet(self._cards, self._layout.online, self._kubelet.read())
+        self.allocations = found.exclusive_allocations
+        return found
 
 
 def recorded(file: Path) -> Callable[[], gpus.DriverReadings]:

@@ -6,11 +6,12 @@ support is not an error; a lost GPU stays in the list with the reason.
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from stromboli.monitor.core import pod_meter
 from stromboli.monitor.core.hardware import gpus
 
 T = TypeVar("T")
@@ -60,6 +61,30 @@ class NvmlDriver:
             handles.append(handle)
             found.append(answer)
         return gpus.DriverReadings(gpus=tuple(found), ancestors=self._ancestors(handles))
+
+    def usage(self, uuids: Iterable[str]) -> dict[str, pod_meter.GpuReading]:
+        """The load and the memory in use of GPUs by uuid; a GPU whose memory cannot be read is left
+        out. The load is the driver's of the last second at most."""
+        found: dict[str, pod_meter.GpuReading] = {}
+        if self._nvml is None:
+            return found
+        nvml = self._nvml
+        try:
+            self._open()
+        except nvml.NVMLError:
+            self.close()
+            return found
+        for uuid in uuids:
+            try:
+                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                memory = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            except nvml.NVMLError:
+                continue
+            busy = None
+            with contextlib.suppress(nvml.NVMLError):  # not supported in the MIG mode
+                busy = min(1.0, max(0.0, nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100))
+            found[uuid] = pod_meter.GpuReading(busy, memory)
+        return found
 
     def close(self) -> None:
         """Close the connection; the next ``read`` opens it again."""

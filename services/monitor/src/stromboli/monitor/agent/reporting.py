@@ -50,6 +50,12 @@ class MonitorClient:
         """Send the loads of the node (an encoded ``NodeLoad``). Raises ExternalError."""
         self._call("PUT", f"{self._node_url}/usage", body)
 
+    def report_pod_usage(self, body: bytes) -> bytes:
+        """Send what the node's pods use (an encoded ``PodUsageReport``); returns the encoded
+        ``PodUids``. Raises ExternalError.
+        """
+        return self._call("PUT", f"{self._node_url}/podusage", body)
+
     def exchange_data(self, body: bytes) -> bytes:
         """Send the report of the node's data cache (an encoded ``DataObserved``); returns the
         encoded ``DataWanted``. Raises ExternalError.

@@ -88,6 +88,11 @@ class ReflectorState:
         """False only if the object is known to be absent."""
         return self.state != "watching" or key in self._entries
 
+    def uid_of(self, key: str) -> str:
+        """The uid of the object with this key; empty if none is known."""
+        entry = self._entries.get(key)
+        return "" if entry is None else entry.uid
+
     @property
     def overwritten(self) -> tuple[str, ...]:
         """Keys that must be read by name and passed to ``restore``."""

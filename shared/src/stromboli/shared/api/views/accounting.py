@@ -99,7 +99,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     label with their type. ``numa_nodes``, ``exclusive_cpus`` (a list such as ``0-3,8``) and
     ``confirmed_devices``: what it held according to its kubelet; empty if the node has no agent, or
     if it held nothing exclusively. The seconds are requests times the time since ``allocated_at``:
-    core-seconds, GiB-seconds and GPU-seconds.
+    core-seconds, GiB-seconds and GPU-seconds. ``used_cpu_seconds``, ``used_gpu_seconds``: the CPU
+    time of its processes, and the time in which its GPUs were busy; ``max_memory_bytes``,
+    ``max_gpu_memory_bytes``: the most that it had in use. They are measured, as of the last
+    measurement; None: not measured.
     """
 
     namespace: str
@@ -133,6 +136,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     numa_nodes: tuple[int, ...] = ()
     exclusive_cpus: str = ""
     confirmed_devices: dict[str, tuple[str, ...]] = {}
+    used_cpu_seconds: float | None = None
+    max_memory_bytes: int | None = None
+    used_gpu_seconds: float | None = None
+    max_gpu_memory_bytes: int | None = None
 
 
 class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -368,7 +375,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The usage of a group: the pods' requests times the time for which they were allocated, in
     core-seconds, GiB-seconds and GPU-seconds. ``evicted_...``: the part used by attempts that were
     preempted, whose work was lost. ``idle_...``: the part before the containers ran, when resources
-    were allocated and unused."""
+    were allocated and unused. ``used_...``: what processes used, of memory the most that each
+    attempt had in use times its time; of attempts that were measured, whose part of the usage is
+    ``measured_...``."""
 
     group: dict[str, str]
     attempts: int
@@ -379,6 +388,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evicted_gpu_seconds: float
     idle_cpu_seconds: float
     idle_gpu_seconds: float
+    used_cpu_seconds: float = 0.0
+    used_memory_gib_seconds: float = 0.0
+    used_gpu_seconds: float = 0.0
+    measured_cpu_seconds: float = 0.0
+    measured_memory_gib_seconds: float = 0.0
+    measured_gpu_seconds: float = 0.0
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -8,6 +8,7 @@ from stromboli.controller.core import lifecycle, termination_causes
 from stromboli.controller.core.jobs import job_commands
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import batch, core
+from stromboli.shared.jobspec import reason_words
 from stromboli.shared.messages import batch as messages
 
 
@@ -27,7 +28,8 @@ def of_event(
             evicted = (termination_causes.detail(pod) for pod in pods)
             return "; ".join(filter(None, (short, next(filter(None, evicted), ""))))
         case "Exhausted":
-            return f"maxRetry {facts.max_retry} is reached; {_begun_by(job)}"
+            begun_by = reason_words.in_words("", _begun_by(job))
+            return f"maxRetry {facts.max_retry} is reached; {begun_by}"
         case "Cleared" | "Stopped":
             return _begun_by(job)
         case _:
@@ -39,8 +41,8 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
     counts = msgspec.structs.asdict(message.counts)
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"
-    text += f" because {message.reason}" if message.reason else ""
-    text += f" ({message.message})" if message.message else ""
+    why = reason_words.in_words(message.reason, message.message)
+    text += f" ({why})" if why else ""
     text += _tried(message)
     return f"{text}: {shown or 'no'} pods"
 

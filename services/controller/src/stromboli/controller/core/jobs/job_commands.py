@@ -12,6 +12,7 @@ from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command, Job, JobState
+from stromboli.shared.jobspec import reason_words
 from stromboli.shared.messages import batch as messages
 
 SYNC = "SyncJob"
@@ -51,7 +52,7 @@ def carry_out(
             action=user_command.action,
             at=now if user_command.action == SYNC else job.status.state.last_transition_time or now,
         )
-        text = f"{user_command.action} was requested"
+        text = reason_words.request_in_words(user_command.action)
         said = commands.event_about(
             kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
         )

@@ -1,0 +1,69 @@
+"""Which reports of pods the monitor accepts."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.monitor.core import pod_meter, pod_usage_reports
+from stromboli.shared import topics
+from stromboli.shared.messages import base, node_usage
+from stromboli.testkit.builders import NOON
+
+USAGE = node_usage.PodUsage(pod_uid="p", counter="boot/1", cpu_ms=10, max_memory_bytes=20)
+
+
+def body(*pods: node_usage.PodUsage, **fields: Any) -> bytes:
+    return base.encode(node_usage.PodUsageReport(**{"sampler": "run", "pods": pods} | fields))
+
+
+def test_a_record_has_the_node_of_the_token_and_the_time_of_the_monitor() -> None:
+    draft = pod_usage_reports.PodUsageReports().accept(
+        "n1", pod_usage_reports.read(body(USAGE)), NOON
+    )
+    assert draft is not None
+    assert (draft.topic, draft.key) == (topics.POD_USAGE, "n1")
+    assert draft.message == node_usage.PodUsageMeasured(
+        node="n1", at=NOON, sampler="run", pods=(USAGE,)
+    )
+
+
+def test_a_node_that_reports_too_often_is_refused_and_no_other_one() -> None:
+    reports, report = pod_usage_reports.PodUsageReports(), pod_usage_reports.read(body(USAGE))
+    assert reports.accept("n1", report, NOON)
+    assert reports.accept("n1", report, NOON + timedelta(seconds=1)) is None
+    assert reports.accept("n2", report, NOON + timedelta(seconds=1))
+    assert reports.accept("n1", report, NOON + timedelta(seconds=2))
+    assert reports.accept("n1", report, NOON - timedelta(hours=1))  # the clock was set back
+
+
+@pytest.mark.parametrize("field", ["cpu_ms", "max_memory_bytes", "gpu_ms", "max_gpu_memory_bytes"])
+@pytest.mark.parametrize("value", [-1, pod_usage_reports.MOST + 1, 2**63])
+def test_values_that_cannot_be_true_are_refused(field: str, value: int) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        pod_usage_reports.read(body(msgspec.structs.replace(USAGE, **{field: value})))
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"1.5", b"1e400", b'"7"', b"null"])
+def test_values_that_are_no_integers_are_refused(value: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        pod_usage_reports.read(body(USAGE).replace(b'"cpuMs":10', b'"cpuMs":' + value))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "ä", "\0"])
+@pytest.mark.parametrize("field", ["pod_uid", "counter"])
+def test_ids_that_are_no_ids_are_refused(field: str, name: str) -> None:
+    with pytest.raises(msgspec.DecodeError, match="an id is not"):
+        pod_usage_reports.read(body(msgspec.structs.replace(USAGE, **{field: name})))
+
+
+def test_a_report_is_bounded() -> None:
+    many = (USAGE,) * (pod_meter.MOST_PODS + 1)
+    with pytest.raises(msgspec.DecodeError, match="at most 500"):
+        pod_usage_reports.read(body(*many))
+    with pytest.raises(msgspec.DecodeError, match="more than 64 pods"):
+        pod_usage_reports.read(body(unknown_pods=("a/b",) * 65))
+    with pytest.raises(msgspec.DecodeError, match="a name has more than"):
+        pod_usage_reports.read(body(unknown_pods=("x" * 400,)))
+    assert len(body(*many[1:])) < pod_usage_reports.LARGEST_BYTES
