@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e nightly check docs changelog sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif volcano-tools test-volcano real-up real-down clean
+.PHONY: help setup demo test properties fuzz fidelity replays test-real e2e e2e-kubelets nightly check docs changelog sbom dist format lock real-tools kubelet-tools engine-tools operator-tools test-kubelets test-engine test-console test-integrations test-operators sif-tools test-sif volcano-tools test-volcano real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -108,6 +108,10 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
+e2e-kubelets: setup real-tools kubelet-tools ## jobs on kubelets in rounds, with one start of the nodes: make e2e-kubelets REPEAT=50
+	STROM_REAL=1 STROM_KUBELETS=1 STROM_KUBELET_ROUNDS=$(REPEAT) $(BIN)/pytest -v \
+	tests/e2e/test_kubelets.py tests/e2e/test_kubelet_scenarios.py
+
 nightly: ## what takes hours and does not gate: repeats, fuzzing, properties, kubelets, engine, Volcano's suites
 	$(MAKE) e2e REPEAT=20
 	$(MAKE) fuzz SECONDS=600
@@ -170,6 +174,7 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:debug-tools --output-file tools/real/debug_tools.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:code-server --output-file tools/real/code_server.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:spark --output-file tools/real/spark.txt >/dev/null
 	@echo "The lock is written; the next make installs it."
 

@@ -1,5 +1,9 @@
 """The debug tools that a job's annotation may request."""
 
+import os
+import pty
+import subprocess
+
 import pytest
 
 from stromboli.shared import keys
@@ -57,3 +61,24 @@ def test_every_tool_listens_on_the_port_that_is_shown(name: str) -> None:
     tool = debug_tools.TOOLS[name]
     assert any(str(tool.port) in word for word in tool.command)
     assert tool.image.rpartition(":")[2] not in ("", "latest")
+
+
+def test_the_shell_of_a_terminal_ends_when_it_is_idle() -> None:
+    """The `sh` of Debian, and of the published image, has no such limit; their bash has."""
+    tool = debug_tools.TOOLS["terminal"]
+    shell = tool.command[tool.command.index("sh") :]
+    user, terminal = pty.openpty()
+    idle = {**os.environ, tool.idle_variable: "1"}
+    try:
+        subprocess.run(
+            shell,
+            check=True,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=idle,
+            timeout=10,
+        )
+    finally:
+        os.close(terminal)
+        os.close(user)

@@ -27,6 +27,14 @@ def system(
         yield opened
 
 
+@pytest.fixture(
+    scope="module", autouse=True, params=kubelet_system.ROUNDS, ids=kubelet_system.round_name
+)
+def _round(system: KubeletSystem) -> None:
+    """All tests once, on the same system as in the round before."""
+    system.reset()
+
+
 def template(name: str, content: Document) -> Document:
     metadata = {"name": name, "namespace": "default"}
     return {"apiVersion": FLOW, "kind": "JobTemplate", "metadata": metadata, "spec": content}
@@ -108,8 +116,38 @@ def test_an_array_runs_each_index_once_and_retries_those_that_fail(system: Kubel
     output = system.strom("job", "logs", "squares", "--no-prefix")
     wanted = {f"result {index}:{index * index}" for index in (0, 1, 2, 4, 5)}
     assert {line for line in output.splitlines() if "result" in line} == wanted
-    exits = sorted((each["index"], each["exitCode"]) for each in system.tasks("squares"))
+    ended = system.user.until(
+        lambda: system.tasks("squares"),
+        lambda found: all(each.get("exitCode") is not None for each in found),
+    )
+    exits = sorted((each["index"], each["exitCode"]) for each in ended)
     assert exits == [(0, 0), (1, 0), (2, 0), (3, 1), (3, 1), (4, 0), (5, 0)]
+
+
+def test_cancelled_indexes_of_an_array_end_and_the_others_run_on(system: KubeletSystem) -> None:
+    """Index 3 runs when it is cancelled; 7 to 9 wait, and never start. The first four indexes run
+    until the test has written a file in their containers."""
+    script = (
+        "trap 'exit 5' TERM; i=$STROM_ARRAY_INDEX; "
+        "until test $i -gt 3 -o -e /tmp/go; do sleep 0.2; done; echo result $i"
+    )
+    array = {"indexes": "0-9"}
+    system.user.submit(
+        job("sweep", shell(script), pods=4, minAvailable=0, container=SMALL, array=array)
+    )
+    system.user.until(lambda: system.running("sweep"), lambda pods: len(pods) == 4)
+    system.strom("job", "cancel", "sweep[3,7-9]")
+    system.user.until(
+        lambda: system.user.status("sweep").get("array", {}).get("succeeded"),
+        lambda found: found == "4-6",
+    )
+    for index in range(3):
+        system.strom("job", "exec", f"sweep[{index}]", "--", "sh", "-c", "echo >/tmp/go")
+    assert system.user.comes_to("sweep", "Completed")["array"] == {"succeeded": "0-2,4-6"}
+    found = {each["index"]: each for each in system.tasks("sweep")}
+    assert found.keys() == set(range(7))
+    assert found[3]["reason"] == "Cancelled"
+    assert "result 5" in system.strom("job", "logs", "sweep[5]")
 
 
 def test_a_flow_starts_a_job_when_the_port_of_the_one_before_takes_connections(

@@ -33,6 +33,14 @@ def system(
         yield opened
 
 
+@pytest.fixture(
+    scope="module", autouse=True, params=kubelet_system.ROUNDS, ids=kubelet_system.round_name
+)
+def _round(system: KubeletSystem) -> None:
+    """All tests once, on the same system as in the round before."""
+    system.reset()
+
+
 def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSystem) -> None:
     """Three halves of a CPU need both nodes."""
     system.user.submit(job("gang", shell("sleep 4; echo done"), pods=3))
@@ -122,7 +130,10 @@ def test_a_container_over_its_memory_limit_is_oom_killed_and_its_policy_applies(
     ]
     system.user.submit(job("hungry", dd, container=limits, policies=policies))
     system.user.comes_to("hungry", "Terminated")
-    found = system.tasks("hungry")
+    # The job's phase is read from the API server, attempts from the log.
+    found = system.user.until(
+        lambda: system.tasks("hungry"), lambda tasks: all(each["reason"] for each in tasks)
+    )
     assert [(each["attempt"], each["reason"]) for each in found] == [
         (1, "OOMKilled"),
         (2, "OOMKilled"),

@@ -21,6 +21,7 @@ LOCKS = (
     "requirements-real.txt",
     "tools/uv.txt",
     "tools/real/debug_tools.txt",
+    "tools/real/code_server.txt",
     "tools/real/spark.txt",
     "integrations/requirements.txt",
 )
@@ -55,6 +56,7 @@ def lock_of(project: Path, group: str) -> str:
         "real": "requirements-real.txt",
         "bootstrap": "tools/uv.txt",
         "debug-tools": "tools/real/debug_tools.txt",
+        "code-server": "tools/real/code_server.txt",
         "spark": "tools/real/spark.txt",
     }.get(group, "requirements.txt")
 

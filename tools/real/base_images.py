@@ -3,9 +3,10 @@
 `mmdebstrap` unpacks packages of this machine's Debian release, from its apt sources, into a tar
 archive: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, `torch` PyTorch for
 CPUs with gloo and `torchrun`, and of pinned wheels, `debug-tools` JupyterLab and TensorBoard and
-`spark` Spark with Java. `python` replaces the base image of our Dockerfiles; its Python is from a
-later release, from the same mirror. The path of an image contains a digest of its recipe, so that
-clones share it.
+`spark` Spark with Java. `code-server` has that of its npm package, `terminal` has ttyd, which is in
+no release of Debian before the one that is tested now. `python` replaces the base image of our
+Dockerfiles; its Python is from a later release, from the same mirror. The path of an image contains
+a digest of its recipe, so that clones share it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELS_PYTHON = "3.11"
 """Python version for which wheels are pinned and unpacked: that of Debian 12."""
 PROGRAMS = Path(__file__).parent / "image_programs"
+SCRIPTS = Path(__file__).parent / "image_builds"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Recipe:
     links: tuple[tuple[str, str], ...] = ()
     wheels: str = ""
     builds: bool = False
+    script: str = ""
     programs: tuple[tuple[str, str], ...] = ()
 
     def hooks(self) -> list[str]:
@@ -66,6 +69,8 @@ class Recipe:
             kinds = "" if self.builds else "--only-binary :all: "
             pinned = f"--require-hashes {kinds}--requirements {self._lock}"
             made.append(f"{uv} pip install --quiet --link-mode copy {into} {pinned}")
+        if self.script:
+            made.append(f'sh "{SCRIPTS / self.script}" "$1"')
         if self.sshd:
             made.append(f"printf '{self.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\"")
         return made
@@ -103,6 +108,14 @@ RECIPES: Mapping[str, Recipe] = {
         wheels="tools/real/debug_tools.txt",
         programs=(("/usr/bin/jupyter", "jupyter"), ("/usr/bin/tensorboard", "tensorboard")),
     ),
+    "code-server": Recipe(
+        ("git",),
+        cost="3 minutes, 600 MB",
+        wheels="tools/real/code_server.txt",
+        script="code-server",
+        programs=(("/usr/bin/code-server", "code-server"),),
+    ),
+    "terminal": Recipe(("ttyd",), cost="1 minute, 150 MB", release="forky"),
     "spark": Recipe(
         ("openjdk-17-jre-headless", "procps", "python3"),
         cost="3 minutes, 700 MB",
@@ -117,7 +130,7 @@ RECIPES: Mapping[str, Recipe] = {
         links=(("/usr/bin/python", "python3.13"), ("/usr/bin/python3", "python3.13")),
     ),
 }
-OF_KUBELETS = ("mpi", "torch", "debug-tools", "spark")
+OF_KUBELETS = ("mpi", "torch", "debug-tools", "code-server", "terminal", "spark")
 OF_ENGINE = ("python",)
 
 
@@ -133,6 +146,8 @@ def place(name: str, env: Mapping[str, str]) -> Path:
     )
     if recipe.wheels:
         words += (recipe.lock_digest(),)
+    if recipe.script:
+        words += ((SCRIPTS / recipe.script).read_text(),)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
     return cache.shared_root(env) / f"images-{digest}"
 
@@ -182,6 +197,8 @@ def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
         "--variant=minbase",
         f"--include={','.join(recipe.packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
+        # Mirrors may lag; packages of the release that is tested now would be refused after a week.
+        '--aptopt=Acquire::Check-Valid-Until "false"',
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*OMITTED, *recipe.omitted)),
         # Java's packages link manual pages there, which OMITTED leaves out with their folder.
         '--essential-hook=mkdir -p "$1/usr/share/man/man1"',

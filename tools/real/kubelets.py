@@ -36,8 +36,11 @@ PROGRAMS = {
     "unshare": "util-linux",
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
+    "g++": "g++",
 }
 """Program -> the Debian package that contains it."""
+OF_INSTALLER = ("ip", "mmdebstrap", "g++")
+"""Programs that nodes do not run."""
 CNI_FOLDERS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
 CNI_PACKAGE = "containernetworking-plugins"
@@ -112,7 +115,7 @@ def build(name: str) -> None:
 
 def describe(programs: dict[str, str]) -> str:
     """One line of JSON with the paths."""
-    paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
+    paths = {name: path for name, path in programs.items() if name not in OF_INSTALLER}
     images = {
         f"{name.replace('-', '_')}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
         for name in base_images.OF_KUBELETS

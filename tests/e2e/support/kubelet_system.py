@@ -28,6 +28,13 @@ NODES = 2
 """Of one CPU each."""
 NODE_GRACE_S = 10
 """How long a kubelet may be silent until its node is not ready."""
+ROUNDS = range(1, 1 + int(os.environ.get("STROM_KUBELET_ROUNDS", "1")))
+"""How often the tests of a file run, with one start of the system: `make e2e-kubelets`."""
+OBJECTS = (
+    "cronjobs.batch.volcano.sh,jobflows.flow.volcano.sh,jobtemplates.flow.volcano.sh,"
+    "jobs.batch.volcano.sh,events"
+)
+"""What tests leave behind in their namespace."""
 FOREVER = "while true; do sleep 0.2; done"
 Result = TypeVar("Result")
 
@@ -104,6 +111,11 @@ class KubeletSystem:
             if line.startswith("apiserver_request_total{") and 'subresource="binding"' in line
         )
         return sum(int(float(line.rpartition(" ")[2])) for line in counters)
+
+    def reset(self) -> None:
+        """Delete what tests left behind; returns when the nodes have no pods."""
+        self.kubectl("delete", OBJECTS, "--all")
+        self.user.until(lambda: self.kubectl("get", "pods", "--output=name"), lambda it: not it)
 
     def container(self, pod: Document) -> Document:
         """The status of a pod's only container; empty before it has one."""
@@ -233,6 +245,11 @@ def spec(command: list[str], *, pods: int = 1, **rest: Any) -> Document:
         "tasks": [{"name": "work", "replicas": pods, "template": {"spec": pod}}],
         **{"minAvailable": pods, **rest},
     }
+
+
+def round_name(number: int) -> str:
+    """The name of a round in those of its tests."""
+    return f"round-{number}"
 
 
 def requests(**amounts: str) -> Document:

@@ -105,7 +105,10 @@ TOOLS: Mapping[str, Tool] = {
             f"--credential={USER}:$({TOKEN})",
             "--cwd={folder}",
             "--exit-no-conn",
+            # bash ends when it is idle for TMOUT seconds, and so does busybox's sh; dash does not.
             "sh",
+            "-c",
+            "command -v bash >/dev/null && exec bash; exec sh",
         ),
         memory="64Mi",
         idle_variable="TMOUT",

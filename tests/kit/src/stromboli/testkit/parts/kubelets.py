@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -484,6 +485,7 @@ def run_ip(*arguments: str) -> str:
 
 
 def free_third_byte() -> int:
-    """The third byte x of a network 100.100.x.0/24 that no interface of this machine uses."""
+    """The third byte x of a network 100.100.x.0/24 that no interface of this machine uses: a random
+    one, since a run that starts at the same time adds its bridge later than it calls this."""
     taken = run_ip("-4", "-o", "address", "show")
-    return next(each for each in range(1, 255) if f" 100.100.{each}." not in taken)
+    return secrets.choice([each for each in range(1, 255) if f" 100.100.{each}." not in taken])

@@ -61,6 +61,10 @@ class KubeletTools:
     """Tar of the same root file system with PyTorch."""
     debug_tools_image: str
     """Tar of the same root file system with JupyterLab and TensorBoard."""
+    code_server_image: str
+    """Tar of the same root file system with code-server."""
+    terminal_image: str
+    """Tar of a root file system with ttyd."""
     spark_image: str
     """Tar of the same root file system with Spark and Java."""
 
