@@ -84,17 +84,17 @@ def write_cgroups(root: Path) -> None:
 def pss_mib(process: int) -> float:
     """Proportional set size (PSS) of a process in MiB."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def rss_mib(process: int) -> float:
     """Resident set size (RSS) of a process in MiB, shared libraries included."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def cpu_s(process: int) -> float:

@@ -214,11 +214,11 @@ class Observed:
 
     def learned(self, at_us: int) -> run_times.RunTimeEstimator:
         """An estimator with the run times of jobs that had ended by a time."""
-        found = run_times.RunTimeEstimator()
+        run_time_estimator = run_times.RunTimeEstimator()
         for each in self.ended:
             if each.end_us <= at_us:
-                found.add(_traits(each), each.job.duration_us / workload.SECOND_US)
-        return found
+                run_time_estimator.add(_traits(each), each.job.duration_us / workload.SECOND_US)
+        return run_time_estimator
 
     def positions(self, at_us: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Logarithms of queue position and wait of the jobs that had started by a time."""
@@ -260,12 +260,12 @@ def _pod(task: job_runs.TaskRun) -> core.Pod:
     status = msgspec.structs.replace(
         task.pod.status, start_time=workload.datetime_at(task.started_us)
     )
-    found: core.Pod = msgspec.structs.replace(task.pod, status=status)
-    return found
+    pod: core.Pod = msgspec.structs.replace(task.pod, status=status)
+    return pod
 
 
-def _traits(found: job_runs.JobRun) -> run_times.JobTraits:
-    return run_times.JobTraits("", found.job.name, found.job.queue, found.job.tasks)
+def _traits(job_run: job_runs.JobRun) -> run_times.JobTraits:
+    return run_times.JobTraits("", job_run.job.name, job_run.job.queue, job_run.job.tasks)
 
 
 def wait_s(sample: Sample) -> float:
@@ -283,9 +283,9 @@ def forecast(sample: Sample, learned: run_times.RunTimeEstimator) -> tuple[float
         tolerance=worker.TOLERANCE,
     )
     parts = worker.stratified(DRAWS, len(sample.present.pod_groups))
-    (found,) = expected_starts.expected_starts(sample.present, options, learned.draw, parts)
+    (start,) = expected_starts.expected_starts(sample.present, options, learned.draw, parts)
     return tuple(
-        HORIZON_S if each is None else each for each in (found.p10_s, found.p50_s, found.p90_s)
+        HORIZON_S if each is None else each for each in (start.p10_s, start.p50_s, start.p90_s)
     )
 
 

@@ -66,11 +66,11 @@ class Cluster:
         """The PodGroup's reconcile key."""
         return controller_cache.ReconcileKey("podgroup", f"{JOB.key}-job-default-j1")
 
-    def observe(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
+    def observe(self, kind: kinds.Kind[Any], obj: meta.Object) -> None:
         """Observe the next version of an object."""
         self._version += 1
-        metadata = msgspec.structs.replace(found.metadata, resource_version=str(self._version))
-        made = msgspec.structs.replace(found, metadata=metadata)
+        metadata = msgspec.structs.replace(obj.metadata, resource_version=str(self._version))
+        made = msgspec.structs.replace(obj, metadata=metadata)
         if isinstance(made, core.Pod):
             self.pods[made.metadata.key] = made
         self.cache.observe(kind, made)

@@ -63,9 +63,9 @@ class Topics:
         return envelope.Record(draft.topic, self.version, draft.key, value, headers)
 
 
-def pod_versions(made: core.Pod, node: str, number: int, decision: str) -> Iterator[dict[str, Any]]:
+def pod_versions(pod: core.Pod, node: str, number: int, decision: str) -> Iterator[dict[str, Any]]:
     """A pod as the API server returns it: created, bound, and running."""
-    document = served_pods.document(made)
+    document = served_pods.document(pod)
     created = builders.NOON + timedelta(seconds=number // 100)
     document["metadata"]["creationTimestamp"] = _time(created)
     yield document
@@ -94,8 +94,8 @@ def pod_versions(made: core.Pod, node: str, number: int, decision: str) -> Itera
     yield document
 
 
-def _document(found: meta.Object) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+def _document(obj: meta.Object) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(obj))
     return document
 
 
@@ -139,8 +139,8 @@ class ControllerLoad:
         first = number * PODS_PER_GANG
         decision = f"scheduler/17/{number}"
         lives = [
-            pod_versions(made, f"node-{(first + at) // PODS_PER_NODE}", first + at, decision)
-            for at, made in enumerate(self._created)
+            pod_versions(pod, f"node-{(first + at) // PODS_PER_NODE}", first + at, decision)
+            for at, pod in enumerate(self._created)
         ]
         binds = [
             messages.Bind(
@@ -173,8 +173,8 @@ class ControllerLoad:
             raise AssertionError(f"{record.key} cannot be read")
         self.cpu_s += time.process_time() - begun
 
-    def _see(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
-        document = _document(found)
+    def _see(self, kind: kinds.Kind[Any], obj: meta.Object) -> None:
+        document = _document(obj)
         self._apply(self.topics.record(kind, document))
 
     def _set_phase(self, key: str, phase: str) -> None:
@@ -252,16 +252,16 @@ class SchedulerLoad:
         )
         lives = []
         for at, member in enumerate(tasks.Members(job)):
-            made = kinds.PODS.decode(job_pods.create(job, member).body)
-            metadata = msgspec.structs.replace(made.metadata, uid=f"uid-pods-{member.name}")
-            made = msgspec.structs.replace(made, metadata=metadata)
+            pod = kinds.PODS.decode(job_pods.create(job, member).body)
+            metadata = msgspec.structs.replace(pod.metadata, uid=f"uid-pods-{member.name}")
+            pod = msgspec.structs.replace(pod, metadata=metadata)
             place = number * PODS_PER_GANG + at
-            lives.append(pod_versions(made, f"node-{number}", place, f"scheduler/17/{number}"))
+            lives.append(pod_versions(pod, f"node-{number}", place, f"scheduler/17/{number}"))
         for versions in zip(*lives, strict=True):
             for document in versions:
                 self._apply(self.topics.record(kinds.PODS, document))
         begun = time.process_time()
-        self.cache.world.take_pending_jobs()
+        self.cache.model.take_pending_jobs()
         self.cache.finish_session(is_throttled=False)
         self.cpu_s += time.process_time() - begun
 

@@ -129,8 +129,8 @@ class Monitor:
 async def fill(monitor: Monitor, size: restart_cluster.Size) -> dict[str, Any]:
     """Publish the cluster; return the number of records and the seconds."""
     begun, count = time.perf_counter(), 0
-    found = restart_cluster.drafts(size)
-    while some := list(itertools.islice(found, AT_ONCE)):
+    drafts = restart_cluster.drafts(size)
+    while some := list(itertools.islice(drafts, AT_ONCE)):
         await monitor.publish(some)
         count += len(some)
     return {"records": count, "s": round(time.perf_counter() - begun, 1)}
@@ -233,8 +233,8 @@ async def run(size: restart_cluster.Size, starts: int) -> dict[str, Any]:
         broker = Kafka(tools.locate(), state / "kafka")
         await broker.start()
         try:
-            given = kafka.KafkaSettings(bootstrap=(broker.bootstrap,), append_timeout_s=60.0)
-            async with kafka.KafkaBus(given) as bus:
+            settings = kafka.KafkaSettings(bootstrap=(broker.bootstrap,), append_timeout_s=60.0)
+            async with kafka.KafkaBus(settings) as bus:
                 found = await measured(bus, state, broker.bootstrap, size, starts)
         finally:
             await broker.stop()

@@ -61,9 +61,9 @@ def drafts(size: Size) -> Iterator[envelope.Draft]:
         yield _draft(kind, document, next(versions))
 
 
-def draft_of(found: meta.Object, version: int) -> envelope.Draft:
+def draft_of(obj: meta.Object, version: int) -> envelope.Draft:
     """The record of one more object."""
-    return _draft(builders.kind_of(found), _document(found), version)
+    return _draft(builders.kind_of(obj), _document(obj), version)
 
 
 def new_job(name: str) -> tuple[scheduling.PodGroup, core.Pod]:
@@ -112,18 +112,18 @@ def _job(name: str, count: int, cores: str) -> batch.Job:
 def _members(job: batch.Job) -> Iterator[core.Pod]:
     """The job's pods as the controller creates them."""
     for member in tasks.Members(job):
-        made = kinds.PODS.decode(job_pods.create(job, member).body)
-        metadata = msgspec.structs.replace(made.metadata, uid=f"uid-pods-{member.name}")
-        yield msgspec.structs.replace(made, metadata=metadata)
+        pod = kinds.PODS.decode(job_pods.create(job, member).body)
+        metadata = msgspec.structs.replace(pod.metadata, uid=f"uid-pods-{member.name}")
+        yield msgspec.structs.replace(pod, metadata=metadata)
 
 
 def _group(job: batch.Job, phase: str, count: int, cores: str) -> scheduling.PodGroup:
     least: builders.Resources = {"cpu": int(cores) * count, "memory": f"{2 * count}Gi"}
-    made = builders.make_pod_group(
+    group = builders.make_pod_group(
         job_pods.group_name(job), count, phase=phase, owner=job, min_resources=least
     )
     if phase in ("Pending", "Inqueue"):
-        return made
+        return group
     condition = scheduling.PodGroupCondition(
         type="Scheduled",
         status="True",
@@ -136,7 +136,7 @@ def _group(job: batch.Job, phase: str, count: int, cores: str) -> scheduling.Pod
         running=count if phase == "Running" else 0,
         succeeded=count if phase == "Completed" else 0,
     )
-    return msgspec.structs.replace(made, status=status)
+    return msgspec.structs.replace(group, status=status)
 
 
 def _versions(pod: core.Pod, phase: str, node: str, place: int) -> Iterator[dict[str, Any]]:
@@ -170,6 +170,6 @@ def _draft(kind: kinds.Kind[Any], document: dict[str, Any], version: int) -> env
     )
 
 
-def _document(found: meta.Object) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+def _document(obj: meta.Object) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(obj))
     return document

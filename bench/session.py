@@ -50,7 +50,7 @@ class Timed(msgspec.Struct):
     cpu_seconds: float
 
 
-def run_timed(given: cluster_objects.Cluster) -> Timed:
+def run_timed(cluster: cluster_objects.Cluster) -> Timed:
     """Run a whole session. Reading objects is not timed: a running scheduler has read them
     before."""
     configured = config_reader.read_configuration(CHART, actions.NAMES, plugins.NAMES)
@@ -65,7 +65,7 @@ def run_timed(given: cluster_objects.Cluster) -> Timed:
     for tier in configured.tiers:
         for options in tier:
             plugins.find(options.name, ())  # A running scheduler has imported its plugins before.
-    opened = opening.open_session(configured, given, find)
+    opened = opening.open_session(configured, cluster, find)
     simulate.run_actions(opened)
     for job in opened.jobs.values():
         if job.key not in opened.decisions.binds and not job.is_ready:
@@ -75,14 +75,14 @@ def run_timed(given: cluster_objects.Cluster) -> Timed:
 
 
 def argmax_loop(
-    given: cluster_objects.Cluster, options: session_clusters.Options
+    cluster: cluster_objects.Cluster, options: session_clusters.Options
 ) -> tuple[float, float]:
     """Pods per second, and per CPU second, of a bare loop: each pod is placed on the node with the
     most idle CPU that has room.
 
     It does nothing else: one comparison, one choice and one argmax over all nodes.
     """
-    idle = np.full(len(given.nodes), session_clusters.CORES * 1000 * (1 - options.prefill))
+    idle = np.full(len(cluster.nodes), session_clusters.CORES * 1000 * (1 - options.prefill))
     kinds = session_clusters.shapes(options)
     started = (time.perf_counter(), time.process_time())
     for at in range(options.gangs):
@@ -97,11 +97,11 @@ def argmax_loop(
 
 def measure(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
     """All numbers of one setting."""
-    given = session_clusters.build_cluster(options)
+    cluster = session_clusters.build_cluster(options)
     seconds, cpu_seconds, loops, digests, pods = [], [], [], set(), 0
     for _ in range(rounds):
-        loops.append(argmax_loop(given, options))
-        timed = run_timed(given)
+        loops.append(argmax_loop(cluster, options))
+        timed = run_timed(cluster)
         seconds.append(timed.seconds)
         cpu_seconds.append(timed.cpu_seconds)
         pods = len(timed.closed.decisions.binds)
@@ -129,9 +129,9 @@ def measure(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
 
 def verify(options: session_clusters.Options) -> bool:
     """Whether the slow session binds the same pods to the same nodes, in the same order."""
-    given = session_clusters.build_cluster(options)
-    ours = run_timed(given).closed.decisions.binds
-    objects = [*given.nodes, *given.pods, *given.pod_groups, *given.queues]
+    cluster = session_clusters.build_cluster(options)
+    ours = run_timed(cluster).closed.decisions.binds
+    objects = [*cluster.nodes, *cluster.pods, *cluster.pod_groups, *cluster.queues]
     return list(ours.items()) == list(reference_session.decide(objects).binds.items())
 
 

@@ -65,7 +65,7 @@ class LongRunningScheduler:
             self.cache,
             self.now,
             self.policy,
-            given=session_inputs.SessionInputs(decision_limit=10**9),
+            inputs=session_inputs.SessionInputs(decision_limit=10**9),
             with_gauges=with_gauges,
         )
 
@@ -288,20 +288,20 @@ def _in_full_cluster(
 ) -> tuple[LongRunningScheduler, int]:
     """A scheduler that has read a cluster whose gangs all run, and the number of running pods."""
     life = LongRunningScheduler(configuration)
-    given = session_clusters.build_cluster(options)
-    names = [node.metadata.name for node in given.nodes]
-    life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
-    life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
-    return life, len(given.pods)
+    cluster = session_clusters.build_cluster(options)
+    names = [node.metadata.name for node in cluster.nodes]
+    life.see(*cluster.nodes, *cluster.queues, *map(_running_group, cluster.pod_groups))
+    life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(cluster.pods)))
+    return life, len(cluster.pods)
 
 
-def _started(found: meta.Object, nodes: dict[str, str]) -> meta.Object:
+def _started(obj: meta.Object, nodes: dict[str, str]) -> meta.Object:
     """The next version of a gang's PodGroup or pod: it runs."""
-    metadata = msgspec.structs.replace(found.metadata, resource_version="2")
-    found = msgspec.structs.replace(found, metadata=metadata)
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="2")
+    obj = msgspec.structs.replace(obj, metadata=metadata)
     if metadata.name in nodes:
-        return _running(found, nodes[metadata.name])
-    return _running_group(found)
+        return _running(obj, nodes[metadata.name])
+    return _running_group(obj)
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -326,15 +326,15 @@ def _gang(options: session_clusters.Options, name: str, cores: int) -> list[meta
 
 def _running_group(group: Any) -> meta.Object:
     status = msgspec.structs.replace(group.status, phase="Running")
-    found: meta.Object = msgspec.structs.replace(group, status=status)
-    return found
+    obj: meta.Object = msgspec.structs.replace(group, status=status)
+    return obj
 
 
 def _running(pod: Any, node: str) -> meta.Object:
     spec = msgspec.structs.replace(pod.spec, node_name=node)
     status = msgspec.structs.replace(pod.status, phase="Running")
-    found: meta.Object = msgspec.structs.replace(pod, spec=spec, status=status)
-    return found
+    obj: meta.Object = msgspec.structs.replace(pod, spec=spec, status=status)
+    return obj
 
 
 def _ms(seconds: float) -> float:

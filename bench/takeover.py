@@ -103,8 +103,8 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
         broker = Kafka(tools.locate(), Path(state) / "kafka")
         await broker.start()
         try:
-            given = kafka.KafkaSettings(bootstrap=(broker.bootstrap,), append_timeout_s=60.0)
-            async with kafka.KafkaBus(given) as bus:
+            settings = kafka.KafkaSettings(bootstrap=(broker.bootstrap,), append_timeout_s=60.0)
+            async with kafka.KafkaBus(settings) as bus:
                 return await measured(bus, arguments)
         finally:
             await broker.stop()

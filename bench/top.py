@@ -56,14 +56,14 @@ def manifests(jobs: int) -> Iterator[msgspec.Raw]:
 
 def refresh(items: list[msgspec.Raw], what: str) -> None:
     """All that a refresh does after the request."""
-    seen = usage.read(items)
+    objects = usage.read(items)
     if what == "queues":
-        headers, rows = usage.queues(seen)
+        headers, rows = usage.queues(objects)
     elif what == "jobs":
-        headers, rows = usage.jobs(seen, builders.NOON)
+        headers, rows = usage.jobs(objects, builders.NOON)
     else:
-        headers, rows = usage.nodes(seen)
-    top.screen(usage.headline(seen), headers, rows, WIDTH, HEIGHT)
+        headers, rows = usage.nodes(objects)
+    top.screen(usage.headline(objects), headers, rows, WIDTH, HEIGHT)
 
 
 def main() -> None:

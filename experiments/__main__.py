@@ -50,12 +50,12 @@ DOCS = Path("docs")
 PAGE = DOCS / "experiments.md"
 
 
-def chart(experiment: support.Experiment, found: support.Found) -> str:
+def chart(experiment: support.Experiment, intervals: support.Found) -> str:
     """A bar for each variant with the first measure."""
     heading = next(iter(experiment.measures))
     bars = {
         variant: (measured[heading].mean, measured[heading].half_width or 0.0)
-        for variant, measured in found.items()
+        for variant, measured in intervals.items()
     }
     return svg.intervals(bars)
 
@@ -92,12 +92,12 @@ def main() -> None:
     if unknown:
         parser.error(f"no experiment is named {unknown[0]!r}; use some of {', '.join(EXPERIMENTS)}")
     for name in given.names or EXPERIMENTS:
-        found = support.run(EXPERIMENTS[name], given.seeds)
-        text = support.table(found)
+        intervals = support.run(EXPERIMENTS[name], given.seeds)
+        text = support.table(intervals)
         print(f"{name}\n\n{text}\n")
         if given.write:
             (DOCS / "pictures" / f"experiment-{name}.svg").write_text(
-                chart(EXPERIMENTS[name], found) + "\n"
+                chart(EXPERIMENTS[name], intervals) + "\n"
             )
             for file, drawn in charts_over_time(EXPERIMENTS[name]).items():
                 (DOCS / "pictures" / file).write_text(drawn + "\n")

@@ -42,7 +42,7 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
     arrivals = np.sort(random.uniform(0, span_s, JOBS))
     jobs = []
     for at in range(JOBS):
-        found = support.job(
+        job = support.job(
             f"job-{at}",
             float(arrivals[at]),
             float(run_s[at]),
@@ -54,7 +54,7 @@ def scenarios(seed: int) -> Mapping[str, workload.Scenario]:
         read = batch.DataSet(
             name="data", uri=f"s3://bucket/{number}", size=round(float(sizes[number]))
         )
-        jobs.append((found, read))
+        jobs.append((job, read))
     return {
         "no awareness": _scenario(jobs, ""),
         "`data-locality`, no prefetch": _scenario(

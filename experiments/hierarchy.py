@@ -19,16 +19,16 @@ JOBS = 60
 
 def _queues(*, borrow: bool) -> list[scheduling.Queue]:
     half, quarter = {"cpu": "40"}, {"cpu": "20"}
-    found = []
+    queues = []
     for department in ("a", "b"):
         limit = {} if borrow else {"capability": half}
-        found.append(support.queue(department, deserved=half, **limit))
+        queues.append(support.queue(department, deserved=half, **limit))
         for team in (1, 2):
             limit = {} if borrow else {"capability": quarter}
-            found.append(
+            queues.append(
                 support.queue(f"{department}{team}", parent=department, deserved=quarter, **limit)
             )
-    return found
+    return queues
 
 
 def scenarios(seed: int) -> Mapping[str, workload.Scenario]:

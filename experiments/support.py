@@ -99,21 +99,21 @@ def shares_over_time(scenario: workload.Scenario) -> Shares:
     return shares, end_us / SECOND
 
 
-def table(found: Found) -> str:
+def table(intervals: Found) -> str:
     """The result as Markdown: a row for each variant."""
-    headings = list(next(iter(found.values())))
+    headings = list(next(iter(intervals.values())))
     lines = [f"| | {' | '.join(headings)} |", f"|---|{'---:|' * len(headings)}"]
-    for variant, measured in found.items():
+    for variant, measured in intervals.items():
         lines.append(f"| {variant} | {' | '.join(_text(each) for each in measured.values())} |")
     return "\n".join(lines)
 
 
-def _text(found: comparison.Interval) -> str:
-    digits = 0 if abs(found.mean) >= 100 else 1 if abs(found.mean) >= 10 else 2
-    mean = f"{found.mean:,.{digits}f}"
-    if not found.half_width:
+def _text(interval: comparison.Interval) -> str:
+    digits = 0 if abs(interval.mean) >= 100 else 1 if abs(interval.mean) >= 10 else 2
+    mean = f"{interval.mean:,.{digits}f}"
+    if not interval.half_width:
         return mean
-    return f"{mean} ± {found.half_width:,.{digits}f}"
+    return f"{mean} ± {interval.half_width:,.{digits}f}"
 
 
 LARGE_AND_SMALL: Mapping[str, Measure] = {
@@ -144,9 +144,9 @@ def queue(
     name: str, annotations: Mapping[str, str] | None = None, **spec: object
 ) -> scheduling.Queue:
     """A queue with these fields of its specification."""
-    made = decoding.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
+    queue_spec = decoding.convert({"reclaimable": True, **spec}, scheduling.QueueSpec)
     metadata = meta.ObjectMeta(name=name, annotations=dict(annotations or {}) or None)
-    return scheduling.Queue(metadata=metadata, spec=made)
+    return scheduling.Queue(metadata=metadata, spec=queue_spec)
 
 
 def job(

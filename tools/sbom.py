@@ -24,10 +24,10 @@ def components(requirements: str) -> Iterator[dict[str, Any]]:
     for entry in re.split(r"(?<!\\)\n", requirements):
         if not entry.strip() or entry.startswith("#"):
             continue
-        found = _PACKAGE.match(entry)
-        if found is None:
+        match = _PACKAGE.match(entry)
+        if match is None:
             raise ValueError(f"{entry.splitlines()[0]!r} pins no version")
-        name, version = found["name"].lower(), found["version"]
+        name, version = match["name"].lower(), match["version"]
         purl = f"pkg:pypi/{name}@{version}"
         yield {
             "type": "library",

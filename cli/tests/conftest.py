@@ -172,8 +172,8 @@ class ApiServer:
         labels = {keys.JOB_NAME: job, keys.TASK_INDEX: str(index)}
         pod = builders.make_pod(name, labels=labels, task="w", index=index)
         self.create(kinds.PODS, pod)
-        made = kinds.metadata_of(self.do(self._cluster.get(kinds.PODS, "default", name)))
-        self.do(self._cluster.bind("default", name, uid=made.uid, node=NODE, annotations={}))
+        metadata = kinds.metadata_of(self.do(self._cluster.get(kinds.PODS, "default", name)))
+        self.do(self._cluster.bind("default", name, uid=metadata.uid, node=NODE, annotations={}))
         status = msgspec.json.encode({"status": {"phase": phase}})
         self.do(
             self._cluster.patch(
@@ -181,8 +181,8 @@ class ApiServer:
             )
         )
         for container in pod.spec.containers:
-            self.node.written[made.uid, container.name] = text
-            self.node.seconds[made.uid, container.name] = seconds
+            self.node.written[metadata.uid, container.name] = text
+            self.node.seconds[metadata.uid, container.name] = seconds
 
     def start_tool(self, job: str, tool: str) -> None:
         """A tool's pod beside a job, as the controller would make it."""

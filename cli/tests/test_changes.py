@@ -26,9 +26,9 @@ def test_an_action_creates_a_command_for_each_job(
     requested = strom("job", command, "a", "b")
     assert (requested.exit_code, requested.stderr) == (0, "")
     assert requested.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
-    made = [kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS)]
-    assert [one.action for one in made] == [action, action]
-    targets = [one.target and (one.target.name, one.target.uid) for one in made]
+    commands = [kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS)]
+    assert [one.action for one in commands] == [action, action]
+    targets = [one.target and (one.target.name, one.target.uid) for one in commands]
     assert targets == [(name, api_server.job(name).metadata.uid) for name in ("a", "b")]
 
 

@@ -38,13 +38,13 @@ def data_set(*nodes: NodeCopy, uri: str = IMAGES, size: int = 12 * GB) -> DataSe
 
 
 def test_a_data_set_has_its_copies_by_state_and_the_first_reason() -> None:
-    found = data_set(
+    copies = data_set(
         node_copy("n1", in_use=True),
         node_copy("n2", "Fetching"),
         node_copy("n3", "Failed", reason="403"),
         node_copy("n4", "Failed", reason="404"),
     )
-    row = data_view.row(found, NOW)
+    row = data_view.row(copies, NOW)
     assert row == (IMAGES, "12.0GB", "1", "1", "0", "2", "1", key(IMAGES), "n3: 403")
     assert len(row) == len(data_view.HEADERS)
 
@@ -71,9 +71,9 @@ def test_a_cache_that_stopped_to_report_is_named_as_such() -> None:
 
 
 def test_facts_of_a_data_set_count_its_copies() -> None:
-    found = data_set(node_copy("n1"), node_copy("n2"), node_copy("n3", "Failed"))
-    found = msgspec.structs.replace(found, digest=DIGEST)
-    assert data_view.facts(found) == [
+    copies = data_set(node_copy("n1"), node_copy("n2"), node_copy("n3", "Failed"))
+    copies = msgspec.structs.replace(copies, digest=DIGEST)
+    assert data_view.facts(copies) == [
         f"data set {IMAGES}",
         f"key      {key(IMAGES)}",
         f"digest   {DIGEST}",
@@ -123,8 +123,8 @@ def test_only_bound_pods_that_have_not_started_wait_for_data() -> None:
         pod("f", "n1", IMAGES, container={"running": {}}),
         pod("g", "n1", "fluid://default/x"),
     ]
-    found = data_view.waiting_for_data([*waits, *others[:4]])
-    assert [each.metadata.name for each in found] == ["a", "b"]
+    pods = data_view.waiting_for_data([*waits, *others[:4]])
+    assert [each.metadata.name for each in pods] == ["a", "b"]
     assert data_view.waiting_for_data(others[4:]) == []
 
 
@@ -172,10 +172,10 @@ def test_many_lines_about_data_are_counted() -> None:
 
 
 def test_a_job_whose_pods_wait_for_data_says_so() -> None:
-    found = responses.Explanation("default/train", "Pending", "default/train-1", None)
+    explanation = responses.Explanation("default/train", "Pending", "default/train-1", None)
     waiting = explanation_view.WaitingPods(bound=1, data=("n1: 12.0 GB to fetch, about 40 s",))
     assert waiting
-    assert explanation_view.render(found, waiting) == [
+    assert explanation_view.render(explanation, waiting) == [
         "default/train is pending: its pods are bound and wait for their data sets.",
         "  data       n1: 12.0 GB to fetch, about 40 s",
     ]

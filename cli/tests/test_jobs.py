@@ -449,9 +449,13 @@ def test_the_progress_bar_of_a_wait_counts_finished_indexes(
 def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted() -> None:
     def ran(phase: str, *, is_seen: bool = True) -> str:
         at = [builders.NOON + timedelta(seconds=seconds) for seconds in (0, 100, 160)]
-        seen = [batch.JobCondition(status="Running", last_transition_time=at[1])] * is_seen
+        job_conditions = [
+            batch.JobCondition(status="Running", last_transition_time=at[1])
+        ] * is_seen
         state = batch.JobState(phase=phase, last_transition_time=at[2])
-        status = batch.JobStatus(state=state, conditions=tuple(seen), running_duration="2m40s")
+        status = batch.JobStatus(
+            state=state, conditions=tuple(job_conditions), running_duration="2m40s"
+        )
         return job_view.running_time(
             builders.make_job(status=status), at[2] + timedelta(seconds=30)
         )

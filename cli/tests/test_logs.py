@@ -242,8 +242,8 @@ def test_each_container_of_an_attempt_is_a_source() -> None:
         for index in (1, 0)
         for attempt in (1, 2)
     ]
-    found = log_lines.attempt_sources(job, attempts, 2, None, None, None)
-    assert [(each.label, each.is_over) for each in found] == [("w-0", True), ("w-1", True)]
+    sources = log_lines.attempt_sources(job, attempts, 2, None, None, None)
+    assert [(each.label, each.is_over) for each in sources] == [("w-0", True), ("w-1", True)]
     assert [each.label for each in log_lines.attempt_sources(job, attempts, 1, "w", [1], "x")] == [
         "w-1"
     ]

@@ -241,13 +241,13 @@ def test_a_failed_write_of_output_is_no_internal_error() -> None:
 def test_no_colour_if_disabled() -> None:
     """As defined by https://no-color.org; on terminals lines contain escape sequences otherwise."""
     for wanted, variable in ((False, "1"), (True, "")):
-        shown = CliRunner().invoke(
+        result = CliRunner().invoke(
             main.app,
             ["job", "list", "--server", "foo"],
             env={"NO_COLOR": variable},
             color=True,
         )
-        assert ("\x1b[" in shown.stderr) is wanted
+        assert ("\x1b[" in result.stderr) is wanted
 
 
 def test_a_server_of_another_program_is_reported(api_server: Any, strom: Any) -> None:

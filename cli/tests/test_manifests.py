@@ -33,8 +33,8 @@ def test_every_document_of_a_file_is_read_and_empty_ones_are_left_out(tmp_path: 
 
 def test_three_dashes_inside_a_text_do_not_end_a_document(tmp_path: Path) -> None:
     text = JOB % "a" + "note: |\n  before\n  ---\n  after\n"
-    (found,) = read(tmp_path, text)
-    assert found.document["note"] == "before\n---\nafter\n"
+    (manifest,) = read(tmp_path, text)
+    assert manifest.document["note"] == "before\n---\nafter\n"
 
 
 def test_a_list_is_taken_apart_even_inside_a_list(tmp_path: Path) -> None:
@@ -97,20 +97,20 @@ def test_stdin_is_one_more_file(tmp_path: Path) -> None:
 def test_scalars_are_what_kubernetes_takes_them_for(
     tmp_path: Path, text: str, value: object
 ) -> None:
-    (found,) = read(tmp_path, JOB % "a" + f"value: {text}\n")
-    assert found.document["value"] == value
-    assert type(found.document["value"]) is type(value)
+    (manifest,) = read(tmp_path, JOB % "a" + f"value: {text}\n")
+    assert manifest.document["value"] == value
+    assert type(manifest.document["value"]) is type(value)
 
 
 def test_keys_are_text_whatever_they_look_like(tmp_path: Path) -> None:
-    (found,) = read(tmp_path, JOB % "a" + "value: {1: a, true: b}\n")
-    assert found.document["value"] == {"1": "a", "true": "b"}
+    (manifest,) = read(tmp_path, JOB % "a" + "value: {1: a, true: b}\n")
+    assert manifest.document["value"] == {"1": "a", "true": "b"}
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
     text = JOB % "a" + "base: &base {cpu: 1}\nvalue: {<<: *base, memory: 1Gi}\n"
-    (found,) = read(tmp_path, text)
-    assert found.document["value"] == {"cpu": 1, "memory": "1Gi"}
+    (manifest,) = read(tmp_path, text)
+    assert manifest.document["value"] == {"cpu": 1, "memory": "1Gi"}
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_path_is_resolved_to_its_line_or_the_nearest_one(
         JOB % "a" + "spec:\n  tasks:\n  - name: a\n    replicas: 1\n  - name: b\n"
         "  limits:\n    nvidia.com/gpu: 1\n"
     )
-    (found,) = read(tmp_path, text)
-    assert found.place(path) == f"{tmp_path}/jobs.yaml:{line}"
+    (manifest,) = read(tmp_path, text)
+    assert manifest.place(path) == f"{tmp_path}/jobs.yaml:{line}"
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ def pod(name: str, *owners: str, phase: str = "Running", **annotations: str) -> 
 
 def test_a_drain_leaves_pods_of_daemon_sets_and_mirror_pods() -> None:
     mirror = pod("mirror", "Node", **{node_maintenance.MIRROR: "digest"})
-    found = node_maintenance.plan(
+    plan = node_maintenance.plan(
         [pod("task", "Job"), pod("daemon", "DaemonSet"), mirror], is_forced=False
     )
-    assert ([each.metadata.name for each in found.evicted], found.unowned) == (["task"], ())
+    assert ([each.metadata.name for each in plan.evicted], plan.unowned) == (["task"], ())
 
 
 def test_a_drain_evicts_a_pod_that_nothing_replaces_only_with_force() -> None:

@@ -100,8 +100,8 @@ def test_gpus_are_whose_their_ids_are_also_in_part() -> None:
 
 @pytest.mark.parametrize("id_", ["GPU-a", "GPU-a::7", "nvidia0"])
 def test_plugins_that_call_gpus_otherwise_are_understood(id_: str) -> None:
-    held = topology.AllocatedDevices(resource="nvidia.com/gpu", ids=(id_,))
-    one = topology.ExclusiveAllocation(pod="p", devices=(held,))
+    allocated_devices = topology.AllocatedDevices(resource="nvidia.com/gpu", ids=(id_,))
+    one = topology.ExclusiveAllocation(pod="p", devices=(allocated_devices,))
     drawn = snapshot(msgspec.structs.replace(MACHINE, exclusive_allocations=(one,)))
     assert drawn.holders[0].gpus == (0,)
 

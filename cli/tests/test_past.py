@@ -31,9 +31,9 @@ def attempt(number: int, **fields: Any) -> accounting.Attempt:
 class Past(empty_history.EmptyHistory):
     """A history with some attempts, two on a page."""
 
-    def __init__(self, *found: accounting.Attempt) -> None:
+    def __init__(self, *attempts: accounting.Attempt) -> None:
         super().__init__()
-        self.found = found
+        self.found = attempts
         self.complete = True
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:

@@ -62,8 +62,8 @@ class Past(empty_history.EmptyHistory):
 
     async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
         self.requested.append(query)
-        found = [it for it in self.found if query.uid in ("", it.uid)]
-        return accounting.JobPage(jobs=tuple(found))
+        records = [it for it in self.found if query.uid in ("", it.uid)]
+        return accounting.JobPage(jobs=tuple(records))
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
         self.requested.append(query)
@@ -181,8 +181,8 @@ def test_a_job_without_evictions_has_a_note(past: Past, strom: Any) -> None:
 
 
 def test_jobs_that_evict_each_other_are_named_with_their_numbers() -> None:
-    found = [eviction("u1", "u2"), eviction("u1", "u2"), eviction("u2", "u1")]
-    (line,) = past_jobs.mutual("u1", found)
+    evictions = [eviction("u1", "u2"), eviction("u1", "u2"), eviction("u2", "u1")]
+    (line,) = past_jobs.mutual("u1", evictions)
     assert "default/job-u2 and this job evict each other" in line
     assert "it lost 1 pods, this job lost 2" in line
     one_way = [eviction("u1", "u2"), eviction("u2", "u1", refused="finished")]

@@ -49,12 +49,12 @@ def test_get_shows_capability_and_guarantee(strom: Any) -> None:
 
 
 def test_get_shows_the_violations_of_a_queue_created_past_admission() -> None:
-    made = builders.make_queue("team")
-    assert queues.invalid_fields(made) == []
+    queue = builders.make_queue("team")
+    assert queues.invalid_fields(queue) == []
     marked = msgspec.structs.replace(
-        made.metadata, annotations={keys.VIOLATIONS: "spec.parent: queue 'x' does not exist"}
+        queue.metadata, annotations={keys.VIOLATIONS: "spec.parent: queue 'x' does not exist"}
     )
-    shown = queues.invalid_fields(msgspec.structs.replace(made, metadata=marked))
+    shown = queues.invalid_fields(msgspec.structs.replace(queue, metadata=marked))
     assert shown == ["invalid     spec.parent: queue 'x' does not exist"]
 
 

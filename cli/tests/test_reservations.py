@@ -81,11 +81,11 @@ def test_free_nodes_are_schedulable_and_in_no_other_reservation(
 def test_the_state_follows_from_the_period(hours: tuple[int, int], state: str) -> None:
     hour = timedelta(hours=1)
     start, end = (builders.NOON + at * hour for at in hours)
-    found = builders.make_reservation("r", start, end - start, "n1", "n2")
-    cells = commands.row(found, builders.NOON)
+    reservation = builders.make_reservation("r", start, end - start, "n1", "n2")
+    cells = commands.row(reservation, builders.NOON)
     assert (cells[1], *cells[4:]) == (state, "n1,n2", "maintenance")
-    broken = msgspec.structs.replace(found.spec, end_time=None)
-    invalid = msgspec.structs.replace(found, spec=broken)
+    broken = msgspec.structs.replace(reservation.spec, end_time=None)
+    invalid = msgspec.structs.replace(reservation, spec=broken)
     assert commands.row(invalid, builders.NOON)[1] == "Invalid"
 
 

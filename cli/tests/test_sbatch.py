@@ -32,8 +32,8 @@ from stromboli.cli.job_specs import job_spec, sbatch, script
     ],
 )
 def test_an_option_with_the_same_meaning_is_translated(words: str, options: str) -> None:
-    found = sbatch.translate(words.split())
-    assert (" ".join(found.words), found.warnings) == (options, ())
+    translation = sbatch.translate(words.split())
+    assert (" ".join(translation.words), translation.warnings) == (options, ())
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
             spec=scheduling.QueueSpec(parent=parent, **spec),
         )
 
-    seen = usage.ClusterObjects(
+    objects = usage.ClusterObjects(
         queues=(
             queue("root"),
             queue("company", capability={"cpu": "8"}),
@@ -83,7 +83,7 @@ def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
         ),
         pods=(pod("p", "train", phase="Running"),),
     )
-    rows = {row[0]: row[1:6] for row in usage.queues(seen)[1]}
+    rows = {row[0]: row[1:6] for row in usage.queues(objects)[1]}
     assert rows["team"] == ("1", "0", "1", "0", "1/4(des)")
     assert rows["company"] == ("1", "0", "1", "0", "1/8(cap)")
     assert rows["root"] == ("1", "0", "1", "0", "1")

@@ -26,15 +26,15 @@ def start(minutes: float | None, answer: StartAnswer = "starts") -> ExpectedStar
 
 
 def shown(present: ExpectedStart, changed: ExpectedStart, **more: Any) -> list[str]:
-    found = WhatIf(job="ns/train", at=NOW, present=present, changed=changed, **more)
-    return what_if_view.render(found, ["queue=b", "nodes=+2"], NOW)
+    what_if = WhatIf(job="ns/train", at=NOW, present=present, changed=changed, **more)
+    return what_if_view.render(what_if, ["queue=b", "nodes=+2"], NOW)
 
 
 def test_changes_are_written_as_name_and_value() -> None:
-    found = parsing.changes(
+    job_if = parsing.changes(
         ["priority=high", "queue=b", "gpus=4", "nodes=+2", "minAvailable=3", "replicas=worker:8"]
     )
-    assert found == JobIf(
+    assert job_if == JobIf(
         priority_class_name="high",
         queue="b",
         gpus={"": 4},
@@ -93,8 +93,8 @@ def test_a_job_that_could_not_start_then_has_the_reason() -> None:
 
 
 def test_no_answer_says_why() -> None:
-    found = WhatIf(job="ns/train", at=NOW, cannot_tell="it has started")
-    assert what_if_view.render(found, ["nodes=+1"], NOW) == [
+    what_if = WhatIf(job="ns/train", at=NOW, cannot_tell="it has started")
+    assert what_if_view.render(what_if, ["nodes=+1"], NOW) == [
         "ns/train with nodes=+1: cannot tell.",
         "  because    it has started",
     ]

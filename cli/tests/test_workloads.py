@@ -145,14 +145,14 @@ def test_a_flow_shows_each_job_in_the_order_of_the_manifest() -> None:
 
 
 def test_a_template_shows_its_jobs() -> None:
-    found = make_template("t", make_job(tasks=[make_task("a", 2), make_task("b", 3)]))
-    assert workload_view.template_row(found, NOW) == ("t", "default", "2", "5", "0", "5m")
+    template = make_template("t", make_job(tasks=[make_task("a", 2), make_task("b", 3)]))
+    assert workload_view.template_row(template, NOW) == ("t", "default", "2", "5", "0", "5m")
 
 
 def test_a_cron_shows_when_the_next_job_is_due() -> None:
-    found = make_cron("c", "30 18 * * *", time_zone="Asia/Kathmandu")
-    assert workload_view.next_time(found, NOW) == datetime(2026, 1, 1, 12, 45, tzinfo=UTC)
-    assert workload_view.cron_row(found, NOW)[1:7] == (
+    cron = make_cron("c", "30 18 * * *", time_zone="Asia/Kathmandu")
+    assert workload_view.next_time(cron, NOW) == datetime(2026, 1, 1, 12, 45, tzinfo=UTC)
+    assert workload_view.cron_row(cron, NOW)[1:7] == (
         "30 18 * * *", "Asia/Kathmandu", "no", "0", "-", "40m",
     )  # fmt: skip
     suspended = make_cron("c", suspend=True)

@@ -174,11 +174,11 @@ async def test_many_jobs_go_in_with_a_result_for_each(url: str) -> None:
 
 def test_a_submission_with_a_key_may_be_repeated(url: str) -> None:
     with Client(url) as client:
-        made = [
+        jobs = [
             client.submit(job("once", image="busybox"), idempotency_key="key-of-once")
             for _ in range(2)
         ]
-        assert made[0].metadata.uid == made[1].metadata.uid
+        assert jobs[0].metadata.uid == jobs[1].metadata.uid
 
 
 async def attempts(client: AsyncClient, query: accounting.AttemptQuery) -> list[accounting.Attempt]:

@@ -34,67 +34,69 @@ class RecordingServer:
 def test_arguments_override_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    given, other = tmp_path / "given", tmp_path / "other"
-    given.write_text("from-given-file\n")
+    path, other = tmp_path / "given", tmp_path / "other"
+    path.write_text("from-given-file\n")
     other.write_text("from-file\n")
-    seen = RecordingServer()
+    recording_server = RecordingServer()
 
     def ask(**options: str) -> str | None:
-        with Client(AWAY, transport=seen.transport(), **options) as client:  # type: ignore[arg-type]
+        with Client(AWAY, transport=recording_server.transport(), **options) as client:  # type: ignore[arg-type]
             client.queues()
-        return seen.tokens[-1]
+        return recording_server.tokens[-1]
 
     assert ask() is None
     monkeypatch.setenv(credentials.TOKEN_FILE, str(other))
     assert ask() == "Bearer from-file"
     monkeypatch.setenv(credentials.TOKEN, "from-variable")
     assert ask() == "Bearer from-variable"
-    assert ask(token_file=str(given)) == "Bearer from-given-file"
+    assert ask(token_file=str(path)) == "Bearer from-given-file"
     assert ask(token="given") == "Bearer given"
 
 
 async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
     """Tokens of an hour are renewed in place."""
-    file, seen = tmp_path / "token", RecordingServer()
-    async with AsyncClient(AWAY, token_file=file, transport=seen.transport()) as client:
+    file, recording_server = tmp_path / "token", RecordingServer()
+    async with AsyncClient(AWAY, token_file=file, transport=recording_server.transport()) as client:
         for token in ("first", "second"):
             file.write_text(token)
             await client.queues()
-    assert seen.tokens == ["Bearer first", "Bearer second"]
+    assert recording_server.tokens == ["Bearer first", "Bearer second"]
 
 
 async def test_a_function_gives_the_token_of_each_request() -> None:
     """Tokens of an identity provider are renewed while a client lives."""
-    tokens, seen = iter(["first", "second"]), RecordingServer()
-    async with AsyncClient(AWAY, token=lambda: next(tokens), transport=seen.transport()) as client:
+    tokens, recording_server = iter(["first", "second"]), RecordingServer()
+    async with AsyncClient(
+        AWAY, token=lambda: next(tokens), transport=recording_server.transport()
+    ) as client:
         for _ in range(2):
             await client.queues()
-    assert seen.tokens == ["Bearer first", "Bearer second"]
+    assert recording_server.tokens == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize("text", [None, "", " \n"], ids=["absent", "empty", "blank"])
 def test_a_file_without_a_token_is_reported_and_nothing_is_sent(
     tmp_path: Path, text: str | None
 ) -> None:
-    file, seen = tmp_path / "token", RecordingServer()
+    file, recording_server = tmp_path / "token", RecordingServer()
     if text is not None:
         file.write_text(text)
     with (
-        Client(AWAY, token_file=file, transport=seen.transport()) as client,
+        Client(AWAY, token_file=file, transport=recording_server.transport()) as client,
         pytest.raises(errors.UnreadableFileError, match=str(file)),
     ):
         client.queues()
-    assert seen.tokens == []
+    assert recording_server.tokens == []
 
 
 def test_a_token_never_travels_in_the_clear() -> None:
     """To this machine it may."""
     with pytest.raises(errors.UnsafeTokenError, match="https"):
         Client("http://stromboli.example", token="t")
-    seen = RecordingServer()
-    with Client(HERE, token="t", transport=seen.transport()) as client:
+    recording_server = RecordingServer()
+    with Client(HERE, token="t", transport=recording_server.transport()) as client:
         client.queues()
-    assert seen.tokens == ["Bearer t"]
+    assert recording_server.tokens == ["Bearer t"]
 
 
 def test_credentials_of_other_programs_are_not_used(
@@ -104,10 +106,10 @@ def test_credentials_of_other_programs_are_not_used(
     netrc = tmp_path / "netrc"
     netrc.write_text("machine stromboli.example login me password secret\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    seen = RecordingServer()
-    with Client(AWAY, transport=seen.transport()) as client:
+    recording_server = RecordingServer()
+    with Client(AWAY, transport=recording_server.transport()) as client:
         client.queues()
-    assert seen.tokens == [None]
+    assert recording_server.tokens == [None]
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"], ids=["absent", "another file"])

@@ -13,12 +13,12 @@ def always(_: int) -> bool:
 
 
 def dispatcher_with(calls: int, *workers: str, max_losses: int = 2) -> Dispatcher:
-    made = Dispatcher(max_losses)
+    dispatcher = Dispatcher(max_losses)
     for worker in workers:
-        made.worker_joined(worker)
+        dispatcher.worker_joined(worker)
     for call in range(calls):
-        made.add(call)
-    return made
+        dispatcher.add(call)
+    return dispatcher
 
 
 def finish(dispatcher: Dispatcher, assigned: list[Assignment], call_s: float) -> list[int]:
@@ -128,7 +128,9 @@ def test_every_call_ends_exactly_once_whatever_workers_do(data: st.DataObject) -
                     losses[call] = losses.get(call, 0) + 1
             ended += dispatcher.worker_lost(worker)
         elif step == "finish" and any(at_workers.values()):
-            worker = data.draw(st.sampled_from(sorted(w for w, held in at_workers.items() if held)))
+            worker = data.draw(
+                st.sampled_from(sorted(w for w, assignments in at_workers.items() if assignments))
+            )
             chunk = at_workers[worker].pop(0)
             seconds = data.draw(st.floats(0, 10))
             ended += dispatcher.chunk_done(chunk.chunk, chunk.calls, seconds)
@@ -137,9 +139,9 @@ def test_every_call_ends_exactly_once_whatever_workers_do(data: st.DataObject) -
     dispatcher.worker_joined("last")
     at_workers["last"] = []
     for _ in range(added * (max_losses + 2) + 1):
-        for held in at_workers.values():
-            while held:
-                chunk = held.pop()
+        for assignments in at_workers.values():
+            while assignments:
+                chunk = assignments.pop()
                 ended += dispatcher.chunk_done(chunk.chunk, chunk.calls, 0.1)
         assign(always)
         if dispatcher.is_idle:

@@ -49,8 +49,8 @@ def test_logs_of_selected_indexes_come_line_by_line(process_url: str) -> None:
         made = job("lines", image="none", command=["sh", "-c", text], array="0-2")
         client.submit(made)
         assert client.wait("lines", timeout_s=60).status.state.phase == "Completed"
-        found = list(client.logs("lines", indexes=[1]))
-        assert found == [
+        log_lines = list(client.logs("lines", indexes=[1]))
+        assert log_lines == [
             LogLine("lines-main-1", "main", "index 1"), LogLine("lines-main-1", "main", "end"),
         ]  # fmt: skip
         assert len(list(client.logs("lines", task="main", tail_lines=1))) == 3
@@ -96,13 +96,13 @@ async def test_both_clients_list_the_data_sets_that_jobs_name(url: str) -> None:
             "default", uri="s3://client-tests/", limit=2, continue_=page.continue_
         )
         rest = await client.send(requested)
-        found = (*page.items, *rest.items)
-        assert sorted(each.uri for each in found) == uris
-        assert {(each.bytes, each.nodes) for each in found} == {(5 * 10**9, ())}
+        copies = (*page.items, *rest.items)
+        assert sorted(each.uri for each in copies) == uris
+        assert {(each.bytes, each.nodes) for each in copies} == {(5 * 10**9, ())}
         assert (len(page.items), rest.continue_) == (2, "")
         assert (await client.send(node_calls.data_sets())).items == ()
         listed = [each async for each in client.data_sets("default", uri="s3://client-tests/")]
-        assert listed == list(found)
+        assert listed == list(copies)
         await client.delete("reads")
 
 

@@ -30,10 +30,10 @@ fsspec.register_implementation("busy", BusyFileSystem, clobber=True)
 
 def store(folder: Path, busy: int) -> SessionStore:
     BusyFileSystem.busy = busy
-    made = SessionStore(f"busy://{folder}/session")
-    made.make("workers")
-    made.write("workers/0", b"here")
-    return made
+    session_store = SessionStore(f"busy://{folder}/session")
+    session_store.make("workers")
+    session_store.write("workers/0", b"here")
+    return session_store
 
 
 def test_a_session_is_removed_while_a_worker_still_announces_itself(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_session_that_cannot_be_removed_raises(tmp_path: Path) -> None:
 
 
 def test_the_removal_of_an_absent_session_does_nothing(tmp_path: Path) -> None:
-    made = store(tmp_path, busy=0)
-    made.remove_all()
-    made.remove_all()
+    session_store = store(tmp_path, busy=0)
+    session_store.remove_all()
+    session_store.remove_all()
     assert list(tmp_path.iterdir()) == []

@@ -60,5 +60,5 @@ def test_without_one_container_the_reason_is_named(
 
 def test_ports_need_no_container(job: batch.Job) -> None:
     """Containers of a pod share its network."""
-    found = targets.choose(job, [pod("w", 0, "Running", "a", "b")], any_container=True)
-    assert found == targets.Target("default", "j-w-0", "a")
+    target = targets.choose(job, [pod("w", 0, "Running", "a", "b")], any_container=True)
+    assert target == targets.Target("default", "j-w-0", "a")

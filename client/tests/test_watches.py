@@ -186,8 +186,8 @@ def test_events_are_parsed_according_to_the_standard() -> None:
     """
     parser = Parser()
     lines = ["id: 7", "event: added", "data: 1", "data:2", "", ": alive", "id: 9", "", "data: cut"]
-    found = [event for line in lines if (event := parser.feed(line))]
-    assert found == [Event("added", "1\n2")]
+    events = [event for line in lines if (event := parser.feed(line))]
+    assert events == [Event("added", "1\n2")]
     assert parser.last_id == "9"
     parser.broken()
     assert parser.feed("") is None

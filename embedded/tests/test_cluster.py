@@ -96,13 +96,13 @@ async def test_versions_and_watches_continue_after_a_restart(tmp_path: Path) -> 
         await before.delete(CONFIG_MAPS, "default", "b")
     async with EmbeddedCluster(path) as after:
         await after.create(CONFIG_MAPS, "default", objects.config_map("c"))
-        seen = await objects.changes(
-            after, CONFIG_MAPS, version, "default", lambda seen: len(seen) == 4
+        changes = await objects.changes(
+            after, CONFIG_MAPS, version, "default", lambda changes: len(changes) == 4
         )
-        reported = [(change.type, change.document["metadata"]["name"]) for change in seen]
+        reported = [(change.type, change.document["metadata"]["name"]) for change in changes]
         assert reported == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "b"), ("ADDED", "c")]
-        assert int(seen[2].version) < int(seen[3].version)
-        assert (await after.list(CONFIG_MAPS)).resource_version == seen[3].version
+        assert int(changes[2].version) < int(changes[3].version)
+        assert (await after.list(CONFIG_MAPS)).resource_version == changes[3].version
 
 
 async def test_history_is_bounded_over_restarts(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 async def test_real_jobs_finish_and_their_output_proves_it(tmp_path: Path) -> None:
     """All run at the same time, on two nodes, with only python3."""
-    shown = await real.show(tmp_path, limit_s=3 * records.DEADLINE_S)
-    assert shown.failures == []
-    assert [job.name for job in shown.ran] == list(real.SHOWN) or shown.left_out
-    ranks = {line.partition(": ")[2] for line in shown.ran[0].lines}
+    real_jobs_result = await real.show(tmp_path, limit_s=3 * records.DEADLINE_S)
+    assert real_jobs_result.failures == []
+    assert [job.name for job in real_jobs_result.ran] == list(
+        real.SHOWN
+    ) or real_jobs_result.left_out
+    ranks = {line.partition(": ")[2] for line in real_jobs_result.ran[0].lines}
     assert ranks == {f"rank {rank} of 4: 10000 sums are right, 10 each" for rank in range(4)}
 
 

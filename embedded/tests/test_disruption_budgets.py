@@ -21,8 +21,8 @@ def pods(healthy: int, unhealthy: int = 0) -> list[core.Pod]:
     for number in range(healthy + unhealthy):
         conditions = (READY,) if number < healthy else ()
         status = core.PodStatus(phase="Running", conditions=conditions)
-        made = builders.make_pod(f"p{number}", labels={"app": "a"})
-        found.append(msgspec.structs.replace(made, status=status))
+        pod = builders.make_pod(f"p{number}", labels={"app": "a"})
+        found.append(msgspec.structs.replace(pod, status=status))
     return found
 
 

@@ -25,9 +25,9 @@ tiers:
 """
 
 
-def item(kind: Kind[Any], made: meta.Object) -> bytes:
+def item(kind: Kind[Any], obj: meta.Object) -> bytes:
     """The scheduler's input as served by REST."""
-    return msgspec.json.encode(scheduling_view.reduce_manifest(kind, msgspec.json.encode(made)))
+    return msgspec.json.encode(scheduling_view.reduce_manifest(kind, msgspec.json.encode(obj)))
 
 
 def job(replicas: int, priority: str = "", cpu: str = "1") -> bytes:

@@ -55,9 +55,11 @@ def test_the_path_of_a_copy_is_that_of_the_nodes_own_cache() -> None:
     pod = pod_of(document("https://a/b"))
     (volume,) = pod.spec.volumes
     contents = {volume.name: volumes.VolumeContent(host=volume.host_path)}
-    found = data_volumes.relocated(pod, contents, lambda key: f"/cache/{key[:4]}")
+    volume_contents = data_volumes.relocated(pod, contents, lambda key: f"/cache/{key[:4]}")
     key = data_sets.content_key("https://a/b", "")
-    assert found[volume.name].host == pods.HostPath(path=f"/cache/{key[:4]}", type="Directory")
+    assert volume_contents[volume.name].host == pods.HostPath(
+        path=f"/cache/{key[:4]}", type="Directory"
+    )
 
 
 def test_a_copy_that_is_not_there_is_an_error_of_the_pod() -> None:
@@ -85,13 +87,13 @@ async def processes(tmp_path: Path) -> AsyncIterator[ProcessCluster]:
     kubelets: dict[str, Kubelet] = {}
     settings = data_caches.settings_for([NODE], 2**30, ("file:///",), 0)
     async with EmbeddedCluster(tmp_path / "cluster.db", kubelets=kubelets) as cluster:
-        made = ProcessCluster(cluster, kubelets, (await machine.view())[0])
-        made.caches = data_caches.DataCaches(
+        process_cluster = ProcessCluster(cluster, kubelets, (await machine.view())[0])
+        process_cluster.caches = data_caches.DataCaches(
             [NODE], tmp_path / "data", settings, runtime.utc_now, None
         )
-        await made.start(tmp_path / "pods")
-        yield made
-        await made.stop()
+        await process_cluster.start(tmp_path / "pods")
+        yield process_cluster
+        await process_cluster.stop()
 
 
 async def test_a_pod_gets_its_data_also_without_scheduler_and_monitor(

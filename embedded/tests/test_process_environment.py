@@ -221,8 +221,8 @@ def test_mounts_are_read_only_where_the_api_gives_the_files_and_never_lead_out()
         volumes=[{"name": "v", "configMap": {"name": "map"}}, {"name": "e", "emptyDir": {}}],
     )
     contents = volumes.volume_contents(made, GIVEN)
-    found = volumes.volume_mounts(made.spec.containers[0], contents, {"A": "sub"})
-    assert [(it.volume, it.path, it.target, it.read_only) for it in found] == [
+    volume_mounts = volumes.volume_mounts(made.spec.containers[0], contents, {"A": "sub"})
+    assert [(it.volume, it.path, it.target, it.read_only) for it in volume_mounts] == [
         ("v", "sub", "/etc/x", True),
         ("e", "", "/scratch", False),
     ]

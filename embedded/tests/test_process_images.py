@@ -147,12 +147,12 @@ async def image_cluster(tmp_path: Path, view: str, stand_in: Path) -> AsyncItera
     kubelets: dict[str, Kubelet] = {}
     async with EmbeddedCluster(tmp_path / "cluster.db", kubelets=kubelets) as cluster:
         runtime = image_files.ImageRuntime(str(stand_in))
-        made = ProcessCluster(cluster, kubelets, view, runtime)
-        await made.start(tmp_path / "pods")
+        process_cluster = ProcessCluster(cluster, kubelets, view, runtime)
+        await process_cluster.start(tmp_path / "pods")
         try:
-            yield made
+            yield process_cluster
         finally:
-            await made.stop()
+            await process_cluster.stop()
 
 
 async def test_a_pod_runs_in_its_image_file_with_its_variables_mounts_and_exit_code(

@@ -22,12 +22,12 @@ async def node(tmp_path: Path) -> AsyncIterator[ProcessCluster]:
     kubelets: dict[str, Kubelet] = {}
     visible = await machine.isolating(view, reason, [])
     async with EmbeddedCluster(tmp_path / "cluster.db", kubelets=kubelets) as cluster:
-        made = ProcessCluster(cluster, kubelets, view, visible=visible)
-        await made.start(tmp_path / "pods")
+        process_cluster = ProcessCluster(cluster, kubelets, view, visible=visible)
+        await process_cluster.start(tmp_path / "pods")
         try:
-            yield made
+            yield process_cluster
         finally:
-            await made.stop()
+            await process_cluster.stop()
 
 
 async def test_a_pod_starts_in_its_own_home_and_leaves_nothing_on_the_machine(
@@ -128,8 +128,8 @@ def is_ready(found: dict[str, object]) -> bool:
 def test_containers_see_the_devices_of_the_resources_that_they_request(
     resources: dict[str, dict[str, str]], devices: list[str]
 ) -> None:
-    found = decoding.convert({"name": "c", "resources": resources}, pod.Container)
-    assert isolation.devices(found) == devices
+    container = decoding.convert({"name": "c", "resources": resources}, pod.Container)
+    assert isolation.devices(container) == devices
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,8 @@ class LauncherRunner:
         return await launcher_client.start_container(spec, self.output, self.uid)
 
     async def run(self, *command: str, **fields: Any) -> tuple[launcher_client.Outcome, str]:
-        found = await self.start(*command, **fields)
-        outcome = await found.events(lambda: None)
+        process = await self.start(*command, **fields)
+        outcome = await process.events(lambda: None)
         return outcome, (await self.read()).decode()
 
     async def read(self) -> bytes:
@@ -97,15 +97,15 @@ class LauncherRunner:
 
 @pytest.fixture
 async def place(tmp_path: Path, view: str) -> AsyncIterator[LauncherRunner]:
-    made = LauncherRunner(tmp_path, view)
-    yield made
-    assert made.alive() == []
+    launcher_runner = LauncherRunner(tmp_path, view)
+    yield launcher_runner
+    assert launcher_runner.alive() == []
 
 
-async def begun(found: launcher_client.ContainerProcess) -> asyncio.Task[launcher_client.Outcome]:
+async def begun(process: launcher_client.ContainerProcess) -> asyncio.Task[launcher_client.Outcome]:
     """The run as a task, once its command runs."""
     started = asyncio.Event()
-    task = asyncio.create_task(found.events(started.set))
+    task = asyncio.create_task(process.events(started.set))
     await started.wait()
     return task
 
@@ -146,10 +146,10 @@ async def test_what_cannot_start_reports_the_reason(
 async def test_signals_reach_the_command_and_it_may_end_in_its_own_way(
     place: LauncherRunner,
 ) -> None:
-    found = await place.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on; sleep 987 & wait")
-    task = await begun(found)
+    process = await place.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on;sleep 987& wait")
+    task = await begun(process)
     await said(place, b"on")
-    found.stop(30)
+    process.stop(30)
     assert (await task).exit_code == 5
     assert (await place.read()).endswith(b"bye\n")
 
@@ -157,10 +157,10 @@ async def test_signals_reach_the_command_and_it_may_end_in_its_own_way(
 async def test_after_the_grace_everything_is_killed_also_forks_that_ignore_signals(
     place: LauncherRunner,
 ) -> None:
-    found = await place.start("sh", "-c", STUBBORN)
-    task = await begun(found)
+    process = await place.start("sh", "-c", STUBBORN)
+    task = await begun(process)
     await said(place, b"on")
-    found.stop(0.2)
+    process.stop(0.2)
     assert (await task).exit_code == 137
     assert place.alive() == []
 
@@ -173,8 +173,8 @@ async def test_with_the_command_ends_what_it_left_behind(place: LauncherRunner) 
 
 async def test_a_run_without_its_node_is_killed(place: LauncherRunner) -> None:
     """As when its node dies."""
-    found = await place.start("sh", "-c", STUBBORN)
-    task = await begun(found)
+    process = await place.start("sh", "-c", STUBBORN)
+    task = await begun(process)
     await said(place, b"on")
     task.cancel()
     await asyncio.wait([task])
@@ -182,10 +182,10 @@ async def test_a_run_without_its_node_is_killed(place: LauncherRunner) -> None:
 
 
 async def test_processes_of_a_killed_launcher_are_killed_too(place: LauncherRunner) -> None:
-    found = await place.start("sh", "-c", STUBBORN)
-    task = await begun(found)
+    process = await place.start("sh", "-c", STUBBORN)
+    task = await begun(process)
     await said(place, b"on")
-    found._process.kill()
+    process._process.kill()
     assert (await task).exit_code == 137
 
 
@@ -217,14 +217,14 @@ async def test_memory_that_forks_share_counts_once(place: LauncherRunner) -> Non
 
 
 async def test_a_command_beside_answers_with_its_code_and_words(place: LauncherRunner) -> None:
-    found = await place.start("sleep", "987")
-    task = await begun(found)
-    assert await found.execute(("sh", "-c", "echo fine"), 30) == (True, "fine")
-    assert await found.execute(("sh", "-c", "echo ill; exit 3"), 30) == (False, "ill")
-    assert await found.execute(("sleep", "987"), 0.1) == (False, "no answer within 0.1s")
-    is_good, message = await found.execute(("no-such-command",), 30)
+    process = await place.start("sleep", "987")
+    task = await begun(process)
+    assert await process.execute(("sh", "-c", "echo fine"), 30) == (True, "fine")
+    assert await process.execute(("sh", "-c", "echo ill; exit 3"), 30) == (False, "ill")
+    assert await process.execute(("sleep", "987"), 0.1) == (False, "no answer within 0.1s")
+    is_good, message = await process.execute(("no-such-command",), 30)
     assert (is_good, "no-such-command" in message) == (False, True)
-    found.stop(0)
+    process.stop(0)
     assert (await task).exit_code in (137, 143)
 
 
@@ -492,9 +492,9 @@ async def test_what_orphans_have_used_is_measured_at_the_end(place: LauncherRunn
     """A process in a session of its own outlives its parent, and is killed with the container."""
     burn = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.5: pass'"
     orphan = f'(setsid sh -c "{burn}; echo done; sleep 987" &); sleep 987'
-    found = await place.start("sh", "-c", orphan)
-    task = await begun(found)
+    process = await place.start("sh", "-c", orphan)
+    task = await begun(process)
     await said(place, b"done")
-    found.stop(0.0)
+    process.stop(0.0)
     await task
-    assert (found.used or (0, 0))[0] >= 500
+    assert (process.used or (0, 0))[0] >= 500

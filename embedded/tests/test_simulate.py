@@ -97,10 +97,10 @@ def test_an_unreadable_case_is_reported_and_the_others_continue(
 ) -> None:
     absent, binary = tmp_path / "absent.json", tmp_path / "binary.json"
     binary.write_bytes(b"\xff")
-    seen = call(str(absent), str(binary), str(tmp_path), write(tmp_path, "good"))
-    assert seen.exit_code == 1
-    assert [json.loads(line)["name"] for line in seen.stdout.splitlines()] == ["good"]
-    assert seen.stderr.splitlines() == [
+    result = call(str(absent), str(binary), str(tmp_path), write(tmp_path, "good"))
+    assert result.exit_code == 1
+    assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["good"]
+    assert result.stderr.splitlines() == [
         f"strom: {absent}: No such file or directory",
         "next: specify a readable file",
         f"strom: {binary}: not text: byte 0 is not UTF-8",
@@ -131,9 +131,9 @@ def test_an_invalid_configuration_is_reported_with_its_line(tmp_path: Path) -> N
     dump, config = tmp_path / "dump.json", tmp_path / "c.yaml"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
     config.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: gangs\n")
-    seen = call("--objects", str(dump), "--config", str(config))
-    assert (seen.exit_code, seen.stdout) == (1, "")
-    first, detail, *_, last = seen.stderr.splitlines()
+    result = call("--objects", str(dump), "--config", str(config))
+    assert (result.exit_code, result.stdout) == (1, "")
+    first, detail, *_, last = result.stderr.splitlines()
     assert first == f"strom: {config}: it is not a valid scheduler configuration"
     assert detail.startswith(f"  {config}:4: tiers[0].plugins[0].name: 'gangs' is not")
     assert last == "next: correct it"
@@ -145,9 +145,9 @@ def test_files_that_are_absent_are_reported_as_everywhere(tmp_path: Path) -> Non
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
     for options in (("--objects", str(absent)), ("--objects", str(dump), "--config", str(absent))):
-        seen = call(*options)
-        assert (seen.exit_code, seen.stdout) == (1, "")
-        assert seen.stderr == (
+        result = call(*options)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == (
             f"strom: {absent}: No such file or directory\nnext: specify a readable file\n"
         )
 
@@ -159,9 +159,9 @@ def test_an_unreadable_object_is_reported_with_its_position(tmp_path: Path) -> N
         "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
         "spec:\n  weight: many\n"
     )
-    seen = call("--objects", str(manifest))
-    assert (seen.exit_code, seen.stdout) == (1, "")
-    assert seen.stderr.startswith(f"strom: {manifest}:9: Queue q: spec.weight: Expected `int`")
+    result = call("--objects", str(manifest))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"strom: {manifest}:9: Queue q: spec.weight: Expected `int`")
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,6 @@ def test_a_time_that_is_none_or_has_no_zone_is_wrong_usage(
 ) -> None:
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
-    seen = call("--objects", str(dump), "--now", text)
-    assert seen.exit_code == 2
-    assert f"Invalid value for '--now': '{text}' {why}; write it as" in seen.stderr
+    result = call("--objects", str(dump), "--now", text)
+    assert result.exit_code == 2
+    assert f"Invalid value for '--now': '{text}' {why}; write it as" in result.stderr

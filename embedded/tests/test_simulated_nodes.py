@@ -56,9 +56,9 @@ async def _run_a_pod(
         "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never", **spec},
     }
     raw = await cluster.create(kinds.PODS, "default", msgspec.json.encode(document))
-    made = kinds.metadata_of(raw)
-    events = cluster.watch(kinds.PODS, made.resource_version)
-    await cluster.bind("default", name, uid=made.uid, node="node-00", annotations={})
+    metadata = kinds.metadata_of(raw)
+    events = cluster.watch(kinds.PODS, metadata.resource_version)
+    await cluster.bind("default", name, uid=metadata.uid, node="node-00", annotations={})
     async for event in events:
         pod = kinds.PODS.decode(event.object)
         if pod.metadata.name == name and pod.status.phase in ("Succeeded", "Failed"):

@@ -265,8 +265,8 @@ def test_pods_have_the_times_at_which_they_start_and_end() -> None:
     """Plugins compute from them how long a task has run, and how long it still runs."""
     options = msgspec.structs.replace(workload.Options(), until_us=15 * simulations.SECOND)
     jobs = [job("a", 2, 10, tasks=2, min_available=1)]
-    found = Simulated(simulations.nodes(1), jobs, options).kernel.scheduler.cache.world.tasks
-    ended, runs = (found[f"default/a-task-{at}"].pod.status for at in range(2))
+    tasks = Simulated(simulations.nodes(1), jobs, options).kernel.scheduler.cache.model.tasks
+    ended, runs = (tasks[f"default/a-task-{at}"].pod.status for at in range(2))
     assert ended.start_time == workload.datetime_at(2 * simulations.SECOND)
     assert [(each.type, each.last_transition_time) for each in ended.conditions] == [
         ("Ready", workload.datetime_at(12 * simulations.SECOND))
@@ -283,9 +283,9 @@ def test_times_in_objects_are_whole_seconds() -> None:
     until = options(until_us=7 * simulations.SECOND)
     ran = Simulated(nodes(2), jobs, until)
     assert ran.starts_s == {"a": 2.7}
-    world = ran.kernel.scheduler.cache.world
-    (group,) = (each.pod_group for each in world.jobs.values())
-    pod = world.tasks["default/b-task-0"].pod
+    model = ran.kernel.scheduler.cache.model
+    (group,) = (each.pod_group for each in model.jobs.values())
+    pod = model.tasks["default/b-task-0"].pod
     assert group.metadata.creation_timestamp == workload.datetime_at(2 * simulations.SECOND)
     assert pod.metadata.creation_timestamp == workload.datetime_at(6 * simulations.SECOND)
     assert pod.status.start_time == workload.datetime_at(6 * simulations.SECOND)

@@ -43,12 +43,12 @@ def cases() -> dict[str, Any]:
 
 def jobs_of(case: dict[str, Any]) -> list[workload.Job]:
     """The jobs of a case; a gang of Armada's jobs is one job with so many tasks."""
-    found = [
+    jobs = [
         _job(f"g{number}-{at}", group)
         for number, group in enumerate(case["jobs"])
         for at in range(group["count"] // group.get("gang_size", 1))
     ]
-    return sorted(found, key=lambda job: job.submit_us)
+    return sorted(jobs, key=lambda job: job.submit_us)
 
 
 def _job(name: str, group: dict[str, Any]) -> workload.Job:

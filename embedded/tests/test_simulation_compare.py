@@ -17,10 +17,10 @@ ORDERED = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: 
 
 def test_an_interval_is_that_of_student() -> None:
     """Ten values with mean 5.5 and standard deviation 3.0277: t(9) = 2.262."""
-    found = comparison.interval([float(at) for at in range(1, 11)])
-    assert found.mean == 5.5
+    interval = comparison.interval([float(at) for at in range(1, 11)])
+    assert interval.mean == 5.5
     half = 2.262 * statistics.stdev(range(1, 11)) / 10**0.5
-    assert found.half_width == pytest.approx(half)
+    assert interval.half_width == pytest.approx(half)
     assert comparison.interval([3.0]) == comparison.Interval(3.0, None)
     assert comparison.interval([1.0] * 50).half_width == 0.0
 

@@ -42,14 +42,14 @@ def job(
     locality: str = "Preferred",
 ) -> workload.Job:
     """A job of 10 s that reads these data sets."""
-    found = tuple(
+    requests = tuple(
         data_sets.request_of(
             batch.DataSet(name=each, uri=f"s3://b/{each}", size=size_mb * MB, locality=locality)
         )
         for each in reads
     )
     made = simulations.job(name, submit_s, tasks=tasks)
-    return msgspec.structs.replace(made, data_sets=found, is_synchronous=is_synchronous)
+    return msgspec.structs.replace(made, data_sets=requests, is_synchronous=is_synchronous)
 
 
 def ran(
@@ -61,14 +61,14 @@ def ran(
     return Simulated(cluster, jobs, workload.Options(configured=configured), failures)
 
 
-def summary(found: Simulated) -> results.Summary:
-    return results.summarize(found.kernel, 0)
+def summary(simulated: Simulated) -> results.Summary:
+    return results.summarize(simulated.kernel, 0)
 
 
 def test_a_task_makes_no_progress_before_its_data_is_on_its_node() -> None:
-    found = ran(nodes(1), [job("a", "x"), job("plain")])
-    assert found.ends_s == {"a": 20, "plain": 30}
-    assert (summary(found).data_fetched_gb, summary(found).data_wait_mean_s) == (0.1, 10)
+    simulated = ran(nodes(1), [job("a", "x"), job("plain")])
+    assert simulated.ends_s == {"a": 20, "plain": 30}
+    assert (summary(simulated).data_fetched_gb, summary(simulated).data_wait_mean_s) == (0.1, 10)
 
 
 def test_data_sets_of_one_task_are_fetched_one_after_another() -> None:
@@ -76,9 +76,9 @@ def test_data_sets_of_one_task_are_fetched_one_after_another() -> None:
 
 
 def test_a_second_job_uses_the_copy_of_the_first() -> None:
-    found = ran(nodes(1), [job("a", "x"), job("b", "x")])
-    assert found.ends_s == {"a": 20, "b": 30}
-    assert summary(found).data_fetched_gb == 0.1
+    simulated = ran(nodes(1), [job("a", "x"), job("b", "x")])
+    assert simulated.ends_s == {"a": 20, "b": 30}
+    assert summary(simulated).data_fetched_gb == 0.1
 
 
 def test_with_the_plugin_a_job_goes_to_the_node_that_has_its_data() -> None:
@@ -94,8 +94,8 @@ def test_with_the_plugin_a_job_goes_to_the_node_that_has_its_data() -> None:
 def test_a_synchronous_job_waits_for_the_data_of_all_its_tasks() -> None:
     """Node n-0 has x from job a, and n-1 fetches it for the second task."""
     gang = job("g", "x", submit_s=30, tasks=2, is_synchronous=True)
-    found = ran(nodes(2), [job("a", "x"), gang])
-    assert found.ends_s == {"a": 20, "g": 50}
+    simulated = ran(nodes(2), [job("a", "x"), gang])
+    assert simulated.ends_s == {"a": 20, "g": 50}
 
 
 def test_the_least_recently_used_copy_makes_room() -> None:
@@ -103,18 +103,18 @@ def test_the_least_recently_used_copy_makes_room() -> None:
         job(name, name, submit_s=at * 100, size_mb=400) for at, name in enumerate(("x", "y", "z"))
     ]
     again = [job("again-y", "y", submit_s=300, size_mb=400)]
-    found = ran(nodes(1), [*jobs, *again])
-    assert found.ends_s["again-y"] == 310
+    simulated = ran(nodes(1), [*jobs, *again])
+    assert simulated.ends_s["again-y"] == 310
     evicted = ran(nodes(1), [*jobs, job("again-x", "x", submit_s=300, size_mb=400)])
     assert evicted.ends_s["again-x"] == 350
 
 
 def test_required_data_is_prefetched_and_holds_no_node_meanwhile() -> None:
     """The plain job runs while the data arrives."""
-    found = ran(nodes(1), [job("a", "x", locality="Required"), job("plain", submit_s=1)])
-    assert found.starts_s == {"plain": 1, "a": 11}
-    assert found.ends_s == {"plain": 11, "a": 21}
-    assert summary(found).data_wait_mean_s == 0
+    simulated = ran(nodes(1), [job("a", "x", locality="Required"), job("plain", submit_s=1)])
+    assert simulated.starts_s == {"plain": 1, "a": 11}
+    assert simulated.ends_s == {"plain": 11, "a": 21}
+    assert summary(simulated).data_wait_mean_s == 0
 
 
 def test_the_data_of_a_gang_that_waits_for_a_node_is_fetched_meanwhile() -> None:
@@ -125,26 +125,26 @@ def test_the_data_of_a_gang_that_waits_for_a_node_is_fetched_meanwhile() -> None
 
 def test_a_node_that_fails_loses_its_copies() -> None:
     failures = [workload.NodeFailure("n", 40 * SECOND, 50 * SECOND)]
-    found = ran(nodes(1), [job("a", "x"), job("b", "x", submit_s=60)], failures=failures)
-    assert found.ends_s == {"a": 20, "b": 80}
+    simulated = ran(nodes(1), [job("a", "x"), job("b", "x", submit_s=60)], failures=failures)
+    assert simulated.ends_s == {"a": 20, "b": 80}
 
 
 def test_a_node_that_fails_during_a_fetch_begins_again() -> None:
     failures = [workload.NodeFailure("n", 5 * SECOND, 50 * SECOND)]
-    found = ran(nodes(1), [job("a", "x")], failures=failures)
-    assert found.ends_s == {"a": 70}
+    simulated = ran(nodes(1), [job("a", "x")], failures=failures)
+    assert simulated.ends_s == {"a": 70}
 
 
 def test_data_that_fits_no_cache_leaves_the_job_pending_with_the_reason() -> None:
-    found = ran(nodes(1, cache_mb=50), [job("a", "x"), job("plain")])
-    assert found.ends_s == {"plain": 10}
-    (unfinished,) = summary(found).unfinished_jobs
+    simulated = ran(nodes(1, cache_mb=50), [job("a", "x"), job("plain")])
+    assert simulated.ends_s == {"plain": 10}
+    (unfinished,) = summary(simulated).unfinished_jobs
     assert "a cache that is too small for 100.0 MB of data sets" in unfinished.reason
 
 
 def test_nodes_without_caches_delay_nothing() -> None:
-    found = ran(simulations.nodes(1), [job("a", "x")])
-    assert found.ends_s == {"a": 10}
+    simulated = ran(simulations.nodes(1), [job("a", "x")])
+    assert simulated.ends_s == {"a": 10}
 
 
 def test_a_simulation_without_data_sets_has_no_measures_of_them() -> None:
@@ -219,17 +219,17 @@ def test_every_job_whose_data_fits_enough_caches_ends(
         )
         for at, size in enumerate(caches_mb)
     )
-    found = ran(cluster, [_drawn(f"j{at}", **each) for at, each in enumerate(jobs)])
-    unfinished = {each.job: each.reason for each in summary(found).unfinished_jobs}
+    simulated = ran(cluster, [_drawn(f"j{at}", **each) for at, each in enumerate(jobs)])
+    unfinished = {each.job: each.reason for each in summary(simulated).unfinished_jobs}
     for at, each in enumerate(jobs):
         need_mb = sum(SIZES_MB[name] for name in each["reads"])
         slots = sum(2 for size in caches_mb if not need_mb or size >= need_mb)
         if slots >= each["tasks"]:
-            assert f"j{at}" in found.ends_s, unfinished
+            assert f"j{at}" in simulated.ends_s, unfinished
         else:
             assert unfinished[f"j{at}"]
-    for name in found.kernel.caches.nodes:
-        report = found.kernel.caches.report(name, found.kernel.now_us)
+    for name in simulated.kernel.caches.nodes:
+        report = simulated.kernel.caches.report(name, simulated.kernel.now_us)
         assert report.used_bytes <= report.capacity_bytes
 
 

@@ -53,14 +53,14 @@ def running(
     ]
 
 
-def cluster(*found: meta.Object, cpu: str = "1") -> cluster_objects.Cluster:
+def cluster(*objs: meta.Object, cpu: str = "1") -> cluster_objects.Cluster:
     """One node and the standard queues beside these objects."""
     kinds: dict[type, list[meta.Object]] = {}
-    given = objects.with_standard_queues(
-        [each for each in found if isinstance(each, scheduling.Queue)]
+    queues = objects.with_standard_queues(
+        [each for each in objs if isinstance(each, scheduling.Queue)]
     )
-    others = [each for each in found if not isinstance(each, scheduling.Queue)]
-    for each in (*given, *others, builders.make_node("n1", cpu=cpu)):
+    others = [each for each in objs if not isinstance(each, scheduling.Queue)]
+    for each in (*queues, *others, builders.make_node("n1", cpu=cpu)):
         kinds.setdefault(type(each), []).append(each)
     by_name = {kind.__name__: tuple(members) for kind, members in kinds.items()}
     return decoding.convert(
@@ -171,8 +171,8 @@ def test_the_range_follows_the_run_times_of_similar_jobs() -> None:
     learned = run_times.RunTimeEstimator()
     for minutes in range(1, 101):
         learned.add(run_times.JobTraits("", "other", "default", 1), minutes * 60)
-    found = starts(cluster(*running("runs", "n1"), waiting("a", 1)), learned, draws=20)["a"]
-    assert (found.p10_s, found.p50_s, found.p90_s) == (8 * 60, 48 * 60, 88 * 60)
+    start = starts(cluster(*running("runs", "n1"), waiting("a", 1)), learned, draws=20)["a"]
+    assert (start.p10_s, start.p50_s, start.p90_s) == (8 * 60, 48 * 60, 88 * 60)
 
 
 def test_the_answer_names_what_keeps_a_job_from_starting() -> None:

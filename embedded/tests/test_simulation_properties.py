@@ -96,7 +96,7 @@ def check_capacity(simulated: kernel.Simulation) -> None:
     for name in measured.nodes:
         used, capacity = measured.used_on(name), measured.capacity_of(name)
         assert all(0 <= amount <= most for amount, most in zip(used, capacity, strict=True))
-    idle = simulated.scheduler.cache.world.nodes.idle
+    idle = simulated.scheduler.cache.model.nodes.idle
     assert idle.min() >= 0
 
 

@@ -39,8 +39,8 @@ class LateListCluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster(tmp_path / "cluster.db") as made:
-        yield made
+    async with EmbeddedCluster(tmp_path / "cluster.db") as embedded_cluster:
+        yield embedded_cluster
 
 
 @contextlib.asynccontextmanager
@@ -72,9 +72,9 @@ async def bound(cluster: EmbeddedCluster, name: str) -> storage.PersistentVolume
     """The claim, once it is bound."""
     while True:
         raw = await cluster.get(kinds.PERSISTENT_VOLUME_CLAIMS, "default", name)
-        found = kinds.PERSISTENT_VOLUME_CLAIMS.decode(raw)
-        if found.status.phase == "Bound":
-            return found
+        persistent_volume_claim = kinds.PERSISTENT_VOLUME_CLAIMS.decode(raw)
+        if persistent_volume_claim.status.phase == "Bound":
+            return persistent_volume_claim
         await asyncio.sleep(0.001)
 
 

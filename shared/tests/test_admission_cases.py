@@ -15,22 +15,24 @@ POLICY = review.AdmissionPolicy(
 )
 
 
-def world() -> review.ClusterContext:
-    found: dict[str, Queue] = {}
+def model() -> review.ClusterContext:
+    queues: dict[str, Queue] = {}
     for document in rules.EXISTING_OBJECTS:
         read = kinds.QUEUES.decode(patch.encoded(document))
-        found[read.metadata.name] = read
+        queues[read.metadata.name] = read
     rack = kinds.HYPER_NODES.decode(patch.encoded(other_kinds.RACK))
-    return review.ClusterContext(queues=found, tiers=network_topology.tiers([rack]))
+    return review.ClusterContext(queues=queues, tiers=network_topology.tiers([rack]))
 
 
 def refused(case: Case) -> list[str]:
     document = case.document
     if case.operation == "CREATE":
-        added = review.default_patch(case.kind, document, POLICY, known=world())
+        added = review.default_patch(case.kind, document, POLICY, known=model())
         document = patch.applied(document, added)
-    found = review.violations(case.kind, case.operation, document, case.before, world(), POLICY)
-    return [violation.path for violation in found]
+    violations = review.violations(
+        case.kind, case.operation, document, case.before, model(), POLICY
+    )
+    return [violation.path for violation in violations]
 
 
 @pytest.mark.parametrize("case", rules.CASES, ids=str)
@@ -41,6 +43,6 @@ def test_a_case_has_its_expected_result(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in rules.CASES if case.refused], ids=str)
 def test_a_rejection_names_the_violation(case: Case) -> None:
     for violation in review.violations(
-        case.kind, case.operation, case.document, case.before, world(), POLICY
+        case.kind, case.operation, case.document, case.before, model(), POLICY
     ):
         assert violation.reason

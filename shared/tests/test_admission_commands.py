@@ -41,19 +41,19 @@ def test_a_queue_is_opened_wherever_it_is_and_all_but_the_root_are_closed(
     action: str, name: str, refused: str
 ) -> None:
     document = manifests.command(action, kinds.QUEUES, name)
-    made = kinds.COMMANDS.decode(msgspec.json.encode(document))
-    said = [it.reason for it in user_commands.violations(made, QUEUES)]
+    command = kinds.COMMANDS.decode(msgspec.json.encode(document))
+    said = [it.reason for it in user_commands.violations(command, QUEUES)]
     assert said == ([refused] if refused else [])
 
 
 def test_a_command_that_waits_for_the_parent_queue_has_a_warning() -> None:
-    made = [
+    commands = [
         kinds.COMMANDS.decode(
             msgspec.json.encode(manifests.command("OpenQueue", kinds.QUEUES, name))
         )
         for name in ("in-team", "in-open")
     ]
-    said = [list(user_commands.warnings(it, QUEUES)) for it in made]
+    said = [list(user_commands.warnings(it, QUEUES)) for it in commands]
     assert said == [
         ["queue in-team stays closed until its parent queue team, now Closed, is open"],
         [],
@@ -63,6 +63,6 @@ def test_a_command_that_waits_for_the_parent_queue_has_a_warning() -> None:
 @pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])
 def test_a_job_is_no_queue(action: str) -> None:
     document = manifests.command(action)
-    made = kinds.COMMANDS.decode(msgspec.json.encode(document))
-    (said,) = user_commands.violations(made, QUEUES)
-    assert said.path == "action"
+    command = kinds.COMMANDS.decode(msgspec.json.encode(document))
+    (violation,) = user_commands.violations(command, QUEUES)
+    assert violation.path == "action"

@@ -67,8 +67,8 @@ def complete(document: Document) -> Document:
 
 def refused(document: Document) -> dict[str, str]:
     """Path -> reason of all violations of the completed document."""
-    found = review.violations(kinds.JOBS, "CREATE", complete(document), None, KNOWN, POLICY)
-    return {violation.path: violation.reason for violation in found}
+    violations = review.violations(kinds.JOBS, "CREATE", complete(document), None, KNOWN, POLICY)
+    return {violation.path: violation.reason for violation in violations}
 
 
 def test_a_plain_job_passes() -> None:
@@ -407,8 +407,8 @@ def update(before: Document, **changes: Any) -> dict[str, str]:
     old = complete(before)
     new = copy.deepcopy(old)
     new["spec"] |= changes
-    found = review.violations(kinds.JOBS, "UPDATE", new, old, KNOWN, POLICY)
-    return {violation.path: violation.reason for violation in found}
+    violations = review.violations(kinds.JOBS, "UPDATE", new, old, KNOWN, POLICY)
+    return {violation.path: violation.reason for violation in violations}
 
 
 def test_a_job_may_be_scaled() -> None:
@@ -471,8 +471,8 @@ def test_the_submitter_of_a_job_cannot_change(
             "metadata": {**made["metadata"], "annotations": {keys.USER: user} if user else {}},
         }
 
-    found = review.violations(kinds.JOBS, "UPDATE", of(after), of(before), KNOWN, POLICY)
-    assert [each.path for each in found] == (
+    violations = review.violations(kinds.JOBS, "UPDATE", of(after), of(before), KNOWN, POLICY)
+    assert [each.path for each in violations] == (
         ["metadata.annotations[stromboli.sh/user]"] if is_refused else []
     )
 

@@ -41,8 +41,8 @@ def said(case: Case, known: review.ClusterContext, scheduler: str = "") -> set[s
     if scheduler:
         document = renamed(case.kind, document, scheduler)
         before = before and renamed(case.kind, before, scheduler)
-    found = review.violations(case.kind, case.operation, document, before, known, POLICY)
-    return {violation.path for violation in found}
+    violations = review.violations(case.kind, case.operation, document, before, known, POLICY)
+    return {violation.path for violation in violations}
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
@@ -113,5 +113,5 @@ def test_a_job_cannot_change_to_another_scheduler() -> None:
     """Else its rest would be changed unchecked on the way."""
     before = manifests.job(schedulerName="stromboli")
     after = manifests.job(schedulerName="volcano", maxRetry=9)
-    found = review.violations(kinds.JOBS, "UPDATE", after, before, CLAIMED, POLICY)
-    assert {violation.path for violation in found} == {"spec.schedulerName", "spec.maxRetry"}
+    violations = review.violations(kinds.JOBS, "UPDATE", after, before, CLAIMED, POLICY)
+    assert {violation.path for violation in violations} == {"spec.schedulerName", "spec.maxRetry"}

@@ -121,8 +121,8 @@ def test_queues_and_priorities_are_used_by_those_they_name(
 ) -> None:
     noted = permissions.annotations(submitter)
     made, around = document(kind, **noted), known({"groups": "vision"}, submitter)
-    found = review.violations(kind, "CREATE", made, None, around, POLICY)
-    assert {each.path for each in found} == (set() if submitter is ANN else USES[kind])
+    violations = review.violations(kind, "CREATE", made, None, around, POLICY)
+    assert {each.path for each in violations} == (set() if submitter is ANN else USES[kind])
     open_to_all = known({}, submitter)
     assert review.violations(kind, "CREATE", made, None, open_to_all, POLICY) == ()
 
@@ -132,9 +132,9 @@ def test_a_task_has_no_priority_that_its_job_may_not_have() -> None:
     del made["spec"]["priorityClassName"]
     made["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = "urgent"
     around = known({"users": "ann"}, BOB)
-    found = review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY)
+    violations = review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY)
     path = "spec.tasks[0].template.spec.priorityClassName"
-    assert {each.path for each in found} == {QUEUE, path}
+    assert {each.path for each in violations} == {QUEUE, path}
 
 
 def test_a_change_needs_permission_only_for_what_it_adds() -> None:
@@ -144,8 +144,8 @@ def test_a_change_needs_permission_only_for_what_it_adds() -> None:
     after = {**before, "spec": {**before["spec"], "minMember": 2}}
     assert review.violations(kinds.POD_GROUPS, "UPDATE", after, before, around, POLICY) == ()
     elsewhere = {**before, "spec": {**before["spec"], "queue": "other"}}
-    found = review.violations(kinds.POD_GROUPS, "UPDATE", before, elsewhere, around, POLICY)
-    assert {each.path for each in found} == {QUEUE}
+    violations = review.violations(kinds.POD_GROUPS, "UPDATE", before, elsewhere, around, POLICY)
+    assert {each.path for each in violations} == {QUEUE}
 
 
 @pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
@@ -166,8 +166,8 @@ def test_a_forged_name_is_rejected_on_an_object_without_a_recorded_one(kind: Kin
     """As when another webhook changes it afterwards."""
     for forged in ({keys.USER: "ann"}, {keys.USER: "bob", keys.USER_GROUPS: "vision"}):
         made = document(kind, **forged)
-        found = review.violations(kind, "CREATE", made, None, known({}, BOB), POLICY)
-        assert [each.path for each in found] == [f"metadata.annotations[{keys.USER}]"]
+        violations = review.violations(kind, "CREATE", made, None, known({}, BOB), POLICY)
+        assert [each.path for each in violations] == [f"metadata.annotations[{keys.USER}]"]
 
 
 @pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
@@ -175,8 +175,8 @@ def test_no_change_can_take_over_the_name_of_another_user(kind: Kind[Any]) -> No
     before = document(kind, **permissions.annotations(ANN))
     after = document(kind, **permissions.annotations(BOB))
     carol = known({}, Submitter("carol"))
-    found = review.violations(kind, "UPDATE", after, before, carol, POLICY)
-    assert [each.path for each in found] == [f"metadata.annotations[{keys.USER}]"]
+    violations = review.violations(kind, "UPDATE", after, before, carol, POLICY)
+    assert [each.path for each in violations] == [f"metadata.annotations[{keys.USER}]"]
 
 
 @pytest.mark.parametrize("kind", permissions.WORKLOAD_KINDS, ids=lambda kind: kind.kind)
@@ -202,5 +202,5 @@ def test_a_service_writes_in_the_name_of_the_submitter() -> None:
     assert review.submitter_patch(kinds.JOBS, made, None, POLICY, around) == ()
     assert review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY) == ()
     around = known({"users": "bob"}, ANN, asks=False)
-    found = review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY)
-    assert {each.path for each in found} == {QUEUE, PRIORITY}
+    violations = review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY)
+    assert {each.path for each in violations} == {QUEUE, PRIORITY}

@@ -25,12 +25,14 @@ def added(
 
 def group(name: str = "batch", key: str = "", *value: str, **more: Any) -> pods.ResourceGroup:
     """A group that is seen by its scheduler's name."""
-    found = pods.GroupObject(key=key, value=value)
-    return pods.ResourceGroup(resource_group=name, object=found, **{"scheduler_name": name, **more})
+    group_object = pods.GroupObject(key=key, value=value)
+    return pods.ResourceGroup(
+        resource_group=name, object=group_object, **{"scheduler_name": name, **more}
+    )
 
 
 @pytest.mark.parametrize(
-    ("made", "is_of_it"),
+    ("resource_group", "is_of_it"),
     [
         (group("batch", "namespace", "other", "team"), True),
         (group("batch", "namespace", "other"), False),
@@ -46,10 +48,10 @@ def group(name: str = "batch", key: str = "", *value: str, **more: Any) -> pods.
     ],
 )
 def test_a_pod_is_of_a_group_by_its_namespace_an_annotation_or_the_groups_name(
-    made: pods.ResourceGroup, is_of_it: bool
+    resource_group: pods.ResourceGroup, is_of_it: bool
 ) -> None:
-    found = added(made, notes={"size": "big", keys.RESOURCE_GROUP: "fast"})
-    assert found == ({"/spec/schedulerName": made.resource_group} if is_of_it else {})
+    found = added(resource_group, notes={"size": "big", keys.RESOURCE_GROUP: "fast"})
+    assert found == ({"/spec/schedulerName": resource_group.resource_group} if is_of_it else {})
 
 
 def test_the_first_matching_group_applies() -> None:
@@ -59,7 +61,7 @@ def test_the_first_matching_group_applies() -> None:
 
 def test_a_group_overwrites_labels_and_adds_tolerations_and_a_missing_affinity() -> None:
     toleration = {"key": "pool", "tolerationseconds": 5}
-    made = group(
+    resource_group = group(
         "batch",
         "namespace",
         "team",
@@ -69,7 +71,7 @@ def test_a_group_overwrites_labels_and_adds_tolerations_and_a_missing_affinity()
         scheduler_name="",
     )
     tolerated = {"key": "pool", "tolerationSeconds": 5}
-    assert added(made) == {
+    assert added(resource_group) == {
         "/spec/nodeSelector": {"pool": "batch"},
         "/spec/affinity": {"nodeAffinity": {}},
         "/spec/tolerations": [tolerated],
@@ -79,7 +81,7 @@ def test_a_group_overwrites_labels_and_adds_tolerations_and_a_missing_affinity()
         "affinity": {"podAffinity": {}},
         "tolerations": [{"key": "mine"}],
     }
-    assert added(made, spec=own) == {
+    assert added(resource_group, spec=own) == {
         "/spec/nodeSelector": {"pool": "batch", "disk": "ssd"},
         "/spec/tolerations": [{"key": "mine"}, tolerated],
     }

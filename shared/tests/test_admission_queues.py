@@ -29,7 +29,7 @@ def known(name: str, **spec: Any) -> scheduling.Queue:
 
 
 def refused(made: Document, *others: scheduling.Queue, before: Document | None = None) -> set[str]:
-    found = review.violations(
+    violations = review.violations(
         kinds.QUEUES,
         "CREATE" if before is None else "UPDATE",
         made,
@@ -37,7 +37,7 @@ def refused(made: Document, *others: scheduling.Queue, before: Document | None =
         review.ClusterContext(queues={queue.metadata.name: queue for queue in others}),
         POLICY,
     )
-    return {violation.path for violation in found}
+    return {violation.path for violation in violations}
 
 
 def test_a_new_queue_is_reclaimable_and_weighs_one() -> None:
@@ -126,10 +126,10 @@ def test_the_roots_resources_are_the_clusters() -> None:
 )
 def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: bool) -> None:
     queues = {q.metadata.name: q for q in (known(name), known("child", parent="parent"))}
-    found = review.violations(
+    violations = review.violations(
         kinds.QUEUES, "DELETE", document(name), None, review.ClusterContext(queues=queues), POLICY
     )
-    assert (not found) == allowed
+    assert (not violations) == allowed
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_an_operator_may_keep_queues_from_going_while_pods_run_in_them(
     busy = msgspec.structs.replace(known("busy"), status=status)
     policy = msgspec.structs.replace(POLICY, allow_deleting_queues_with_pods=goes)
     around = review.ClusterContext(queues={"busy": busy})
-    found = review.violations(kinds.QUEUES, "DELETE", document("busy"), None, around, policy)
-    assert [it.path for it in found] == ([] if allowed else ["metadata.name"])
+    violations = review.violations(kinds.QUEUES, "DELETE", document("busy"), None, around, policy)
+    assert [it.path for it in violations] == ([] if allowed else ["metadata.name"])
     gone = review.ClusterContext(queues={"other": busy})
     assert review.violations(kinds.QUEUES, "DELETE", document("busy"), None, gone, policy) == ()
 

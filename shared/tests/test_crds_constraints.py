@@ -201,11 +201,11 @@ def test_a_hypernodes_member_is_selected_in_exactly_one_way(
     selector: dict[str, Any], reason: str | None
 ) -> None:
     member = {"type": "Node", "selector": selector}
-    found = crds.violations(
+    violations = crds.violations(
         "topology.volcano.sh", "HyperNode", {"spec": {"tier": 1, "members": [member]}}
     )
     expected = "expected exactly one of exactMatch, regexMatch, labelMatch"
-    assert [(v.path, v.reason, v.expected) for v in found] == (
+    assert [(v.path, v.reason, v.expected) for v in violations] == (
         [(MEMBER, reason, expected)] if reason else []
     )
 

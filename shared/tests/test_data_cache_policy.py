@@ -145,9 +145,9 @@ def test_protected_copies_are_not_evicted_and_others_not_in_vain(
     protected: tuple[policy.CacheContent, tuple[data.WantedCopy, ...]],
 ) -> None:
     content, wanted = protected
-    found = planned(content, *wanted, want("c", 6, 100, pinned=True))
-    assert (found.evict, found.start) == ((), ())
-    assert found.waiting["c"] == (
+    plan = planned(content, *wanted, want("c", 6, 100, pinned=True))
+    assert (plan.evict, plan.start) == ((), ())
+    assert plan.waiting["c"] == (
         "short of room: needs 6 bytes, 0 bytes are free, 5 bytes can be evicted, and the rest is "
         "in use or has a higher priority"
     )
@@ -244,17 +244,17 @@ WANTED = st.lists(
 
 def execute(content: policy.CacheContent, plan: policy.Plan, wanted: Any) -> policy.CacheContent:
     """The cache after a plan, its fetches begun."""
-    found = dict(content.copies)
+    cached_copies = dict(content.copies)
     sizes = {item.key: item.bytes for item in policy.ordered_once(wanted)}
     for key in plan.stop:
-        found[key] = msgspec.structs.replace(found[key], state="Partial")
+        cached_copies[key] = msgspec.structs.replace(cached_copies[key], state="Partial")
     for key in plan.evict:
-        del found[key]
+        del cached_copies[key]
     for key in plan.start:
-        before = found.get(key) or policy.CachedCopy(key=key, state="Partial")
+        before = cached_copies.get(key) or policy.CachedCopy(key=key, state="Partial")
         size = before.size_bytes or sizes[key]
-        found[key] = msgspec.structs.replace(before, state="Fetching", size_bytes=size)
-    return msgspec.structs.replace(content, copies=found)
+        cached_copies[key] = msgspec.structs.replace(before, state="Fetching", size_bytes=size)
+    return msgspec.structs.replace(content, copies=cached_copies)
 
 
 def protected_bytes(content: policy.CacheContent, wanted: list[data.WantedCopy]) -> int:
@@ -334,7 +334,7 @@ def test_a_copy_that_fits_beside_those_before_it_is_eventually_fetched(
 
 
 def finish_fetches(content: policy.CacheContent, now: datetime) -> policy.CacheContent:
-    found = {
+    cached_copies = {
         key: copy
         if copy.state != "Fetching"
         else msgspec.structs.replace(
@@ -342,7 +342,7 @@ def finish_fetches(content: policy.CacheContent, now: datetime) -> policy.CacheC
         )
         for key, copy in content.copies.items()
     }
-    return msgspec.structs.replace(content, copies=found)
+    return msgspec.structs.replace(content, copies=cached_copies)
 
 
 def assert_best_are_complete(content: policy.CacheContent, wanted: list[data.WantedCopy]) -> None:

@@ -157,9 +157,9 @@ def test_an_unreadable_opened_record_has_no_epoch(value: bytes | None) -> None:
 
 
 def test_a_sealed_record_decodes() -> None:
-    made = builders.make_pod(group="g1")
-    assert envelope.decode(builders.make_record(builders.snapshot_of(made))) == made
-    assert envelope.decode(builders.make_record(builders.tombstone_of(made))) is None
+    pod = builders.make_pod(group="g1")
+    assert envelope.decode(builders.make_record(builders.snapshot_of(pod))) == pod
+    assert envelope.decode(builders.make_record(builders.tombstone_of(pod))) is None
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def faults(*found: scheduling.Queue) -> dict[str, set[str]]:
 def test_an_absent_parent_is_reported_on_each_child() -> None:
     tree = (queue("a", "nowhere"), queue("b", "a"), queue("c"))
     assert faults(*tree) == {"a": {"spec.parent"}, "b": {"spec.parent"}}
-    found = queues.validate_existing(tree[1], queue_tree.QueueTree(tree), DEPTH)
-    assert "queue 'a'" in next(iter(found)).message
+    violations = queues.validate_existing(tree[1], queue_tree.QueueTree(tree), DEPTH)
+    assert "queue 'a'" in next(iter(violations)).message
 
 
 def test_a_cycle_is_reported_on_its_queues_and_their_descendants() -> None:
@@ -55,8 +55,8 @@ def test_a_cycle_is_reported_on_its_queues_and_their_descendants() -> None:
 def test_a_queue_without_a_name_is_validated_like_any_other() -> None:
     """Webhooks receive whatever a user writes."""
     others = {it.metadata.name: it for it in (queue("a"), queue("b", "a"))}
-    found = queues.validate_create(queue("", "b"), others, DEPTH)
-    assert {fault.path for fault in found} == {"metadata.name"}
+    violations = queues.validate_create(queue("", "b"), others, DEPTH)
+    assert {fault.path for fault in violations} == {"metadata.name"}
 
 
 def test_only_the_queue_that_is_too_deep_is_reported() -> None:
@@ -126,10 +126,10 @@ def test_queues_admitted_one_by_one_are_valid_together(
         name = each.metadata.name
         others = {key: it for key, it in there.items() if key != name}
         if name in there:
-            found = queues.validate_update(each, there[name], others, DEPTH)
+            violations = queues.validate_update(each, there[name], others, DEPTH)
         else:
-            found = queues.validate_create(each, others, DEPTH)
-        if not any(found):
+            violations = queues.validate_create(each, others, DEPTH)
+        if not any(violations):
             there[name] = each
     assert faults(*there.values()) == {}
 

@@ -30,8 +30,8 @@ class Topic:
 
     def say(self, epoch: int) -> bool:
         """A writer appends; whether it passes."""
-        made = records.outcome_of("d") if self.topic.main else records.phase_change()
-        return self._passes(builders.make_record(made, self.end, epoch=epoch))
+        draft = records.outcome_of("d") if self.topic.main else records.phase_change()
+        return self._passes(builders.make_record(draft, self.end, epoch=epoch))
 
     def lose(self, count: int) -> None:
         """The next records are missing: compaction or retention removed them."""

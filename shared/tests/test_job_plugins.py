@@ -43,9 +43,9 @@ def test_the_documented_plugin_is_found_and_works(site: Path) -> None:
     ignored = "--sets=2 ignored as unknown; known are seats, server"
     assert (licence.problem(["--sets=2"]), licence.warning(["--sets=2"])) == ("", ignored)
     job = make_job(tasks=[make_task(replicas=3)])
-    (made,) = licence.objects(job, ["--seats=2"])
-    assert (made.kind, made.name) == (kinds.CONFIG_MAPS, "j1-licence")
-    assert made.content == {"data": {"seats": "6"}}
+    (plugin_object,) = licence.objects(job, ["--seats=2"])
+    assert (plugin_object.kind, plugin_object.name) == (kinds.CONFIG_MAPS, "j1-licence")
+    assert plugin_object.content == {"data": {"seats": "6"}}
     task = job.spec.tasks[0]
     pod: job_plugins.Pod = {"metadata": {}, "spec": msgspec.json.decode(task.template.spec)}
     licence.mutate_pod(pod, job, task, 0, [])

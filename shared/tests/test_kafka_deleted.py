@@ -30,8 +30,8 @@ def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
 
 
 @pytest.fixture
-async def open_bus(given: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
-    async with kafka.KafkaBus(given) as opened:
+async def open_bus(settings: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
+    async with kafka.KafkaBus(settings) as opened:
         yield opened
 
 
@@ -54,14 +54,14 @@ async def first_materialized(bus: port.Bus, reading: asyncio.Event) -> envelope.
 
 @pytest.mark.parametrize("read", [first_of_group, first_materialized])
 async def test_a_deleted_topic_is_created_again_by_its_reader(
-    open_bus: port.Bus, given: kafka.KafkaSettings, read: Read
+    open_bus: port.Bus, settings: kafka.KafkaSettings, read: Read
 ) -> None:
     """Otherwise what others append to it is refused until some service restarts."""
-    name = SUBMISSIONS.full_name(given.cluster_name)
+    name = SUBMISSIONS.full_name(settings.cluster_name)
     reading = asyncio.Event()
     record = asyncio.create_task(read(open_bus, reading))
     await reading.wait()
-    client = admin.AIOKafkaAdminClient(bootstrap_servers=list(given.bootstrap))
+    client = admin.AIOKafkaAdminClient(bootstrap_servers=list(settings.bootstrap))
     await client.start()
     try:
         before = await topic_metadata.fetch_topic_ids(client._client, [name])
@@ -71,7 +71,7 @@ async def test_a_deleted_topic_is_created_again_by_its_reader(
                 pass
     finally:
         await client.close()
-    async with aiokafka.AIOKafkaProducer(bootstrap_servers=list(given.bootstrap)) as producer:
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=list(settings.bootstrap)) as producer:
         await producer.send_and_wait(name, b"{}", key=b"k")
     async with asyncio.timeout(records.DEADLINE_S):
         assert (await record).key == "k"

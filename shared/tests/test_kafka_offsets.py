@@ -41,11 +41,11 @@ async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.
         await broker.stop()
 
 
-async def test_an_idle_group_keeps_its_offset(given: kafka.KafkaSettings) -> None:
+async def test_an_idle_group_keeps_its_offset(settings: kafka.KafkaSettings) -> None:
     """While it runs. One that does not run loses it, which shows that the broker
     deletes offsets.
     """
-    async with kafka.KafkaBus(given) as bus:
+    async with kafka.KafkaBus(settings) as bus:
         writer = await bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/{number}") for number in range(3)))
         async with bus.consume(EVENTS, "away") as consumer:

@@ -30,10 +30,10 @@ _log = structlog.get_logger()
 
 @pytest.fixture
 async def open_bus(real_parts: real.RealParts) -> AsyncIterator[port.Bus]:
-    given = kafka.KafkaSettings(
+    settings = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
     )
-    async with kafka.KafkaBus(given) as opened:
+    async with kafka.KafkaBus(settings) as opened:
         yield opened
 
 

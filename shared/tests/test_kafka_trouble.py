@@ -42,8 +42,8 @@ def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
 
 
 @pytest.fixture
-async def open_bus(given: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
-    async with kafka.KafkaBus(given) as opened:
+async def open_bus(settings: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
+    async with kafka.KafkaBus(settings) as opened:
         yield opened
 
 
@@ -108,12 +108,12 @@ async def test_appends_outlive_a_restart_in_order(
 
 
 async def test_an_append_to_a_hanging_broker_is_stored_once(
-    real_parts: real.RealParts, given: kafka.KafkaSettings
+    real_parts: real.RealParts, settings: kafka.KafkaSettings
 ) -> None:
     """Although its request was given up and repeated on other connections."""
     quick = kafka.KafkaSettings(
-        bootstrap=given.bootstrap,
-        cluster_name=given.cluster_name,
+        bootstrap=settings.bootstrap,
+        cluster_name=settings.cluster_name,
         append_timeout_s=PATIENT_S,
         request_timeout_s=0.5,
     )
@@ -162,10 +162,10 @@ async def test_a_materialization_waits_for_an_unavailable_broker(
 
 
 async def test_a_consumer_continues_after_a_restart(
-    real_parts: real.RealParts, given: kafka.KafkaSettings
+    real_parts: real.RealParts, settings: kafka.KafkaSettings
 ) -> None:
     """Records finished while the broker was down are committed later, at the latest at the end."""
-    patient = msgspec.structs.replace(given, close_timeout_s=PATIENT_S)
+    patient = msgspec.structs.replace(settings, close_timeout_s=PATIENT_S)
     async with kafka.KafkaBus(patient) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(event(0), event(1))
@@ -181,12 +181,12 @@ async def test_a_consumer_continues_after_a_restart(
 
 
 async def test_an_append_that_timed_out_may_be_stored_and_is_repeated(
-    real_parts: real.RealParts, given: kafka.KafkaSettings
+    real_parts: real.RealParts, settings: kafka.KafkaSettings
 ) -> None:
     """It fails with UnavailableError. During the outage further attempts are not sent."""
     hasty = kafka.KafkaSettings(
-        bootstrap=given.bootstrap,
-        cluster_name=given.cluster_name,
+        bootstrap=settings.bootstrap,
+        cluster_name=settings.cluster_name,
         append_timeout_s=2.0,
         request_timeout_s=0.5,
     )
@@ -213,9 +213,9 @@ async def test_an_append_that_timed_out_may_be_stored_and_is_repeated(
 
 
 async def test_a_bus_cannot_be_entered_without_a_broker_and_can_be_afterwards(
-    real_parts: real.RealParts, given: kafka.KafkaSettings
+    real_parts: real.RealParts, settings: kafka.KafkaSettings
 ) -> None:
-    unopened = kafka.KafkaBus(given)
+    unopened = kafka.KafkaBus(settings)
     async with away(real_parts):
         with pytest.raises(errors.UnavailableError):
             await unopened.__aenter__()
@@ -313,10 +313,10 @@ class Impostor:
 
 
 @pytest.fixture
-async def impostor(given: kafka.KafkaSettings) -> AsyncIterator[Impostor]:
-    connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(given.bootstrap))
+async def impostor(settings: kafka.KafkaSettings) -> AsyncIterator[Impostor]:
+    connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(settings.bootstrap))
     await connection.bootstrap()
-    yield Impostor(connection, EVENTS.full_name(given.cluster_name))
+    yield Impostor(connection, EVENTS.full_name(settings.cluster_name))
     await connection.close()
 
 
@@ -349,11 +349,11 @@ async def test_a_producer_that_failed_for_good_is_rebuilt(
 
 
 async def test_after_retention_a_materialization_starts_at_the_first_remaining_record(
-    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+    open_bus: port.Bus, settings: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
     await writer.append(*(event(number) for number in range(5)))
-    partition = aiokafka.TopicPartition(EVENTS.full_name(given.cluster_name), 0)
+    partition = aiokafka.TopicPartition(EVENTS.full_name(settings.cluster_name), 0)
     await client.delete_records({partition: admin.RecordsToDelete(3)})
     for start in (port.START, port.Position({EVENTS.name: 1})):
         read, positions = await records.read(open_bus, EVENTS, start=start)
@@ -367,16 +367,16 @@ async def test_after_retention_a_materialization_starts_at_the_first_remaining_r
 
 
 async def test_reading_deleted_offsets_is_a_transient_error(
-    given: kafka.KafkaSettings, open_bus: port.Bus
+    settings: kafka.KafkaSettings, open_bus: port.Bus
 ) -> None:
     """As when a topic is created again between the question for its end and the read."""
     assert await open_bus.last_record(topics.NODES) is None
     with pytest.raises(errors.TransientError, match=r"read the log: .*cluster\.nodes"):
-        await reader.between(given, topics.NODES, first=11, end=12)
+        await reader.between(settings, topics.NODES, first=11, end=12)
 
 
 async def test_a_materialization_restarts_when_the_log_lost_its_tail(
-    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+    open_bus: port.Bus, settings: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
     """Its epochs restart too, and the writers of the shorter log are accepted."""
     for number in range(5):
@@ -384,8 +384,8 @@ async def test_a_materialization_restarts_when_the_log_lost_its_tail(
         await writer.append(records.outcome_of(f"old{number}"))
     async with contextlib.aclosing(open_bus.materialize([topics.OUTCOMES])) as batches:
         await anext(batches)
-        await client.delete_topics([topics.OUTCOMES.full_name(given.cluster_name)])
-        async with kafka.KafkaBus(given) as again:
+        await client.delete_topics([topics.OUTCOMES.full_name(settings.cluster_name)])
+        async with kafka.KafkaBus(settings) as again:
             writer = await again.open_writer("controller", "new")
             await writer.append(records.outcome_of("new"))
             read: list[str] = []
@@ -395,12 +395,12 @@ async def test_a_materialization_restarts_when_the_log_lost_its_tail(
 
 
 async def test_foreign_records_are_delivered(
-    open_bus: port.Bus, given: kafka.KafkaSettings
+    open_bus: port.Bus, settings: kafka.KafkaSettings
 ) -> None:
     """A fold must see it to call its key unknown; nothing about it can stop a reader."""
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=list(given.bootstrap))
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=list(settings.bootstrap))
     async with producer:
-        name = EVENTS.full_name(given.cluster_name)
+        name = EVENTS.full_name(settings.cluster_name)
         await producer.send_and_wait(name, b"\xff", headers=[("ce_type", b"\xff"), ("x", None)])
         await producer.send_and_wait(name, None, key=b"\xff")
     read, _ = await records.read(open_bus, EVENTS)
@@ -416,14 +416,14 @@ async def test_foreign_records_are_delivered(
 
 
 async def test_topics_are_created_as_the_design_has_them(
-    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+    open_bus: port.Bus, settings: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
-    await _until_seen(client, [topic.full_name(given.cluster_name) for topic in topics.ALL])
+    await _until_seen(client, [topic.full_name(settings.cluster_name) for topic in topics.ALL])
     for topic in topics.ALL:
-        found = await _settings(client, topic.full_name(given.cluster_name))
+        found = await _settings(client, topic.full_name(settings.cluster_name))
         assert {name: found[name] for name in topic.settings} == dict(topic.settings)
     described = await client.describe_topics(
-        [topic.full_name(given.cluster_name) for topic in topics.ALL]
+        [topic.full_name(settings.cluster_name) for topic in topics.ALL]
     )
     assert {len(found["partitions"]) for found in described} == {1}
 
@@ -488,11 +488,11 @@ async def test_an_unknown_broker_cannot_be_entered() -> None:
 
 
 async def test_more_copies_than_brokers_are_refused_for_good(
-    given: kafka.KafkaSettings, real_parts: real.RealParts
+    settings: kafka.KafkaSettings, real_parts: real.RealParts
 ) -> None:
     wide = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,),
-        cluster_name=given.cluster_name,
+        cluster_name=settings.cluster_name,
         replication_factor=3,
     )
     with pytest.raises(errors.PermanentError, match="as many brokers"):

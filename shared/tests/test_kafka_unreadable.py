@@ -36,8 +36,8 @@ def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
 
 
 @pytest.fixture
-async def open_bus(given: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
-    async with kafka.KafkaBus(given) as opened:
+async def open_bus(settings: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
+    async with kafka.KafkaBus(settings) as opened:
         yield opened
 
 
@@ -74,13 +74,13 @@ def compressed(raw: bytes) -> bytes:
     return sealed(head + SNAPPY_FRAME + struct.pack(">i", len(block)) + block)
 
 
-async def append(given: kafka.KafkaSettings, topic: topics.Topic, *batches: bytes) -> None:
+async def append(settings: kafka.KafkaSettings, topic: topics.Topic, *batches: bytes) -> None:
     """Append record batches as they are."""
-    connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(given.bootstrap))
+    connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(settings.bootstrap))
     await connection.bootstrap()
     try:
         for raw in batches:
-            where = [(topic.full_name(given.cluster_name), [(0, raw)])]
+            where = [(topic.full_name(settings.cluster_name), [(0, raw)])]
             request = produce.ProduceRequest(
                 transactional_id=None, required_acks=-1, timeout=5000, topics=where
             )
@@ -99,12 +99,12 @@ def shown(read: Sequence[envelope.Record]) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("bad", [b"a", b"b", b"c"])
 async def test_a_header_name_that_is_not_utf8_hides_nothing_before_and_behind_its_batch(
-    open_bus: port.Bus, given: kafka.KafkaSettings, bad: bytes
+    open_bus: port.Bus, settings: kafka.KafkaSettings, bad: bytes
 ) -> None:
     """Kafka does not check names of headers, and aiokafka cannot read past one in its batch."""
     keys = [b"a", b"b", b"c"]
-    await append(given, EVENTS, batch(keys, frozenset({bad})), batch([b"d"]))
-    await append(given, topics.REVIEWS, batch([b"r"]))
+    await append(settings, EVENTS, batch(keys, frozenset({bad})), batch([b"d"]))
+    await append(settings, topics.REVIEWS, batch([b"r"]))
     read, positions = await records.read(open_bus, EVENTS, topics.REVIEWS)
     expected = [(at, key.decode() if key < bad else "") for at, key in enumerate(keys)]
     assert shown([it for it in read if it.topic is EVENTS]) == [*expected, (3, "d")]
@@ -116,19 +116,19 @@ async def test_a_header_name_that_is_not_utf8_hides_nothing_before_and_behind_it
 
 
 async def test_the_newest_record_may_be_an_unreadable_one(
-    open_bus: port.Bus, given: kafka.KafkaSettings
+    open_bus: port.Bus, settings: kafka.KafkaSettings
 ) -> None:
-    await append(given, EVENTS, batch([b"a", b"b"], frozenset({b"b"})))
+    await append(settings, EVENTS, batch([b"a", b"b"], frozenset({b"b"})))
     newest = await open_bus.last_record(EVENTS)
     assert newest is not None
     assert (newest.offset, newest.key, newest.value) == (1, "", b"")
 
 
 async def test_a_consumer_receives_an_unreadable_record_without_its_content(
-    open_bus: port.Bus, given: kafka.KafkaSettings
+    open_bus: port.Bus, settings: kafka.KafkaSettings
 ) -> None:
     """So that it is answered and reported like any other, and the offset is committed."""
-    await append(given, SUBMISSIONS, batch([b"a", b"b"], frozenset({b"b"})), batch([b"c"]))
+    await append(settings, SUBMISSIONS, batch([b"a", b"b"], frozenset({b"b"})), batch([b"c"]))
     async with open_bus.consume(SUBMISSIONS, "g") as consumer:
         read = []
         for _ in range(3):
@@ -141,23 +141,23 @@ async def test_a_consumer_receives_an_unreadable_record_without_its_content(
 
 
 async def test_a_batch_with_a_missing_codec_is_skipped(
-    open_bus: port.Bus, given: kafka.KafkaSettings
+    open_bus: port.Bus, settings: kafka.KafkaSettings
 ) -> None:
     """aiokafka names neither its size nor its end; what follows is read."""
-    await append(given, EVENTS, batch([b"a"]), compressed(batch([b"b", b"c"])), batch([b"d"]))
+    await append(settings, EVENTS, batch([b"a"]), compressed(batch([b"b", b"c"])), batch([b"d"]))
     read, _ = await records.read(open_bus, EVENTS)
     assert shown(read) == [(0, "a"), (1, ""), (2, ""), (3, "d")]
 
 
 async def test_submissions_are_read_whatever_their_producer_compresses_with(
-    open_bus: port.Bus, given: kafka.KafkaSettings
+    open_bus: port.Bus, settings: kafka.KafkaSettings
 ) -> None:
     """The broker stores them uncompressed, which also bounds the size that admission reads."""
-    await append(given, SUBMISSIONS, compressed(batch([b"b", b"c"])))
+    await append(settings, SUBMISSIONS, compressed(batch([b"b", b"c"])))
     producer = aiokafka.AIOKafkaProducer(
-        bootstrap_servers=list(given.bootstrap), compression_type="gzip"
+        bootstrap_servers=list(settings.bootstrap), compression_type="gzip"
     )
     async with producer:
-        await producer.send_and_wait(SUBMISSIONS.full_name(given.cluster_name), b"{}", b"d")
+        await producer.send_and_wait(SUBMISSIONS.full_name(settings.cluster_name), b"{}", b"d")
     read, _ = await records.read(open_bus, SUBMISSIONS)
     assert shown(read) == [(0, "b"), (1, "c"), (2, "d")]

@@ -185,9 +185,9 @@ async def test_a_broken_watch_ends_and_loses_only_the_cut_line(tmp_path: pathlib
         return response
 
     async with connected(tmp_path, stream) as cluster:
-        seen = [event async for event in cluster.watch(kinds.PODS, "5")]
-    assert [event.type for event in seen] == ["ADDED"]
-    assert len(seen[0].object) == 3_000_008
+        watch_events = [event async for event in cluster.watch(kinds.PODS, "5")]
+    assert [event.type for event in watch_events] == ["ADDED"]
+    assert len(watch_events[0].object) == 3_000_008
 
 
 async def test_a_watch_can_be_left_while_it_lasts(tmp_path: pathlib.Path) -> None:
@@ -306,8 +306,10 @@ async def test_a_server_on_another_machine_is_called_through_the_proxy_of_the_en
     script = Script((200, "{}"))
     async with serving(script) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
-        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
-        async with KubernetesCluster(given, Random(1)) as cluster:
+        kubernetes_settings = KubernetesSettings(
+            kubeconfig=kubeconfig(tmp_path, "http://api.example.test")
+        )
+        async with KubernetesCluster(kubernetes_settings, Random(1)) as cluster:
             assert await cluster.get(kinds.PODS, "default", "p") == b"{}"
     assert script.requested == [("GET", "/api/v1/namespaces/default/pods/p", "Bearer first")]
 
@@ -320,8 +322,10 @@ async def test_a_server_on_another_machine_is_called_without_a_thread(
     asyncio.get_running_loop().set_default_executor(threads)
     async with serving(Script((200, "{}"))) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
-        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
-        async with KubernetesCluster(given, Random(1)) as cluster:
+        kubernetes_settings = KubernetesSettings(
+            kubeconfig=kubeconfig(tmp_path, "http://api.example.test")
+        )
+        async with KubernetesCluster(kubernetes_settings, Random(1)) as cluster:
             await cluster.get(kinds.PODS, "default", "p")
             before = threads.calls
             await cluster.get(kinds.PODS, "default", "p")
@@ -339,7 +343,9 @@ async def test_a_password_for_the_server_in_netrc_is_not_used(
     script = Script((200, "{}"))
     async with serving(script) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
-        given = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://api.example.test"))
-        async with KubernetesCluster(given, Random(1)) as cluster:
+        kubernetes_settings = KubernetesSettings(
+            kubeconfig=kubeconfig(tmp_path, "http://api.example.test")
+        )
+        async with KubernetesCluster(kubernetes_settings, Random(1)) as cluster:
             await cluster.get(kinds.PODS, "default", "p")
     assert [token for _, _, token in script.requested] == ["Bearer first"]

@@ -237,12 +237,12 @@ class Place:
     async def release(self) -> None:
         self._write(lease_rules.LeaseRecord("", 0.0, self._shared.seen.mark + "."))
 
-    def _write(self, seen: lease_rules.LeaseRecord) -> lease_rules.LeaseRecord:
+    def _write(self, lease: lease_rules.LeaseRecord) -> lease_rules.LeaseRecord:
         self._check()
         if self._shared.seen != self._last:
             raise errors.ConflictError("lease", "another was faster")
-        self._shared.seen = self._last = seen
-        return seen
+        self._shared.seen = self._last = lease
+        return lease
 
     def _check(self) -> None:
         if self._shared.is_away:

@@ -30,8 +30,10 @@ def test_the_cost_of_mounts_without_a_volume_is_linear() -> None:
             "volumes": [{"name": f"v-{it}", "emptyDir": {}} for it in range(count)],
         }
         template = msgspec.Raw(msgspec.json.encode(spec))
-        found, cpu_s = cpu_time.measured(lambda: list(pod_template.violations(template, "spec")))
-        assert len(found) == count
+        violations, cpu_s = cpu_time.measured(
+            lambda: list(pod_template.violations(template, "spec"))
+        )
+        assert len(violations) == count
         return cpu_s
 
     ratios = (lasted_s(2_400) / lasted_s(300) for _ in range(5))

@@ -10,8 +10,8 @@ from stromboli.testkit import builders
 
 
 def test_each_target_has_its_events() -> None:
-    found = notifications.parse("ops-slack=Failed,LongWait mail:ann@example.org=Completed")
-    assert [(each.target, sorted(each.events)) for each in found] == [
+    subscriptions = notifications.parse("ops-slack=Failed,LongWait mail:ann@example.org=Completed")
+    assert [(each.target, sorted(each.events)) for each in subscriptions] == [
         ("ops-slack", ["Failed", "LongWait"]),
         ("mail:ann@example.org", ["Completed"]),
     ]

@@ -27,9 +27,9 @@ from stromboli.shared.jobspec.crds import pod_schema
 def test_a_value_of_the_wrong_json_type_is_an_error(
     spec: dict[str, Any], path: str, reason: str
 ) -> None:
-    (found,) = pod_schema.type_errors(spec, pod_schema.POD_SPEC, "spec")
-    assert found.path == path
-    assert reason in found.reason
+    (violation,) = pod_schema.type_errors(spec, pod_schema.POD_SPEC, "spec")
+    assert violation.path == path
+    assert reason in violation.reason
 
 
 def test_quantities_ports_and_nulls_are_accepted_like_by_an_api_server() -> None:

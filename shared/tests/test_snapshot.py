@@ -258,19 +258,19 @@ def _history(place: int, plan: Sequence[str]) -> list[envelope.Record]:
     generation = 1
     records = []
     for version, step in enumerate(plan, 1):
-        made: meta.Object
+        obj: meta.Object
         if place % 2:
-            made = builders.make_node(f"n{place}", version=version, generation=generation)
+            obj = builders.make_node(f"n{place}", version=version, generation=generation)
         else:
-            made = builders.make_pod(f"p{place}", version=version, generation=generation)
+            obj = builders.make_pod(f"p{place}", version=version, generation=generation)
         if step == "garble":
-            topic = builders.snapshot_of(made).topic
-            records.append(builders.undecodable_record(topic, made.metadata.key, version))
+            topic = builders.snapshot_of(obj).topic
+            records.append(builders.undecodable_record(topic, obj.metadata.key, version))
         elif step == "remove":
-            records.append(builders.make_record(builders.tombstone_of(made), version))
+            records.append(builders.make_record(builders.tombstone_of(obj), version))
             generation += 1
         else:
-            records.append(builders.make_record(builders.snapshot_of(made), version))
+            records.append(builders.make_record(builders.snapshot_of(obj), version))
     return records
 
 

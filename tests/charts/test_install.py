@@ -219,8 +219,8 @@ async def test_a_service_has_the_rights_it_needs_and_no_other(
 ) -> None:
     mine = [each for each in audited if each.user == control_plane.account(service)]
     assert [str(each.right) for each in mine if not each.is_allowed] == []
-    given = rbac_rights.granted(rbac_rights.bound(running.objects, f"stromboli-{service}"))
-    unused = {str(right) for right in rbac_rights.unused(given, mine)}
+    rights = rbac_rights.granted(rbac_rights.bound(running.objects, f"stromboli-{service}"))
+    unused = {str(right) for right in rbac_rights.unused(rights, mine)}
     assert unused - RARE.get(service, set()) == set()
 
 
@@ -376,7 +376,7 @@ async def test_rest_enabled_as_in_the_guide_serves_tenants_within_their_rights(
         if each.user == user
     ]
     assert [str(each.right) for each in mine if not each.is_allowed] == []
-    given = rbac_rights.granted(rbac_rights.bound(running.objects, "stromboli-admission"))
-    unused = {str(right) for right in rbac_rights.unused(given, mine)}
+    rights = rbac_rights.granted(rbac_rights.bound(running.objects, "stromboli-admission"))
+    unused = {str(right) for right in rbac_rights.unused(rights, mine)}
     untried = {str(right) for right in rbac_rights.documented()} - OPENED
     assert unused <= untried

@@ -211,8 +211,8 @@ def test_rest_is_closed_unless_it_is_opened(whole: list[helm.Object]) -> None:
     assert "rest" not in [
         each["name"] for each in helm.the_only(whole, "Service", "-admission")["spec"]["ports"]
     ]
-    given = rbac_rights.granted(rbac_rights.bound(whole, "stromboli-admission"))
-    assert not {each.resource for each in given} & {"tokenreviews", "subjectaccessreviews", "jobs"}
+    rights = rbac_rights.granted(rbac_rights.bound(whole, "stromboli-admission"))
+    assert not {each.resource for each in rights} & {"tokenreviews", "subjectaccessreviews", "jobs"}
 
 
 def test_an_enabled_rest_requires_accounts_on_one_port_of_pod_service_and_policy(
@@ -253,8 +253,8 @@ def test_every_image_can_be_given_by_digest(real_tools: tools.Tools) -> None:
 def test_only_an_impersonating_rest_may_impersonate(real_tools: tools.Tools) -> None:
     for options, expected in (((), False), (("--set", "rest.impersonate=true"), True)):
         objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
-        given = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
-        assert ("impersonate" in {each.verb for each in given}) is expected
+        rights = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
+        assert ("impersonate" in {each.verb for each in rights}) is expected
         pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
         names = {each["name"] for each in pod["containers"][0]["env"]}
         assert ("STROM_ADMISSION_IMPERSONATE" in names) is expected
@@ -296,14 +296,14 @@ def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
     that system health shows by their names."""
     options = ("--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
-    found = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
-    leases = {right.name: set[str]() for right in found if right.name}
-    for right in found:
+    rights = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
+    leases = {right.name: set[str]() for right in rights if right.name}
+    for right in rights:
         if right.name:
             leases[right.name].add(right.verb)
     shown = {"stromboli-default-monitor": {"get"}, "stromboli-default-controller": {"get"}}
     assert leases == {"stromboli-default-admission": {"get", "patch"}, **shown}
-    of_any_name = {msgspec.structs.replace(right, name="") for right in found}
+    of_any_name = {msgspec.structs.replace(right, name="") for right in rights}
     assert of_any_name == rbac_rights.documented()
 
 

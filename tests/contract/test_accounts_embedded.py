@@ -42,8 +42,8 @@ class TestFileAccounts(contract.AccountsContract):
             )
             for user in USERS
         ]
-        found = accounts.read(write(tmp_path / "a.yaml", *known, *scene.rbac()), "us")
-        return contract.Setting(scene, found, tokens)
+        file_accounts = accounts.read(write(tmp_path / "a.yaml", *known, *scene.rbac()), "us")
+        return contract.Setting(scene, file_accounts, tokens)
 
 
 @pytest.mark.parametrize(

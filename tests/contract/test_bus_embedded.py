@@ -15,18 +15,18 @@ from stromboli.testkit.contracts import bus, external_writers
 class TestEmbeddedBus(bus.BusContract, external_writers.ExternalWritersContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
-        made: dict[str, EmbeddedBus] = {}
+        embedded_buses: dict[str, EmbeddedBus] = {}
         self.ahead = timedelta()
 
         def clock() -> datetime:
             return runtime.utc_now() + self.ahead
 
         def make(cluster_name: str = "a") -> port.Bus:
-            if cluster_name not in made:
-                made[cluster_name] = EmbeddedBus(
+            if cluster_name not in embedded_buses:
+                embedded_buses[cluster_name] = EmbeddedBus(
                     tmp_path / f"{cluster_name}.log", cluster_name, clock=clock
                 )
-            return made[cluster_name]
+            return embedded_buses[cluster_name]
 
         return make
 

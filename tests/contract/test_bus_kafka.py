@@ -42,10 +42,10 @@ class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
 
         def make(cluster_name: str = "a") -> port.Bus:
             cluster_names.add(f"{test}-{cluster_name}")
-            given = kafka.KafkaSettings(
+            settings = kafka.KafkaSettings(
                 bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"{test}-{cluster_name}"
             )
-            return kafka.KafkaBus(given)
+            return kafka.KafkaBus(settings)
 
         self.bootstrap, self.cluster_name = real_parts.kafka_bootstrap, f"{test}-a"
         yield make
@@ -88,11 +88,11 @@ class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
             async with asyncio.timeout(records.DEADLINE_S):
                 while await topic_metadata.fetch_topic_ids(client._client, [name]) == before:
                     pass
-                given = kafka.KafkaSettings(
+                settings = kafka.KafkaSettings(
                     bootstrap=(self.bootstrap,), cluster_name=self.cluster_name
                 )
                 while not await topic_metadata.fetch_topic_ids(client._client, [name]):
-                    async with kafka.KafkaBus(given):
+                    async with kafka.KafkaBus(settings):
                         pass  # entering creates what is missing
         finally:
             await client.close()
@@ -135,17 +135,17 @@ class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
 
 async def test_the_example_follows_job_events(real_parts: real.RealParts) -> None:
     """A consumer that uses nothing of Stromboli but the topic's name."""
-    given = kafka.KafkaSettings(
+    settings = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
     )
-    async with kafka.KafkaBus(given) as open_bus:
+    async with kafka.KafkaBus(settings) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.phase_change("default/before"))
         example = await asyncio.create_subprocess_exec(
             sys.executable,
             EXAMPLE,
-            *given.bootstrap,
-            given.cluster_name,
+            *settings.bootstrap,
+            settings.cluster_name,
             stdout=asyncio.subprocess.PIPE,
         )
         assert example.stdout is not None

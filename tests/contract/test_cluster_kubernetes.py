@@ -76,7 +76,7 @@ async def test_the_server_accepts_the_crds_without_warnings(
     """All schemas are structural and all names accepted."""
     assert len(definitions) == 10
     for definition in definitions:
-        states = {found.type: found.status for found in definition.status.conditions}
+        states = {condition.type: condition.status for condition in definition.status.conditions}
         assert states == {"NamesAccepted": "True", "Established": "True"}
 
 
@@ -95,18 +95,21 @@ async def test_an_existing_crd_is_never_overwritten(open_cluster: port.Cluster) 
     await open_cluster.patch(kinds.DEFINITIONS, "", name, foreign, patch_type="merge")
     health = runtime.Health("monitor")
     try:
-        found = {it.name: it for it in await install.install_missing(open_cluster)}
+        installed_definitions = {it.name: it for it in await install.install_missing(open_cluster)}
         await monitor_definitions.check_definitions(open_cluster, health)
         after = objects.read(await open_cluster.get(kinds.DEFINITIONS, "", name))
     finally:
         fields["tierName"] = tier_name
         ours = objects.merge(spec={"versions": [version]})
         await open_cluster.patch(kinds.DEFINITIONS, "", name, ours, patch_type="merge")
-    assert (found[name].is_new, found[name].lacks) == (False, ("spec.tierName",))
+    assert (installed_definitions[name].is_new, installed_definitions[name].lacks) == (
+        False,
+        ("spec.tierName",),
+    )
     assert health.warnings["definitions"] == f"{name} in the cluster lacks spec.tierName"
     schema = after["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert "tierName" not in schema["properties"]["spec"]["properties"]
-    assert {it.lacks for it in found.values()} == {(), ("spec.tierName",)}
+    assert {it.lacks for it in installed_definitions.values()} == {(), ("spec.tierName",)}
 
 
 async def test_a_long_list_is_consistent(open_cluster: port.Cluster) -> None:

@@ -80,12 +80,12 @@ async def test_a_client_closes_when_the_broker_does_not_answer_the_close_notific
     silent_broker: SilentBroker,
 ) -> None:
     """asyncio would wait for that for half a minute, and each reader that is closed with it."""
-    given = kafka.KafkaSettings(
+    settings = kafka.KafkaSettings(
         bootstrap=(f"{HOST}:{silent_broker.port}",),
         security="SSL",
         tls_ca_file=str(silent_broker.authority),
     )
-    arguments = clients.connection(given)
+    arguments = clients.connection(settings)
     client = admin.AIOKafkaAdminClient(**arguments)
     names = ("client_id", "security_protocol", "ssl_context")
     line = await conn.create_conn(

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.real]
 class TestKubernetesLeaseStore(leases.ObjectLeaseContract):
     @pytest.fixture
     async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
-        given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
-        async with KubernetesCluster(given) as cluster:
+        kubernetes_settings = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+        async with KubernetesCluster(kubernetes_settings) as cluster:
             where = (cluster, "default", objects.unique("lease"), runtime.utc_now)
             yield cluster_lease.ClusterLeaseStore(*where), cluster_lease.ClusterLeaseStore(*where)
             await cluster.delete(kinds.LEASES, *where[1:3])
@@ -31,11 +31,11 @@ class TestKubernetesLeaseStore(leases.ObjectLeaseContract):
 class TestKafkaLeaseStore(leases.LeaseContract):
     @pytest.fixture
     async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
-        given = kafka.KafkaSettings(
+        settings = kafka.KafkaSettings(
             bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
         )
         async with (
-            kafka.KafkaBus(given) as bus,
+            kafka.KafkaBus(settings) as bus,
             log_lease.LogLeaseStore(
                 bus, "a", runtime.utc_now, runtime.Health("scheduler")
             ) as first,

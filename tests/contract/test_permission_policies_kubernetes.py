@@ -78,8 +78,8 @@ def made(kind: kinds.Kind[Any], queue: str = OPEN, priority: str = "", **noted: 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(real_parts: real.RealParts) -> AsyncIterator[Server]:
-    given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
-    async with KubernetesCluster(given) as cluster:
+    kubernetes_settings = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+    async with KubernetesCluster(kubernetes_settings) as cluster:
         await crds.apply_crds(cluster)
         user = await KubernetesAccounts(cluster).own_username()
         installed: list[tuple[kinds.Kind[Any], str]] = []

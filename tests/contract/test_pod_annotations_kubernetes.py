@@ -37,8 +37,8 @@ def pod(**annotations: str) -> bytes:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ours(real_parts: real.RealParts) -> AsyncIterator[KubernetesCluster]:
     """A connection as an account with all rights, while the policy is in force."""
-    given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
-    async with KubernetesCluster(given) as cluster, real_parts.client() as api:
+    kubernetes_settings = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+    async with KubernetesCluster(kubernetes_settings) as cluster, real_parts.client() as api:
         for user, rules in ROLES.items():
             metadata = {"name": f"annotations-{user}"}
             await api.create(f"{ROOT}/clusterroles", {"metadata": metadata, "rules": rules})

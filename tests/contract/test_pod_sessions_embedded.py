@@ -55,16 +55,16 @@ async def direct(
     """A process node with the pod of the contract."""
     kubelets: dict[str, Kubelet] = {}
     async with EmbeddedCluster(tmp_path / "cluster.db", kubelets=kubelets) as cluster:
-        made = ProcessCluster(cluster, kubelets, view)
-        await made.start(tmp_path / "pods")
+        process_cluster = ProcessCluster(cluster, kubelets, view)
+        await process_cluster.start(tmp_path / "pods")
         environment = {"GREETING": "hello", "PORT": str(listening_port)}
         container = {
             "args": [ECHO],
             "workingDir": "/tmp",
             "env": [{"name": name, "value": value} for name, value in environment.items()],
         }
-        await made.run(POD, sys.executable, "-c", container=container)
-        pod = await made.until(POD, lambda it: phase(it) == "Running")
+        await process_cluster.run(POD, sys.executable, "-c", container=container)
+        pod = await process_cluster.until(POD, lambda it: phase(it) == "Running")
         async with cluster.logs("default", POD, port.LogQuery(follow=True)) as chunks:
             await anext(chunks)
         served = kubelets[NODE]
@@ -77,7 +77,7 @@ async def direct(
                 while _commands(pod):  # noqa: ASYNC110 - no event for it
                     await asyncio.sleep(0.02)
         finally:
-            await made.stop()
+            await process_cluster.stop()
 
 
 def _commands(pod: Document) -> bool:

@@ -47,23 +47,27 @@ def marked(document: dict[str, Any]) -> bytes:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def judged(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
     """A server with all policies in force on marked objects."""
-    async with KubernetesCluster(KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))) as made:
-        await crds.apply_crds(made)
+    async with KubernetesCluster(
+        KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+    ) as kubernetes_cluster:
+        await crds.apply_crds(kubernetes_cluster)
         installed = []
         for path in policies.paths():
             for document in policies.documents(path.stem):
                 if document["kind"].endswith("Binding"):
                     document["spec"]["matchResources"] = {"objectSelector": {"matchLabels": MARK}}
                 kind = POLICIES[document["kind"]]
-                await made.create(kind, "", msgspec.json.encode(document))
+                await kubernetes_cluster.create(kind, "", msgspec.json.encode(document))
                 installed.append((kind, document["metadata"]["name"]))
         for plural in {case.kind.plural for case in CASES}:
             wrong = next(it for it in CASES if it.kind.plural == plural and it.refused)
-            await _until_refused(made, wrong)
-        await _until_refused(made, next(it for it in CASES if it.operation == "DELETE"))
-        yield made
+            await _until_refused(kubernetes_cluster, wrong)
+        await _until_refused(
+            kubernetes_cluster, next(it for it in CASES if it.operation == "DELETE")
+        )
+        yield kubernetes_cluster
         for kind, name in installed:
-            await made.delete(kind, "", name)
+            await kubernetes_cluster.delete(kind, "", name)
 
 
 async def _until_refused(cluster: port.Cluster, case: Case) -> None:

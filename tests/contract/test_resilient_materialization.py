@@ -31,8 +31,8 @@ async def log(tmp_path: Path) -> AsyncIterator[port.Bus]:
 
 async def written(writer: port.Writer, numbers: range) -> None:
     for number in numbers:
-        made = [builders.make_job(f"j{number}"), builders.make_queue(f"q{number}")]
-        await writer.append(*(builders.snapshot_of(each) for each in made))
+        objs = [builders.make_job(f"j{number}"), builders.make_queue(f"q{number}")]
+        await writer.append(*(builders.snapshot_of(each) for each in objs))
 
 
 CUT_OFF = {"cache": "read the log: cut off"}

@@ -70,19 +70,21 @@ def marked(document: dict[str, Any], name: str = "") -> bytes:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shut(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
     """A server with unreachable webhooks, and a job that was created before."""
-    async with KubernetesCluster(KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))) as made:
-        await crds.apply_crds(made)
-        await made.create(kinds.JOBS, "default", marked(documents.job(), "of-before"))
+    async with KubernetesCluster(
+        KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+    ) as kubernetes_cluster:
+        await crds.apply_crds(kubernetes_cluster)
+        await kubernetes_cluster.create(kinds.JOBS, "default", marked(documents.job(), "of-before"))
         found = [(CONFIGURATION_KINDS[it["kind"]], it) for it in installed()]
         for kind, document in found:
-            await made.create(kind, "", msgspec.json.encode(document))
+            await kubernetes_cluster.create(kind, "", msgspec.json.encode(document))
         pauses = runtime.Backoff()
         async with asyncio.timeout(records.DEADLINE_S):
-            while await any_taken(made):  # noqa: ASYNC110 - nobody tells when it is heeded
+            while await any_taken(kubernetes_cluster):  # noqa: ASYNC110 - nobody tells when it is heeded
                 await asyncio.sleep(pauses.next_s())
-        yield made
+        yield kubernetes_cluster
         for kind, _ in found:
-            await made.delete(kind, "", NAME)
+            await kubernetes_cluster.delete(kind, "", NAME)
 
 
 async def any_taken(cluster: port.Cluster) -> bool:

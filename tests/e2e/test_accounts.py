@@ -212,7 +212,7 @@ async def real_cell(
     scene = Scene()
     cell = objects.unique("accounts")
     admin = KubernetesCluster(KubernetesSettings(kubeconfig=str(parts.kubeconfig)))
-    given = kafka.KafkaSettings(bootstrap=(parts.kafka_bootstrap,), cluster_name=cell)
+    settings = kafka.KafkaSettings(bootstrap=(parts.kafka_bootstrap,), cluster_name=cell)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(parts.client())
         await crds.apply_crds(await stack.enter_async_context(admin))
@@ -220,7 +220,7 @@ async def real_cell(
             await admin.create(kinds.QUEUES, "", objects.make(kinds.QUEUES, "default"))
         await tenants.create(api, scene)
         tokens = await tenants.tokens(api, scene, (AUDIENCE, OTHER_AUDIENCE))
-        bus = await stack.enter_async_context(kafka.KafkaBus(given))
+        bus = await stack.enter_async_context(kafka.KafkaBus(settings))
         listening = http.listen("127.0.0.1", 0)
         taken = await stack.enter_async_context(http.serving(collector.app(), listening))
         environment = {

@@ -105,9 +105,9 @@ class Replicas:
         return self.all[-1]
 
     def start(self, replica: Replica, *, lease: leader_election.Lease | None = None) -> None:
-        clock, given = runtime.utc_now, msgspec.structs.replace(TERMS, identity=replica.name)
+        clock, settings = runtime.utc_now, msgspec.structs.replace(TERMS, identity=replica.name)
         held = lease or cluster_lease.lease(
-            given,
+            settings,
             "admission",
             "a",
             self.cluster,
@@ -154,14 +154,14 @@ class Replicas:
     async def answers(self, *names: str) -> list[SubmissionAnswered]:
         """All answers on the topic once each of these submissions has one, and no replica has work
         left."""
-        found: list[SubmissionAnswered] = []
+        answers: list[SubmissionAnswered] = []
         async with asyncio.timeout(WITHIN_S):
             async with contextlib.aclosing(self.bus.materialize((topics.REVIEWS,))) as batches:
                 async for batch in batches:
                     messages = (envelope.decode(each) for each in batch.records)
-                    found += [each for each in messages if isinstance(each, SubmissionAnswered)]
-                    if {each.submission for each in found} >= set(names):
-                        return found
+                    answers += [each for each in messages if isinstance(each, SubmissionAnswered)]
+                    if {each.submission for each in answers} >= set(names):
+                        return answers
         raise AssertionError
 
     async def jobs(self, namespace: str) -> list[str]:
@@ -238,9 +238,9 @@ async def test_one_of_two_replicas_consumes_submissions(replicas: Replicas) -> N
     sent.append(await replicas.submit(job("", blue, generateName="made-")))
     await replicas.answers(*sent)
     sent.append(await replicas.submit(job("last", blue)))
-    found = await replicas.answers(sent[-1])
-    assert Counter(each.submission for each in found) == Counter(sent)
-    assert {each.status for each in found} == {200}
+    answers = await replicas.answers(sent[-1])
+    assert Counter(each.submission for each in answers) == Counter(sent)
+    assert {each.status for each in answers} == {200}
     assert len(await replicas.jobs(blue)) == 10
 
 
@@ -261,8 +261,8 @@ async def test_a_standby_takes_over_submissions_with_their_answers(
     await replicas.submit(job("", blue, generateName="made-"), name=name)
     replicas.start(second)
     later = await replicas.submit(job("later", blue))
-    found = await replicas.answers(later)
-    again = [each for each in found if each.submission == name]
+    answers = await replicas.answers(later)
+    again = [each for each in answers if each.submission == name]
     assert [each.objects for each in again] == [before.objects] * 2
     assert await replicas.jobs(blue) == ["later"]
 
@@ -274,17 +274,17 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
     for replica in replicas.all:
         replicas.start(replica, lease=OverlappingLease())
     submitted: list[str] = []
-    found: list[SubmissionAnswered] = []
+    answers: list[SubmissionAnswered] = []
     async with asyncio.timeout(WITHIN_S):
-        while len(found) == len(submitted):  # until both have executed the same submission
+        while len(answers) == len(submitted):  # until both have executed the same submission
             for number in range(len(submitted), len(submitted) + 6):
                 named, unnamed = job(f"j-{number}", blue), job("", blue, generateName="made-")
                 submitted.append(await replicas.submit(unnamed, named))
-            found = await replicas.answers(*submitted)
-    assert {each.status for each in found} == {200}
+            answers = await replicas.answers(*submitted)
+    assert {each.status for each in answers} == {200}
     for name in submitted:
-        uids = {tuple(it.uid for it in each.objects) for each in found if each.submission == name}
-        results = {it.result for each in found if each.submission == name for it in each.objects}
+        uids = {tuple(it.uid for it in each.objects) for each in answers if each.submission == name}
+        results = {it.result for each in answers if each.submission == name for it in each.objects}
         assert len(uids) == 1
         assert results == {"created"}
     assert len(await replicas.jobs(blue)) == 2 * len(submitted)
@@ -304,12 +304,12 @@ async def test_a_submission_redelivered_to_another_replica_reverts_no_later_chan
     assert authenticator is not None
     op = await authenticator.authenticate(authorized_admission.token_of("op"), ("stromboli",))
     marks = (idempotency.digest("a submission"),)
-    (made,) = await first.admission.submit([document], op, entry_point="kafka", marks=marks)
+    (applied,) = await first.admission.submit([document], op, entry_point="kafka", marks=marks)
     change = {**document, "spec": {**document["spec"], "minAvailable": 1}}
     change["spec"]["tasks"] = [{**document["spec"]["tasks"][0], "replicas": 3}]
     await first.admission.submit([change], op)
     (again,) = await second.admission.submit([document], op, entry_point="kafka", marks=marks)
-    assert (made.result, again.result) == ("created", "created")
+    assert (applied.result, again.result) == ("created", "created")
     stored = kinds.JOBS.decode(await replicas.cluster.get(kinds.JOBS, blue, "train"))
     assert stored.spec.tasks[0].replicas == 3
 

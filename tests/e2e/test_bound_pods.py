@@ -108,16 +108,16 @@ class System:
         """All pods, once the whole gang has nodes."""
         async with asyncio.timeout(WITHIN_S):
             while True:
-                found = await self.pods()
+                pods = await self.pods()
                 noted = len(self.cluster.created)  # behind what a list shows
-                if len(found) == PODS <= noted and all(pod.spec.node_name for pod in found):
-                    return found
+                if len(pods) == PODS <= noted and all(pod.spec.node_name for pod in pods):
+                    return pods
                 await asyncio.sleep(POLL_EVERY_S)
 
     async def placed_without(self, uids: Container[str]) -> list[core.Pod]:
         """Pods with a node, without those of these uids."""
-        found = await self.pods()
-        return [it for it in found if it.spec.node_name and it.metadata.uid not in uids]
+        pods = await self.pods()
+        return [it for it in pods if it.spec.node_name and it.metadata.uid not in uids]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait for what a list of pods shows too early."""
@@ -187,9 +187,9 @@ async def submit(system: System, name: str = "g") -> None:
 
 async def check(system: System) -> None:
     """Each pod was created once, no node is overcommitted, and no retry was spent."""
-    found = await system.all_bound()
-    assert sorted(system.cluster.created) == sorted({pod.metadata.name for pod in found})
-    nodes = [pod.spec.node_name for pod in found]
+    pods = await system.all_bound()
+    assert sorted(system.cluster.created) == sorted({pod.metadata.name for pod in pods})
+    nodes = [pod.spec.node_name for pod in pods]
     assert max(nodes.count(node) for node in nodes) <= 4
     assert (await system.job()).status.retry_count == 0
 
@@ -316,9 +316,9 @@ async def test_pods_that_their_node_rejects_are_placed_on_other_nodes(system: Sy
     """Without a policy of the job, and without a retry."""
     await submit(system)
     await check(system)
-    found = await system.pods()
-    node = found[0].spec.node_name
-    rejected = {pod.metadata.uid: pod for pod in found if pod.spec.node_name == node}
+    pods = await system.pods()
+    node = pods[0].spec.node_name
+    rejected = {pod.metadata.uid: pod for pod in pods if pod.spec.node_name == node}
     status = msgspec.json.encode({"status": {"phase": "Failed", "reason": "OutOfcpu"}})
     for pod in rejected.values():
         name = pod.metadata.name

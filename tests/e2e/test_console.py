@@ -108,10 +108,10 @@ async def test_the_first_page_with_its_files_is_small(made: ConsoleSystem) -> No
         assert len(files) == 4
         sizes = [int(answer.headers["content-length"])]
         for file in files:
-            found = await browser.get(file)
-            assert found.status_code == 200
-            assert "immutable" in found.headers["cache-control"]
-            sizes.append(int(found.headers["content-length"]))
+            response = await browser.get(file)
+            assert response.status_code == 200
+            assert "immutable" in response.headers["cache-control"]
+            sizes.append(int(response.headers["content-length"]))
         assert sum(sizes) < LARGEST_FIRST_PAGE
 
 
@@ -321,9 +321,9 @@ async def test_a_job_that_ended_is_submitted_again_and_not_restarted(made: Conso
         answer = await browser.post("/jobs/default/once/resubmit", data=form)
         assert answer.headers["location"] == "/jobs/default/once-more?done=resubmit"
         assert "This job was submitted" in (await browser.get(answer.headers["location"])).text
-        taken = await browser.post("/jobs/default/once/resubmit", data={**form, "name": "kept"})
-        assert taken.status_code == 422
-        assert 'value="kept"' in taken.text
+        response = await browser.post("/jobs/default/once/resubmit", data={**form, "name": "kept"})
+        assert response.status_code == 422
+        assert 'value="kept"' in response.text
     await made.client.delete("once")
     await made.client.delete("once-more")
 

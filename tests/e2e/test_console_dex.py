@@ -119,8 +119,8 @@ async def cell(
         )
         made_accounts: list[IssuerAccounts] = []
 
-        def trusting(found: Accounts) -> Accounts:
-            made_accounts.append(IssuerAccounts(dex, found))
+        def trusting(accounts: Accounts) -> Accounts:
+            made_accounts.append(IssuerAccounts(dex, accounts))
             return made_accounts[0]
 
         running = console_system.running(
@@ -260,9 +260,9 @@ async def answer_of_dex(cell: Cell, client: httpx.AsyncClient) -> str:
     """The callback of a login without a browser: forms of Dex are plain."""
     form = {"to": "/jobs", "namespace": "vision"}
     started = await client.post(f"{cell.made.url}/login/provider", data=form)
-    found = re.search(r'content="0;url=([^"]+)"', started.text)
-    assert found is not None, started.text
-    answer = await client.get(unescape(found[1]), follow_redirects=True)
+    match = re.search(r'content="0;url=([^"]+)"', started.text)
+    assert match is not None, started.text
+    answer = await client.get(unescape(match[1]), follow_redirects=True)
     answer = await client.post(
         str(answer.url), data={"login": VERA, "password": PASSWORD}, follow_redirects=True
     )

@@ -214,12 +214,14 @@ async def test_a_gang_reads_its_data_set_on_both_nodes_and_the_copies_are_report
 ) -> None:
     uri, digest = lay(tmp_path / "corpus", FILES), digest_of(FILES)
     key = data_sets.content_key(uri, digest)
-    async with running(tmp_path) as made:
-        await made.apply(job("train", HASH, data_set(uri, digest), replicas=2))
-        assert await made.phase("train", *FINAL) == "Completed"
+    async with running(tmp_path) as data_system:
+        await data_system.apply(job("train", HASH, data_set(uri, digest), replicas=2))
+        assert await data_system.phase("train", *FINAL) == "Completed"
         for index in (0, 1):
-            assert await made.log_of(f"train-work-{index}") == hashes(FILES)
-        found = await made.until(lambda: made.copies(key), lambda copies: {*copies} == {*NODES})
+            assert await data_system.log_of(f"train-work-{index}") == hashes(FILES)
+        found = await data_system.until(
+            lambda: data_system.copies(key), lambda copies: {*copies} == {*NODES}
+        )
         for copy in found.values():
             assert (copy.state, copy.digest) == ("Complete", digest)
             assert copy.fetched_bytes == sum(map(len, FILES.values()))
@@ -233,75 +235,75 @@ async def test_a_pod_waits_while_its_data_cannot_be_fetched_and_starts_when_it_i
     uri = f"file://{tmp_path}/later.bin"
     key = data_sets.content_key(uri, "")
     script = "cat ${STROM_POD_ROOT}/data/corpus/later.bin"
-    async with running(tmp_path) as made:
-        await made.apply(job("late", script, data_set(uri)))
-        found = await made.until(
-            lambda: made.copies(key), lambda copies: any(c.reason for c in copies.values())
+    async with running(tmp_path) as data_system:
+        await data_system.apply(job("late", script, data_set(uri)))
+        found = await data_system.until(
+            lambda: data_system.copies(key), lambda copies: any(c.reason for c in copies.values())
         )
         (copy,) = found.values()
         assert copy.state == "Failed"
         assert copy.reason.startswith("No such file or directory: later.bin (retried after")
-        listed = await made.listed(next(iter(found)), "Failed")
+        listed = await data_system.listed(next(iter(found)), "Failed")
         assert (listed["uri"], listed["key"]) == (uri, key)
-        (status,) = (await made.pod("late"))["status"]["containerStatuses"]
+        (status,) = (await data_system.pod("late"))["status"]["containerStatuses"]
         assert status["state"]["waiting"]["reason"] == "ContainerCreating"
         (tmp_path / "later.bin").write_bytes(b"now")
-        assert await made.phase("late", *FINAL) == "Completed"
-        assert await made.log_of("late-work-0") == "now"
-        listed = await made.listed(await made.pod_node("late"), "Complete")
+        assert await data_system.phase("late", *FINAL) == "Completed"
+        assert await data_system.log_of("late-work-0") == "now"
+        listed = await data_system.listed(await data_system.pod_node("late"), "Complete")
         assert listed["bytes"] == len(b"now")
 
 
 async def test_data_of_a_pending_gang_is_there_before_its_pod_starts(tmp_path: Path) -> None:
     uri, digest = lay(tmp_path / "corpus", FILES), digest_of(FILES)
     key = data_sets.content_key(uri, digest)
-    async with running(tmp_path) as made:
+    async with running(tmp_path) as data_system:
         release = tmp_path / "release"
         wait = f"while [ ! -e {release} ]; do sleep 0.05; done"
-        await made.apply(job("busy", wait, replicas=2))
-        await made.phase("busy", "Running")
-        await made.apply(job("next", HASH, data_set(uri, digest, locality="Required")))
-        found = await made.until(
-            lambda: made.copies(key),
+        await data_system.apply(job("busy", wait, replicas=2))
+        await data_system.phase("busy", "Running")
+        await data_system.apply(job("next", HASH, data_set(uri, digest, locality="Required")))
+        found = await data_system.until(
+            lambda: data_system.copies(key),
             lambda copies: any(copy.state == "Complete" for copy in copies.values()),
         )
-        status = (await made.job("next")).get("status", {})
+        status = (await data_system.job("next")).get("status", {})
         assert not status.get("running"), "it waits for a node"
         release.touch()
-        assert await made.phase("next", *FINAL) == "Completed"
-        assert await made.log_of("next-work-0") == hashes(FILES)
+        assert await data_system.phase("next", *FINAL) == "Completed"
+        assert await data_system.log_of("next-work-0") == hashes(FILES)
         nodes = {node for node, copy in found.items() if copy.state == "Complete"}
-        assert await made.pod_node("next") in nodes, "it starts where its data is"
+        assert await data_system.pod_node("next") in nodes, "it starts where its data is"
 
 
 async def test_a_vanished_copy_is_fetched_again_for_the_next_job(tmp_path: Path) -> None:
     uri, digest = lay(tmp_path / "corpus", FILES), digest_of(FILES)
     key = data_sets.content_key(uri, digest)
-    async with running(tmp_path) as made:
-        await made.apply(job("first", HASH, data_set(uri, digest)))
-        assert await made.phase("first", *FINAL) == "Completed"
+    async with running(tmp_path) as data_system:
+        await data_system.apply(job("first", HASH, data_set(uri, digest)))
+        assert await data_system.phase("first", *FINAL) == "Completed"
         for node in NODES:
-            shutil.rmtree(made.state / "data" / node / key, ignore_errors=True)
-        await made.until(lambda: made.copies(key), lambda copies: not copies)
-        await made.apply(job("second", HASH, data_set(uri, digest)))
-        assert await made.phase("second", *FINAL) == "Completed"
-        assert await made.log_of("second-work-0") == hashes(FILES)
+            shutil.rmtree(data_system.state / "data" / node / key, ignore_errors=True)
+        await data_system.until(lambda: data_system.copies(key), lambda copies: not copies)
+        await data_system.apply(job("second", HASH, data_set(uri, digest)))
+        assert await data_system.phase("second", *FINAL) == "Completed"
+        assert await data_system.log_of("second-work-0") == hashes(FILES)
 
 
 async def test_a_copy_that_was_damaged_is_not_used_after_a_restart(tmp_path: Path) -> None:
     uri, digest = lay(tmp_path / "corpus", FILES), digest_of(FILES)
     key = data_sets.content_key(uri, digest)
-    async with running(tmp_path) as made:
-        await made.apply(job("first", HASH, data_set(uri, digest)))
-        assert await made.phase("first", *FINAL) == "Completed"
-        content = made.content(await made.pod_node("first"), key)
+    async with running(tmp_path) as data_system:
+        await data_system.apply(job("first", HASH, data_set(uri, digest)))
+        assert await data_system.phase("first", *FINAL) == "Completed"
+        content = data_system.content(await data_system.pod_node("first"), key)
     damaged = content / "train.bin"
     damaged.chmod(0o644)
     damaged.write_bytes(b"?" * damaged.stat().st_size)
-    async with running(tmp_path) as made:
-        await made.apply(job("second", HASH, data_set(uri, digest)))
-        assert await made.phase("second", *FINAL) == "Completed"
-        assert await made.log_of("second-work-0") == hashes(FILES)
+    async with running(tmp_path) as data_system:
+        await data_system.apply(job("second", HASH, data_set(uri, digest)))
+        assert await data_system.phase("second", *FINAL) == "Completed"
+        assert await data_system.log_of("second-work-0") == hashes(FILES)
 
 
 async def test_under_pressure_copies_in_use_stay_and_others_make_room(tmp_path: Path) -> None:
@@ -314,32 +316,32 @@ async def test_under_pressure_copies_in_use_stay_and_others_make_room(tmp_path: 
     def of(name: str) -> Document:
         return data_set(uris[name], size="400k")
 
-    async with running(tmp_path, data_capacity_bytes=900_000) as made:
-        await made.apply(job("using", use, of("a"), replicas=2, cpu="100m"))
-        await made.phase("using", "Running")
+    async with running(tmp_path, data_capacity_bytes=900_000) as data_system:
+        await data_system.apply(job("using", use, of("a"), replicas=2, cpu="100m"))
+        await data_system.phase("using", "Running")
         for name in ("b", "c"):
-            await made.apply(job(name, HASH, of(name), cpu="100m"))
-            assert await made.phase(name, *FINAL) == "Completed"
-            assert await made.log_of(f"{name}-work-0") == hashes(sets[name])
-            for observed in made.published().values():
+            await data_system.apply(job(name, HASH, of(name), cpu="100m"))
+            assert await data_system.phase(name, *FINAL) == "Completed"
+            assert await data_system.log_of(f"{name}-work-0") == hashes(sets[name])
+            for observed in data_system.published().values():
                 assert observed.used_bytes <= observed.capacity_bytes
-        used = await made.until(
-            lambda: made.copies(keys["a"]),
+        used = await data_system.until(
+            lambda: data_system.copies(keys["a"]),
             lambda copies: copies and all(copy.in_use for copy in copies.values()),
         )
         assert {copy.state for copy in used.values()} == {"Complete"}
         release.touch()
-        assert await made.phase("using", *FINAL) == "Completed"
-        assert await made.log_of("using-work-0") == hashes(sets["a"]) * 2
+        assert await data_system.phase("using", *FINAL) == "Completed"
+        assert await data_system.log_of("using-work-0") == hashes(sets["a"]) * 2
 
 
 async def test_an_origin_that_is_not_allowed_is_not_read(tmp_path: Path) -> None:
     uri = lay(tmp_path / "corpus", FILES)
     key = data_sets.content_key(uri, "")
-    async with running(tmp_path, data_origins=("https://",)) as made:
-        await made.apply(job("refused", HASH, data_set(uri)))
-        found = await made.until(lambda: made.copies(key), bool)
+    async with running(tmp_path, data_origins=("https://",)) as data_system:
+        await data_system.apply(job("refused", HASH, data_set(uri)))
+        found = await data_system.until(lambda: data_system.copies(key), bool)
         (copy,) = found.values()
         assert copy.state == "Failed"
         assert copy.reason.startswith("this node may not read file://: allowed origins are https:")
-        assert not any((made.state / "data" / node / key).exists() for node in NODES)
+        assert not any((data_system.state / "data" / node / key).exists() for node in NODES)

@@ -54,11 +54,11 @@ async def strom(cell: cells.ConfiguredSystem, *words: str) -> Result:
 
 async def dumped(cell: cells.ConfiguredSystem, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
     """What ``strom cluster dump`` prints, in a file."""
-    shown = await strom(cell, "cluster", "dump")
-    assert shown.exit_code == 0, shown.output
+    result = await strom(cell, "cluster", "dump")
+    assert result.exit_code == 0, result.output
     file = folder / "dump.json"
-    file.write_text(shown.stdout)
-    return file, json.loads(shown.stdout)["items"]
+    file.write_text(result.stdout)
+    return file, json.loads(result.stdout)["items"]
 
 
 async def test_a_simulation_of_a_dump_decides_like_the_system(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ async def test_a_forecast_of_a_dump_starts_a_gang_when_the_one_before_it_ends(
         file, _ = await dumped(cell, tmp_path)
         configuration = str(tmp_path / "scheduler.yaml")
         command = ["forecast", "--objects", str(file), "--config", configuration, "-o", "json"]
-        shown = await asyncio.to_thread(CliRunner().invoke, simulate.app, command)
-    (found,) = json.loads(shown.stdout)["pod_groups"]
+        result = await asyncio.to_thread(CliRunner().invoke, simulate.app, command)
+    (found,) = json.loads(result.stdout)["pod_groups"]
     assert found["pod_group"].startswith("default/waits-")
     assert found["answer"] == "starts"
     assert 500 < found["p10_s"] == found["p90_s"] <= 600

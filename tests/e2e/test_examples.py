@@ -193,11 +193,11 @@ class Cromwell:
 
     def value(self, key: str) -> str:
         """A string of the configuration."""
-        found = re.search(
+        match = re.search(
             rf'^ *{key} = (?:"""(.*?)"""|"(.*?)")$', self._text, re.DOTALL | re.MULTILINE
         )
-        assert found
-        return (found[1] or found[2]).replace("\\\\", "\\")
+        assert match
+        return (match[1] or match[2]).replace("\\\\", "\\")
 
     def run(self, key: str) -> subprocess.CompletedProcess[str]:
         """A command, with what Cromwell knows of the call."""
@@ -231,9 +231,9 @@ class Cromwell:
         (self._folder / "script").write_text(script)
         said = self.run("submit")
         assert said.returncode == 0, said.stderr
-        found = re.search(self.value("job-id-regex"), said.stdout)
-        assert found, said.stdout
-        self.job = found[1]
+        match = re.search(self.value("job-id-regex"), said.stdout)
+        assert match, said.stdout
+        self.job = match[1]
 
 
 @needs_linux

@@ -144,8 +144,8 @@ def test_a_port_is_forwarded_until_interrupted(url: str) -> None:
 
 def test_the_python_client_runs_commands(url: str) -> None:
     with Client(url) as client:
-        found = client.exec("a", ["sh", "-c", "cat; exit 3"], stdin=b"in")
-        assert (found.exit_code, found.stdout, found.stderr) == (3, b"in", b"")
+        exec_result = client.exec("a", ["sh", "-c", "cat; exit 3"], stdin=b"in")
+        assert (exec_result.exit_code, exec_result.stdout, exec_result.stderr) == (3, b"in", b"")
         with pytest.raises(errors.NoContainerError, match="no matching pod"):
             client.exec("big", ["true"])
         with pytest.raises(errors.SessionError, match="no-such-command"):

@@ -166,9 +166,9 @@ def agents(
             file = state / "object.json"
             file.write_text(json.dumps(document))
             system.kubectl("create", f"--filename={file}")
-        made = AgentNodes(system, daemon_set["metadata"]["name"])
-        system.user.until(made.daemon_set, lambda it: it.get("numberReady") == NODES)
-        yield made
+        agent_nodes = AgentNodes(system, daemon_set["metadata"]["name"])
+        system.user.until(agent_nodes.daemon_set, lambda it: it.get("numberReady") == NODES)
+        yield agent_nodes
 
 
 @pytest.fixture(autouse=True)

@@ -174,12 +174,12 @@ class DeviceNodes:
                 Path(short, "k").symlink_to(self.system.node(node).folder)
                 kubelet = podresources.Kubelet(f"{short}/k/pod-resources/kubelet.sock")
                 try:
-                    held = kubelet.exclusive_allocations() or ()
+                    exclusive_allocations = kubelet.exclusive_allocations() or ()
                 finally:
                     kubelet.close()
             found |= {
                 each.pod: frozenset(name.replace("/", ".") for name in devices.ids)
-                for each in held
+                for each in exclusive_allocations
                 for devices in each.devices
                 if devices.resource == DRIVER and each.pod.startswith(f"{job_name}-")
             }

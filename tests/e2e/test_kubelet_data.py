@@ -178,10 +178,10 @@ def caches(
             system.kubectl("create", f"--filename={file}")
         consumer = system.run(following(system.kafka))
         stack.callback(lambda: system.run(consumer.stop()))
-        made = DataNodes(system, daemon_set["metadata"]["name"], origin, shared, consumer)
-        system.user.until(made.daemon_set, lambda it: it.get("numberReady") == NODES)
-        system.user.until(made.reports, lambda found: len(found) == NODES)
-        yield made
+        data_nodes = DataNodes(system, daemon_set["metadata"]["name"], origin, shared, consumer)
+        system.user.until(data_nodes.daemon_set, lambda it: it.get("numberReady") == NODES)
+        system.user.until(data_nodes.reports, lambda found: len(found) == NODES)
+        yield data_nodes
 
 
 def rendered(shared: Path, *origins: str) -> list[Document]:

@@ -168,9 +168,9 @@ def node(
             driver=driver,
         )
         stack.enter_context(system.part(agent))
-        made = GpuNode(system, plugin, agent)
-        system.user.until(made.allocatable, lambda count: count == len(NUMA_NODES))
-        yield made
+        gpu_node = GpuNode(system, plugin, agent)
+        system.user.until(gpu_node.allocatable, lambda count: count == len(NUMA_NODES))
+        yield gpu_node
 
 
 def decided_first(system: KubeletSystem, available: frozenset[str], size: int) -> frozenset[str]:

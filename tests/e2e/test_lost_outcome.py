@@ -161,10 +161,17 @@ def _job(name: str) -> bytes:
 
 @pytest.fixture
 async def cell(tmp_path: Path) -> AsyncIterator[LosingSystem]:
-    async with EmbeddedBus(tmp_path / "log") as bus, EmbeddedCluster(tmp_path / "cluster") as made:
-        await simulated.create_nodes(made, simulated.node_documents(1, cpu="4", memory="8Gi"))
-        playing = asyncio.create_task(simulated.Runner(made, rules.Rules(), runtime.utc_now).run())
-        cell = LosingSystem(bus, made)
+    async with (
+        EmbeddedBus(tmp_path / "log") as bus,
+        EmbeddedCluster(tmp_path / "cluster") as embedded_cluster,
+    ):
+        await simulated.create_nodes(
+            embedded_cluster, simulated.node_documents(1, cpu="4", memory="8Gi")
+        )
+        playing = asyncio.create_task(
+            simulated.Runner(embedded_cluster, rules.Rules(), runtime.utc_now).run()
+        )
+        cell = LosingSystem(bus, embedded_cluster)
         cell.start()
         try:
             yield cell

@@ -102,7 +102,7 @@ async def test_jobs_avoid_a_process_node_whose_disk_is_loaded(tmp_path: Path) ->
             await asyncio.to_thread(
                 report, running.agents_url, node, tmp_path / "sys", token, busy_ms
             )
-            found = (await loads(running, node)).disk
-            assert found == node_usage.DeviceLoad(busiest="sda", percent=busy_ms // 200)
+            device_load = (await loads(running, node)).disk
+            assert device_load == node_usage.DeviceLoad(busiest="sda", percent=busy_ms // 200)
         for at in range(3):
             assert await placed(running, f"after-{at}") != loaded

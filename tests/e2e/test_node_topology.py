@@ -149,10 +149,10 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     assert {(cpu + 32) % 64 for cpu in cpus} == cpus, "whole cores"
 
     devices = {GPU: tuple(gpus)}
-    given = fake_kubelet.ContainerAllocation(
+    container_allocation = fake_kubelet.ContainerAllocation(
         pod="train-t-0", cpus=tuple(sorted(cpus)), devices=devices
     )
-    node.kubelet.given = (given,)
+    node.kubelet.given = (container_allocation,)
     await node.look()
     await node.numa(cpu_lists.written(frozenset(range(64)) - cpus))
 

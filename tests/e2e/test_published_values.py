@@ -183,9 +183,9 @@ async def test_no_record_has_a_value_on_the_real_parts_also_after_a_takeover(
     )
     await system.start()
     try:
-        given = kafka.KafkaSettings(bootstrap=(system.parts.kafka_bootstrap,))
+        settings = kafka.KafkaSettings(bootstrap=(system.parts.kafka_bootstrap,))
         account = KubernetesSettings(kubeconfig=str(system.parts.kubeconfig))
-        async with KubernetesCluster(account) as cluster, kafka.KafkaBus(given) as bus:
+        async with KubernetesCluster(account) as cluster, kafka.KafkaBus(settings) as bus:
             await submit(system.url)
             await check_pods(cluster)
             of_cron = f"{MARKER}-of-the-cron"

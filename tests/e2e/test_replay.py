@@ -33,8 +33,8 @@ OTHER = TIERS.replace("nodeorder", "binpack")
 async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any]]]:
     command = ["simulate", "replay", "--state", str(folder)]
     command += ["--config", str(folder / "was.yaml"), *more]
-    shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
-    return shown, [json.loads(line) for line in shown.stdout.splitlines()]
+    result = await asyncio.to_thread(CliRunner().invoke, main.app, command)
+    return result, [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def compact(folder: Path) -> int:
@@ -86,8 +86,8 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
         await cell.nodes_of("wide", 6)
         await cell.until(lambda: is_kept(tmp_path), bool)
     assert compact(tmp_path) > 0
-    shown, lines = await replayed(tmp_path)
-    assert shown.exit_code == 0, shown.output
+    result, lines = await replayed(tmp_path)
+    assert result.exit_code == 0, result.output
     assert len(lines) >= 6  # each job is enqueued, and placed
     assert all(line["same"] for line in lines)
     bound = {pod for line in lines for pod in line["binds"]}
@@ -95,19 +95,19 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     assert not [line for line in lines if "missing" in line]
 
     (tmp_path / "if.yaml").write_text(f"actions: enqueue, allocate{OTHER}")
-    shown, others = await replayed(tmp_path, "--instead", str(tmp_path / "if.yaml"))
-    assert shown.exit_code == 0, shown.output
+    result, others = await replayed(tmp_path, "--instead", str(tmp_path / "if.yaml"))
+    assert result.exit_code == 0, result.output
     assert [line["session"] for line in others] == [line["session"] for line in lines]
     differing = [line for line in others if not line["same"]]
     assert differing, "packing differs from spreading"
     assert all("recordedBinds" in line for line in differing)
     counted = f"{len(lines)} sessions: {len(lines) - len(differing)} decided the same, "
-    assert shown.stderr.splitlines() == [f"{counted}{len(differing)} differently"]
+    assert result.stderr.splitlines() == [f"{counted}{len(differing)} differently"]
 
-    shown, _ = await replayed(tmp_path, "--config", str(tmp_path / "if.yaml"))
-    assert shown.exit_code == 0, shown.output
+    result, _ = await replayed(tmp_path, "--config", str(tmp_path / "if.yaml"))
+    assert result.exit_code == 0, result.output
     assert (
-        "if.yaml: no session was decided with it; to decide with it, use --instead" in shown.stderr
+        "if.yaml: no session was decided with it; to decide with it, use --instead" in result.stderr
     )
 
 
@@ -121,8 +121,8 @@ async def test_no_session_misses_records_after_a_restart(tmp_path: Path) -> None
             await cell.delete(name)
             await cell.until(lambda: is_kept(tmp_path), bool)
     assert compact(tmp_path) > 0
-    shown, lines = await replayed(tmp_path)
-    assert shown.exit_code == 0, shown.output
+    result, lines = await replayed(tmp_path)
+    assert result.exit_code == 0, result.output
     assert len({pod for line in lines for pod in line["binds"]}) == 6
     assert not [line for line in lines if "missing" in line]
 
@@ -149,15 +149,15 @@ async def test_a_new_configuration_is_checked_while_the_system_runs(
         async def checked(name: str) -> tuple[Result, dict[str, Any]]:
             command = ["scheduler", "check", str(tmp_path / name), "--server", cell.url]
             command += ["--current", str(tmp_path / "same.yaml"), "--output", "json"]
-            shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
-            return shown, json.loads(shown.stdout.splitlines()[-1])
+            result = await asyncio.to_thread(CliRunner().invoke, main.app, command)
+            return result, json.loads(result.stdout.splitlines()[-1])
 
-        shown, found = await checked("same.yaml")
-        assert (shown.exit_code, found["gangs"], found["sessions"]) == (0, [], []), shown.output
+        result, found = await checked("same.yaml")
+        assert (result.exit_code, found["gangs"], found["sessions"]) == (0, [], []), result.output
         assert found["replayed"] >= 4
         assert found["incomplete"] == 0
-        shown, found = await checked("packs.yaml")
-        assert shown.exit_code == 1, shown.output
+        result, found = await checked("packs.yaml")
+        assert result.exit_code == 1, result.output
         gangs = [gang for each in found["sessions"] for gang in each["gangs"]]
         assert "default/a" in {gang["job"] for gang in gangs}
         assert any(gang["pod_group"].startswith("default/a-") for gang in gangs)
@@ -171,8 +171,8 @@ async def test_sessions_are_replayed_while_the_system_runs(tmp_path: Path) -> No
         await cell.submit("a", 3)
         await cell.nodes_of("a", 3)
         await cell.until(lambda: is_kept(tmp_path), bool)
-        shown, lines = await replayed(tmp_path)
-        assert shown.exit_code == 0, shown.output
+        result, lines = await replayed(tmp_path)
+        assert result.exit_code == 0, result.output
         assert len({pod for line in lines for pod in line["binds"]}) == 3
         await cell.submit("b", 3)
         await cell.nodes_of("b", 3)
@@ -199,24 +199,24 @@ async def test_a_job_is_explained_at_a_past_time(tmp_path: Path) -> None:
         await cell.nodes_of("waits", 16)
         await cell.until(lambda: is_kept(tmp_path), bool)
         past = ["--log", str(tmp_path), "--config", str(tmp_path / "scheduler.yaml")]
-        shown = await explained("--at", at.isoformat(), *past)
-        assert shown.exit_code == 0, shown.output
-        assert f"default/waits was pending at {at.isoformat()}: " in shown.stdout
+        result = await explained("--at", at.isoformat(), *past)
+        assert result.exit_code == 0, result.output
+        assert f"default/waits was pending at {at.isoformat()}: " in result.stdout
         facts = [line for line in then.splitlines()[1:] if not line.startswith("  starts")]
-        assert shown.stdout.splitlines()[1:] == facts
-        shown = await explained("--at", "2020-01-01T00:00:00Z", *past)
-        assert shown.exit_code == 1
-        assert "next: use a time from 20" in shown.output
-        shown = await explained("--at", at.isoformat(), *past[:2])
-        assert shown.exit_code == 1
-        assert "--config FILE" in shown.output
+        assert result.stdout.splitlines()[1:] == facts
+        result = await explained("--at", "2020-01-01T00:00:00Z", *past)
+        assert result.exit_code == 1
+        assert "next: use a time from 20" in result.output
+        result = await explained("--at", at.isoformat(), *past[:2])
+        assert result.exit_code == 1
+        assert "--config FILE" in result.output
 
 
 async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     (tmp_path / "was.yaml").write_text(f"actions: allocate{TIERS}")
-    shown, lines = await replayed(tmp_path)
-    assert (shown.exit_code, lines) == (1, [])
-    assert shown.stderr == (
+    result, lines = await replayed(tmp_path)
+    assert (result.exit_code, lines) == (1, [])
+    assert result.stderr == (
         f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: this folder has no log\n"
         "next: specify the folder of strom up, or a broker as HOST:PORT\n"
     )

@@ -25,8 +25,8 @@ PACK = TIERS.replace("weight: %d}", "weight: %d, seen: 1}") % (0, 10)
 
 @pytest.fixture
 async def cell(tmp_path: Path) -> AsyncIterator[cells.ConfiguredSystem]:
-    async with cells.running(tmp_path, "enqueue", SPREAD) as made:
-        yield made
+    async with cells.running(tmp_path, "enqueue", SPREAD) as configured_system:
+        yield configured_system
 
 
 async def test_a_change_of_actions_and_arguments_applies_to_the_next_session(

@@ -70,11 +70,11 @@ def jobs_of(count: int, seed: int) -> list[workload.Job]:
     """Gangs of 1 to 8 cores that run for 0.5 to 8 s, and arrive so that some of them wait."""
     draw = random.Random(seed)
     at_s = 0.0
-    found: list[workload.Job] = []
+    jobs: list[workload.Job] = []
     for number in range(count):
         tasks = draw.choice((1, 1, 1, 2, 2, 4, 8))
         run_s = min(8.0, max(0.5, draw.lognormvariate(0.7, 0.8)))
-        found.append(
+        jobs.append(
             workload.Job(
                 f"j{number:04}",
                 round(at_s * SECOND),
@@ -85,7 +85,7 @@ def jobs_of(count: int, seed: int) -> list[workload.Job]:
             )
         )
         at_s += draw.expovariate(1.0) * tasks * run_s / (LOAD * NODES * CORES)
-    return found
+    return jobs
 
 
 def manifest(job: workload.Job) -> dict[str, Any]:

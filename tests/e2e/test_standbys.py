@@ -52,9 +52,9 @@ class Replicas:
     def start(self, service: str, number: int) -> None:
         name = f"{service}-{number}"
         health = self.healths[name] = runtime.Health(service)
-        given = msgspec.structs.replace(TERMS, identity=name)
+        settings = msgspec.structs.replace(TERMS, identity=name)
         ahead = self.ahead.get(number, timedelta(0))
-        self._tasks[name] = asyncio.create_task(self._serve(service, given, health, ahead))
+        self._tasks[name] = asyncio.create_task(self._serve(service, settings, health, ahead))
 
     async def _serve(
         self,
@@ -167,12 +167,15 @@ class Replicas:
 
 @pytest.fixture
 async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
-    async with EmbeddedBus(tmp_path / "log") as bus, EmbeddedCluster(tmp_path / "cluster") as made:
+    async with (
+        EmbeddedBus(tmp_path / "log") as bus,
+        EmbeddedCluster(tmp_path / "cluster") as embedded_cluster,
+    ):
         nodes = simulated.node_documents(2, cpu="4", memory="8Gi")
-        await simulated.create_nodes(made, nodes)
-        running = simulated.Runner(made, rules.Rules(), runtime.utc_now)
+        await simulated.create_nodes(embedded_cluster, nodes)
+        running = simulated.Runner(embedded_cluster, rules.Rules(), runtime.utc_now)
         playing = asyncio.create_task(running.run())
-        replicas = Replicas(bus, made)
+        replicas = Replicas(bus, embedded_cluster)
         try:
             yield replicas
         finally:

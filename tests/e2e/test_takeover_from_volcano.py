@@ -63,12 +63,12 @@ def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[takeove
         return
     request.getfixturevalue("real_tools")
     with asyncio.Runner() as runner:
-        found = takeover.RealServices(tmp_path, runner)
-        found.start_cluster()
+        real_services = takeover.RealServices(tmp_path, runner)
+        real_services.start_cluster()
         try:
-            yield found
+            yield real_services
         finally:
-            found.end()
+            real_services.end()
 
 
 def test_jobs_of_volcano_are_taken_over_and_given_back_and_run_to_their_end(

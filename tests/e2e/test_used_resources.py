@@ -81,9 +81,9 @@ async def attempt(
         while True:
             answer = await http.request(call.method, call.path, params=call.query)
             if answer.is_success:
-                found = call.read(answer.content).attempts
-                if len(found) == 1 and is_wanted(found[0]):
-                    return found[0]
+                attempts = call.read(answer.content).attempts
+                if len(attempts) == 1 and is_wanted(attempts[0]):
+                    return attempts[0]
             await asyncio.sleep(POLL_S)
 
 

@@ -41,23 +41,23 @@ async def test_a_pending_job_is_answered_beside_its_present_start(tmp_path: Path
             await system.until(
                 lambda: client.explanation("next"), lambda it: it.explained is not None
             )
-            found = await client.what_if("next", JobIf(nodes=2))
-            assert found.cannot_tell == ""
-            assert found.present is not None
-            assert found.changed is not None
-            assert found.changed.p90 == found.changed.at
-            assert found.present.p10 is not None
-            assert 540 < (found.present.p10 - found.at).total_seconds() <= 606
+            what_if = await client.what_if("next", JobIf(nodes=2))
+            assert what_if.cannot_tell == ""
+            assert what_if.present is not None
+            assert what_if.changed is not None
+            assert what_if.changed.p90 == what_if.changed.at
+            assert what_if.present.p10 is not None
+            assert 540 < (what_if.present.p10 - what_if.at).total_seconds() <= 606
             fewer = await client.what_if("next", JobIf(replicas={"t": 1}))
             assert fewer.changed is not None
             assert fewer.changed.p90 == fewer.changed.at
             ended = await client.what_if("runs", JobIf(nodes=1))
             assert "not pending" in ended.cannot_tell
-        shown = await strom(system, "explain", "next", "--if", "nodes=+1", "--if", "gpus=1")
-        assert shown.exit_code == 0, shown.output
-        assert "default/next with nodes=+1, gpus=1: cannot tell" in shown.stdout
-        shown = await strom(system, "explain", "next", "--if", "replicas=64")
-        assert "  then       can never fit" in shown.stdout
+        result = await strom(system, "explain", "next", "--if", "nodes=+1", "--if", "gpus=1")
+        assert result.exit_code == 0, result.output
+        assert "default/next with nodes=+1, gpus=1: cannot tell" in result.stdout
+        result = await strom(system, "explain", "next", "--if", "replicas=64")
+        assert "  then       can never fit" in result.stdout
         refused = await strom(system, "explain", "next", "--if", "queue=none")
         assert refused.exit_code == 1
         assert "spec.queue" in refused.output
@@ -70,5 +70,5 @@ async def test_a_scheduler_that_may_not_answer_says_so(tmp_path: Path) -> None:
             await system.until(
                 lambda: client.explanation("wide"), lambda it: it.explained is not None
             )
-            found = await client.what_if("wide", JobIf(nodes=2))
-        assert "STROM_SCHEDULER_WHAT_IF_CPU" in found.cannot_tell
+            what_if = await client.what_if("wide", JobIf(nodes=2))
+        assert "STROM_SCHEDULER_WHAT_IF_CPU" in what_if.cannot_tell

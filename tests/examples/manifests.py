@@ -45,8 +45,8 @@ def pods_of(name: str) -> dict[str, Document]:
 
 def objects_of(name: str) -> dict[tuple[str, str], Document]:
     """(kind, name) -> what the job's plugins make."""
-    made = plugin_objects.creations(job(name), job_plugins.BUILT_IN)
-    return {(it.kind.kind, it.name): msgspec.json.decode(it.body) for it in made}
+    creates = plugin_objects.creations(job(name), job_plugins.BUILT_IN)
+    return {(it.kind.kind, it.name): msgspec.json.decode(it.body) for it in creates}
 
 
 def containers(pod: Document) -> list[Document]:

@@ -9,8 +9,8 @@ from experiments import gang, support
 
 
 def test_without_gang_scheduling_five_jobs_keep_each_other_waiting() -> None:
-    found = support.run(gang.EXPERIMENT, 1)
-    finished = {variant: each["finished jobs"].mean for variant, each in found.items()}
+    intervals = support.run(gang.EXPERIMENT, 1)
+    finished = {variant: each["finished jobs"].mean for variant, each in intervals.items()}
     assert finished == {
         "1 job, gang": 1,
         "1 job, no gang": 1,

@@ -61,8 +61,8 @@ async def two_of_each(state: Path) -> AsyncIterator[RealSystem]:
 
 async def recreate(bootstrap: str, topic: topics.Topic) -> None:
     """Delete a topic; return when it exists again, created by this function or by a service."""
-    given = kafka.KafkaSettings(bootstrap=(bootstrap,))
-    name = topic.full_name(given.cluster_name)
+    settings = kafka.KafkaSettings(bootstrap=(bootstrap,))
+    name = topic.full_name(settings.cluster_name)
     client = admin.AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await client.start()
     try:
@@ -71,7 +71,7 @@ async def recreate(bootstrap: str, topic: topics.Topic) -> None:
         async with asyncio.timeout(60.0):
             while await topic_metadata.fetch_topic_ids(client._client, [name]) in ({}, before):
                 with contextlib.suppress(kafka_errors.KafkaError):
-                    async with kafka.KafkaBus(given):
+                    async with kafka.KafkaBus(settings):
                         pass
     finally:
         await client.close()

@@ -168,9 +168,9 @@ def rules(data: bytes) -> str:
         return "no kind"
     additions = review.default_patch(kind, document, POLICY, "", KNOWN)
     whole = patch.applied(document, additions)
-    found = review.violations(kind, "CREATE", whole, None, KNOWN, POLICY)
-    review_records.record(kind.kind, whole, "CREATE", "ada", "rest", found)
-    return "refused" if found else "accepted"
+    violations = review.violations(kind, "CREATE", whole, None, KNOWN, POLICY)
+    review_records.record(kind.kind, whole, "CREATE", "ada", "rest", violations)
+    return "refused" if violations else "accepted"
 
 
 def bulk_line(data: bytes) -> str:

@@ -93,14 +93,14 @@ class ProcessUnderTest:
 
     def show(self) -> list[envelope.Record]:
         """A few odd objects."""
-        found = []
+        records = []
         for _ in range(self.random.randrange(1, MAX_PER_ROUND)):
             kind, document = object_generator.document(self.random)
             record = self._shown(kind, document)
-            found += [record] if record is not None else []
+            records += [record] if record is not None else []
         while len(self.there) > MAX_OBJECTS:
-            found.append(self._gone(self.random.choice(list(self.there))))
-        return found
+            records.append(self._gone(self.random.choice(list(self.there))))
+        return records
 
     def clear(self) -> None:
         """All objects go."""
@@ -114,13 +114,13 @@ class ProcessUnderTest:
             names = (kind.plural, metadata.get("namespace"), metadata.get("name"))
             metadata["uid"] = f"{names}-{self.random.randrange(2)}"
         try:
-            seen = projection.observe(kind, msgspec.json.encode(document))
+            observed = projection.observe(kind, msgspec.json.encode(document))
         except (msgspec.DecodeError, ValueError):
             return None  # no name: no API server has such an object
-        if not seen.identity.key.strip("/"):
+        if not observed.identity.key.strip("/"):
             return None
-        self.there[kind.plural, seen.identity.key] = kind, seen.identity.uid
-        return self._append(topics.SNAPSHOTS[kind], seen.identity.key, seen.message)
+        self.there[kind.plural, observed.identity.key] = kind, observed.identity.uid
+        return self._append(topics.SNAPSHOTS[kind], observed.identity.key, observed.message)
 
     def _gone(self, at: tuple[str, str]) -> envelope.Record:
         kind, uid = self.there.pop(at)

@@ -41,9 +41,9 @@ OF_OTHERS = {
 
 def version(path: str, pattern: str) -> str:
     """What a file of tools/ pins."""
-    found = re.search(pattern, (image_build.ROOT / "tools" / path).read_text())
-    assert found
-    return found[1]
+    match = re.search(pattern, (image_build.ROOT / "tools" / path).read_text())
+    assert match
+    return match[1]
 
 
 def known(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:

@@ -39,16 +39,16 @@ def project(
     engine: Engine, real_tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ComposeProject]:
     """Built and started; a gang has run through it."""
-    made = ComposeProject(engine, real_tools, tmp_path_factory.mktemp("compose"))
-    made.make_images(real_tools)
-    made.copy_clone()
+    compose_project = ComposeProject(engine, real_tools, tmp_path_factory.mktemp("compose"))
+    compose_project.make_images(real_tools)
+    compose_project.copy_clone()
     try:
-        made.compose("build")
-        made.up()
-        made.run_example("gang", "gang")
-        yield made
+        compose_project.compose("build")
+        compose_project.up()
+        compose_project.run_example("gang", "gang")
+        yield compose_project
     finally:
-        made.compose("down", "--volumes", "--timeout=1")
+        compose_project.compose("down", "--volumes", "--timeout=1")
 
 
 def test_every_container_is_healthy_or_has_ended_well(project: ComposeProject) -> None:

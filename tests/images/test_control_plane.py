@@ -73,11 +73,11 @@ async def plane(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[Contro
         found, {}, real_tools, tmp_path, only=("files", "control-plane", "setup")
     )
     async with services.up():
-        made = ControlPlane(services, real_tools.program("kubectl"))
+        control_plane = ControlPlane(services, real_tools.program("kubectl"))
         # The API server refuses pods until the controller manager has created it.
         account = ["wait", "serviceaccount/default", "--for=create"]
-        await made.kubectl(*account, f"--timeout={PLAYED_WITHIN_S:.0f}s")
-        yield made
+        await control_plane.kubectl(*account, f"--timeout={PLAYED_WITHIN_S:.0f}s")
+        yield control_plane
 
 
 async def test_nodes_play_pods_soon_after_the_control_plane_was_restarted(

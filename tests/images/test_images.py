@@ -66,9 +66,9 @@ def up(
 @pytest.fixture(scope="module")
 def collector(up: compose_services.ComposeServices) -> Iterator[http_server.Server]:
     """Takes traces where the collector would."""
-    taken = http_server.Server(lambda _: http_server.Reply(), up.address("collector"), 4318)
-    with taken:
-        yield taken
+    server = http_server.Server(lambda _: http_server.Reply(), up.address("collector"), 4318)
+    with server:
+        yield server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -150,8 +150,8 @@ def text_offences(source: str) -> Iterator[tuple[int, str, str]]:
     for line, text in texts(source):
         words_of_text = " ".join(text.split())
         for phrase, instead in PHRASES.items():
-            if found := re.search(rf"\b(?:{phrase})\b", words_of_text, re.IGNORECASE):
-                yield line, found[0], instead
+            if match := re.search(rf"\b(?:{phrase})\b", words_of_text, re.IGNORECASE):
+                yield line, match[0], instead
 
 
 def test_no_text_of_product_code_contains_a_phrase() -> None:

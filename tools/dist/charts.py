@@ -26,8 +26,8 @@ def installed_helm(root: Path) -> Path | None:
 
 def sources(root: Path) -> list[Path]:
     """The folders of the charts that users install."""
-    found = (*root.glob("charts/*/Chart.yaml"), *root.glob("services/*/chart/Chart.yaml"))
-    return sorted(each.parent for each in found if each.parent.name not in LIBRARIES)
+    paths = (*root.glob("charts/*/Chart.yaml"), *root.glob("services/*/chart/Chart.yaml"))
+    return sorted(each.parent for each in paths if each.parent.name not in LIBRARIES)
 
 
 def package(helm: Path, root: Path, folder: Path) -> list[Path]:

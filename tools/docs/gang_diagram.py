@@ -42,10 +42,10 @@ width="{WIDTH}" height="{HEIGHT}" font-family="system-ui, sans-serif" font-size=
 
 def decided(configuration: Mapping[str, Any]) -> Mapping[str, str]:
     """Pod (such as ``A-0``) -> node, by the decisions of one session with this configuration."""
-    found = simulate.simulate(
+    outcome = simulate.simulate(
         json.dumps({"now": "2026-01-01T00:00:00Z", "config": configuration, "objects": _objects()})
     )
-    return {pod.partition("/")[2]: node for pod, node in found.binds.items()}
+    return {pod.partition("/")[2]: node for pod, node in outcome.binds.items()}
 
 
 def diagram() -> str:

@@ -33,7 +33,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 def complete(source: list[str]) -> None:
     """Replace the text of a page by the completed one, in place."""
-    text = PLACE.sub(lambda found: generated(found[1]), source[0])
+    text = PLACE.sub(lambda match: generated(match[1]), source[0])
     text = DRAWN.sub(lambda found: drawn(found[1]), text)
     for path, page in ELSEWHERE.items():
         text = text.replace(f"]({path}", f"]({page}")

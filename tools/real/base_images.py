@@ -170,10 +170,10 @@ def missing(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
 def mirror(sources: Path) -> str:
     """The address of the first repository in apt's sources, which have one of two formats. Raises
     InstallError."""
-    found = re.search(r"^(?:URIs:|deb(?: \[.*\])?) *(\S+)", sources.read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^(?:URIs:|deb(?: \[.*\])?) *(\S+)", sources.read_text(), re.MULTILINE)
+    if match is None:
         raise InstallError(f"{sources} has no address of a repository")
-    return found[1]
+    return match[1]
 
 
 def build(mmdebstrap: str, name: str, env: Mapping[str, str]) -> None:

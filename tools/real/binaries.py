@@ -27,10 +27,10 @@ PROMETHEUS_TAGS = "remove_all_sd"  # without the clients of cloud providers, whi
 
 def required_version(go_mod: str, module: str) -> str:
     """The version of `module` that a go.mod requires, such as v1.34.4."""
-    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
+    if match is None:
         raise InstallError(f"go.mod does not require {module}: restore it from the repository")
-    return found[1]
+    return match[1]
 
 
 def kubernetes_flags(version: str) -> str:

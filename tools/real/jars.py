@@ -64,10 +64,10 @@ def parse_pins(text: str) -> tuple[Jar, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        found = re.fullmatch(r"([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
-        if found is None:
+        match = re.fullmatch(r"([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
+        if match is None:
             raise InstallError(f"jars.txt line {number} is not `group:artifact:version sha256`")
-        jars.append(Jar(*found.groups()))
+        jars.append(Jar(*match.groups()))
     return tuple(jars)
 
 

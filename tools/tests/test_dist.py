@@ -18,9 +18,9 @@ from tools.dist import charts, wheels
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("dist")
-    wheels.build(made)
-    return made
+    path = tmp_path_factory.mktemp("dist")
+    wheels.build(path)
+    return path
 
 
 def test_every_package_has_a_wheel_with_all_its_files(folder: Path) -> None:

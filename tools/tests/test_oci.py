@@ -64,9 +64,9 @@ def blob(of: dict[str, bytes], described: dict[str, Any]) -> bytes:
 
 
 def test_the_index_leads_to_every_layer(tmp_path: Path) -> None:
-    made = tmp_path / "image.oci.tar"
-    oci.rewrite(saved(tmp_path), made)
-    files = content(made)
+    path = tmp_path / "image.oci.tar"
+    oci.rewrite(saved(tmp_path), path)
+    files = content(path)
     assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     (described,) = json.loads(files["index.json"])["manifests"]
     assert described["annotations"] == {
@@ -76,13 +76,13 @@ def test_the_index_leads_to_every_layer(tmp_path: Path) -> None:
     manifest = json.loads(blob(files, described))
     assert json.loads(blob(files, manifest["config"]))["architecture"] == "amd64"
     assert [blob(files, it) for it in manifest["layers"]] == [*LAYERS, LAYERS[0]]
-    assert oci.is_oci(made)
+    assert oci.is_oci(path)
 
 
 def test_engines_without_the_oci_layout_find_the_same_blobs(tmp_path: Path) -> None:
-    made = tmp_path / "image.oci.tar"
-    oci.rewrite(saved(tmp_path), made)
-    files = content(made)
+    path = tmp_path / "image.oci.tar"
+    oci.rewrite(saved(tmp_path), path)
+    files = content(path)
     (image,) = json.loads(files["manifest.json"])
     assert image["RepoTags"] == ["stromboli-monitor:0.1.0"]
     assert json.loads(files[image["Config"]])["os"] == "linux"
@@ -90,10 +90,10 @@ def test_engines_without_the_oci_layout_find_the_same_blobs(tmp_path: Path) -> N
 
 
 def test_equal_images_give_equal_archives(tmp_path: Path) -> None:
-    made = [tmp_path / name for name in ("one", "two")]
-    for each in made:
+    paths = [tmp_path / name for name in ("one", "two")]
+    for each in paths:
         oci.rewrite(saved(tmp_path), each)
-    assert made[0].read_bytes() == made[1].read_bytes()
+    assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -117,17 +117,17 @@ class Model:
     ) -> None:
         """Idle nodes first, then nodes of gangs of a higher level, in the order of nodes."""
         level = ranks[job.gang.name][0]
-        held = {
+        jobs = {
             node: other
             for other in self._jobs
             if other not in starting and ranks[other.gang.name][0] > level
             for node in other.nodes
         }
-        found = [*sorted(self._free - nominated), *sorted(held.keys() - nominated)]
+        found = [*sorted(self._free - nominated), *sorted(jobs.keys() - nominated)]
         chosen = found[: job.gang.tasks]
         if len(chosen) == job.gang.tasks:
             nominated.update(chosen)
-            new = [held[node] for node in chosen if node in held]
+            new = [jobs[node] for node in chosen if node in jobs]
             victims.extend(each for each in dict.fromkeys(new) if each not in victims)
 
     def _evict(self, job: _Job, now: int) -> None:

@@ -179,9 +179,9 @@ def test_suspend_and_resume_create_a_command_silently(
 ) -> None:
     program("vsub", "-n", "a")
     assert program(*arguments) == (0, "")
-    (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
-    assert made.action == action
-    assert made.metadata.name.startswith(f"a-{action.lower()}-")
+    (command,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
+    assert command.action == action
+    assert command.metadata.name.startswith(f"a-{action.lower()}-")
 
 
 def test_queues_are_created_changed_and_shown_silently(api_server: Any, program: Program) -> None:
@@ -189,8 +189,8 @@ def test_queues_are_created_changed_and_shown_silently(api_server: Any, program:
     assert program("vcctl", "queue", "create", "-n", "q", "-w", "3", "-S", "Closed") == (0, "")
     assert program("vcctl", "queue", "operate", "-n", "q", "-a", "update", "-w", "7") == (0, "")
     assert program("vcctl", "queue", "operate", "-n", "q", "-a", "close") == (0, "")
-    (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
-    assert (made.action, made.metadata.namespace) == ("CloseQueue", "default")
+    (command,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
+    assert (command.action, command.metadata.namespace) == ("CloseQueue", "default")
     api_server.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="q", phase="Running"))
     header, row = program("vcctl", "queue", "get", "-n", "q")[1].splitlines()
     assert header == (

@@ -83,16 +83,16 @@ def test_what_is_not_a_job_is_refused(text: str) -> None:
 def test_the_cause_decides_about_another_try(
     reason: str, exit_code: int | None, is_retryable: bool
 ) -> None:
-    found = endings.ending(in_phase("Failed"), history(reason, exit_code), (42,))
-    assert found.is_retryable is is_retryable
-    assert found.message.startswith(
+    ending = endings.ending(in_phase("Failed"), history(reason, exit_code), (42,))
+    assert ending.is_retryable is is_retryable
+    assert ending.message.startswith(
         f"job default/train is Failed: pod train-main-0 on node-1: {reason}"
     )
 
 
 def test_a_job_that_a_user_terminated_is_not_tried_again() -> None:
-    found = endings.ending(in_phase("Terminated"), history("", None, "Gone"))
-    assert not found.is_retryable
+    ending = endings.ending(in_phase("Terminated"), history("", None, "Gone"))
+    assert not ending.is_retryable
 
 
 def test_a_suspended_job_has_not_ended() -> None:
@@ -106,9 +106,9 @@ def test_a_suspended_job_has_not_ended() -> None:
 def test_a_job_that_is_not_listed_or_another_of_its_name_is_gone() -> None:
     awaited = outcomes.Awaited(namespace="default", name="train", uid="uid-earlier")
     for change in (Change[batch.Job]("synced"), Change("added", in_phase("Running"))):
-        found = outcomes.JobView(awaited).seen(change)
-        assert found is not None
-        assert found.result == outcomes.GONE
+        outcome = outcomes.JobView(awaited).seen(change)
+        assert outcome is not None
+        assert outcome.result == outcomes.GONE
 
 
 def test_the_deadline_of_the_start_ends_with_the_start() -> None:
@@ -221,15 +221,19 @@ def test_a_job_that_is_missing_after_a_new_list_is_asked_for() -> None:
 
 
 def test_a_connection_names_server_token_and_certificate() -> None:
-    found = settings.of_connection(
+    server_settings = settings.of_connection(
         host="stromboli.example",
         port=8480,
         schema=None,
         password="secret",
         extra={"namespace": "research", "ca_file": "/ca.crt"},
     )
-    assert found.url == "https://stromboli.example:8480"
-    assert (found.token, found.namespace, found.ca_file) == ("secret", "research", "/ca.crt")
+    assert server_settings.url == "https://stromboli.example:8480"
+    assert (server_settings.token, server_settings.namespace, server_settings.ca_file) == (
+        "secret",
+        "research",
+        "/ca.crt",
+    )
     assert settings.of_connection(
         host="http://127.0.0.1:1", port=None, schema=None, password=None, extra={}
     ) == settings.ServerSettings(url="http://127.0.0.1:1")

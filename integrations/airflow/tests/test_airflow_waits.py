@@ -37,8 +37,8 @@ def awaited(
 
 def test_a_job_is_waited_for_to_its_end(server: str, client: Client) -> None:
     stored = client.submit(job("waited", image="busybox", command=["true"]))
-    found = waited(server, awaited(stored))
-    assert found == outcomes.Outcome(result=outcomes.ENDED, phase="Completed")
+    outcome = waited(server, awaited(stored))
+    assert outcome == outcomes.Outcome(result=outcomes.ENDED, phase="Completed")
 
 
 def test_a_job_that_does_not_start_in_time_has_the_reason_of_the_scheduler(
@@ -46,9 +46,9 @@ def test_a_job_that_does_not_start_in_time_has_the_reason_of_the_scheduler(
 ) -> None:
     large = job("too-large", image="busybox", requests={"cpu": "1000"})
     stored = client.submit(large)
-    found = waited(server, awaited(stored, start_by=time.time() + 20))
-    assert found.result == outcomes.NOT_STARTED
-    assert "cpu" in found.reason
+    outcome = waited(server, awaited(stored, start_by=time.time() + 20))
+    assert outcome.result == outcomes.NOT_STARTED
+    assert "cpu" in outcome.reason
     client.delete("too-large")
 
 
@@ -58,13 +58,13 @@ def test_a_deadline_that_passed_unobserved_is_no_reason_to_end_a_started_job(
     """A triggerer that was down finds the job completed, not late."""
     stored = client.submit(job("unobserved", image="busybox", command=["true"]))
     client.wait("unobserved", timeout_s=DEADLINE_S)
-    found = waited(server, awaited(stored, start_by=0, end_by=0))
-    assert found.result == outcomes.ENDED
+    outcome = waited(server, awaited(stored, start_by=0, end_by=0))
+    assert outcome.result == outcomes.ENDED
 
 
 def test_a_job_that_does_not_exist_is_gone(server: str, client: Client) -> None:
-    found = waited(server, outcomes.Awaited(namespace="default", name="no-such-job"))
-    assert found.result == outcomes.GONE
+    outcome = waited(server, outcomes.Awaited(namespace="default", name="no-such-job"))
+    assert outcome.result == outcomes.GONE
 
 
 def test_the_watch_of_an_executor_reports_the_end_of_its_jobs(server: str, client: Client) -> None:

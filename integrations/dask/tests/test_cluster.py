@@ -145,8 +145,8 @@ def test_options_become_requests_queue_priority_and_time_limit() -> None:
         time_limit=timedelta(hours=2),
         env={"A": "b"},
     )
-    made = worker_job("etl-0", "etl", "tcp://10.0.0.1:8786", options)
-    (container,) = msgspec.json.decode(made.spec.tasks[0].template.spec)["containers"]
+    job = worker_job("etl-0", "etl", "tcp://10.0.0.1:8786", options)
+    (container,) = msgspec.json.decode(job.spec.tasks[0].template.spec)["containers"]
     assert container["resources"] == {
         "requests": {"cpu": "4", "memory": str(8 << 30), "nvidia.com/gpu": "2"},
         "limits": {"nvidia.com/gpu": "2"},
@@ -156,5 +156,5 @@ def test_options_become_requests_queue_priority_and_time_limit() -> None:
         *("tcp://10.0.0.1:8786", "--name", "etl-0"),
     ]
     assert container["env"] == [{"name": "A", "value": "b"}]
-    assert (made.spec.queue, made.spec.priority_class_name) == ("research", "high")
-    assert made.spec.active_deadline_seconds == 7200
+    assert (job.spec.queue, job.spec.priority_class_name) == ("research", "high")
+    assert job.spec.active_deadline_seconds == 7200

@@ -33,14 +33,14 @@ def container(work: Work) -> Any:
 
 
 def test_the_runtime_becomes_requests_queue_and_time_limit() -> None:
-    made = manifest(WORK, Settings(queue="other", priority_class="high"))
+    job = manifest(WORK, Settings(queue="other", priority_class="high"))
     assert container(WORK)["resources"] == {
         "requests": {"cpu": "8", "memory": "16000000000", "nvidia.com/gpu": "2"},
         "limits": {"nvidia.com/gpu": "2"},
     }
     assert container(WORK)["image"] == "tools:9"
-    assert (made.spec.queue, made.spec.priority_class_name) == ("research", "high")
-    assert made.spec.active_deadline_seconds == 90 * 60
+    assert (job.spec.queue, job.spec.priority_class_name) == ("research", "high")
+    assert job.spec.active_deadline_seconds == 90 * 60
 
 
 def test_a_task_without_requests_has_the_defaults_of_the_specification() -> None:
@@ -89,5 +89,5 @@ def test_the_name_depends_on_the_task_its_directory_and_attempt() -> None:
     ]
     assert len({name(WORK), *map(name, others)}) == 4
     assert len(name(msgspec.structs.replace(WORK, task="_A-" + "x" * 80))) <= 52
-    made = manifest(WORK, Settings())
-    assert (made.metadata.annotations or {})[DIRECTORY] == WORK.directory
+    job = manifest(WORK, Settings())
+    assert (job.metadata.annotations or {})[DIRECTORY] == WORK.directory

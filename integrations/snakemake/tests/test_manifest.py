@@ -18,15 +18,15 @@ WORK = Work(
 
 def test_threads_and_resources_become_requests_queue_and_time_limit() -> None:
     settings = ExecutorSettings(queue="other", priority_class="high", image="snakemake:9")
-    made = manifest(WORK, settings)
-    (container,) = msgspec.json.decode(made.spec.tasks[0].template.spec)["containers"]
+    job = manifest(WORK, settings)
+    (container,) = msgspec.json.decode(job.spec.tasks[0].template.spec)["containers"]
     assert container["resources"] == {
         "requests": {"cpu": "8", "memory": "16000M", "nvidia.com/gpu": "2"},
         "limits": {"nvidia.com/gpu": "2"},
     }
     assert (container["image"], container["workingDir"]) == ("snakemake:9", "/data/project")
-    assert (made.spec.queue, made.spec.priority_class_name) == ("research", "high")
-    assert made.spec.active_deadline_seconds == 90 * 60
+    assert (job.spec.queue, job.spec.priority_class_name) == ("research", "high")
+    assert job.spec.active_deadline_seconds == 90 * 60
 
 
 def test_an_evicted_pod_starts_again_and_a_failed_one_fails_its_job() -> None:

@@ -30,9 +30,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
     hooks = [
         hook(admissions, kind, action, operations) for kind, action, operations in webhooks.RULES
     ]
-    async with EmbeddedCluster(tmp_path / "cluster.db", hooks=hooks) as made:
-        admissions.append(AdmissionService(AdmissionSettings(), made, runtime.utc_now))
-        yield made
+    async with EmbeddedCluster(tmp_path / "cluster.db", hooks=hooks) as embedded_cluster:
+        admissions.append(AdmissionService(AdmissionSettings(), embedded_cluster, runtime.utc_now))
+        yield embedded_cluster
 
 
 @pytest.fixture
@@ -40,6 +40,8 @@ async def client(cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     with shared_rest.rest_of(admission, cluster, runtime.Health("admission")) as app:
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
-        async with httpx.AsyncClient(transport=transport, base_url="http://admission") as made:
-            await made.post("/v1/queues", json={"metadata": {"name": "default"}})
-            yield made
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://admission"
+        ) as async_client:
+            await async_client.post("/v1/queues", json={"metadata": {"name": "default"}})
+            yield async_client

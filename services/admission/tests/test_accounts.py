@@ -221,9 +221,9 @@ async def test_tenants_can_watch_only_their_namespace(server: AuthorizedAdmissio
     scene = server.scene
     async with server.as_("ann") as ann:
         await ann.post(jobs(scene.blue), json=job("own"))
-        seen = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
-        assert "event: added" in seen.text
-        assert "event: synced" in seen.text
+        response = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
+        assert "event: added" in response.text
+        assert "event: synced" in response.text
         assert missing(await ann.get(f"/v1/watch/namespaces/{scene.red}/jobs"))
         assert missing(await ann.get("/v1/watch/jobs"))
         assert missing(await ann.get("/v1/watch/queues"))
@@ -253,8 +253,8 @@ async def test_a_change_needs_another_right_than_a_new_object(server: Authorized
         changed = {"objects": [job("mine", scene.blue, priorityClassName="high")]}
         (reason,) = missing(await ann.post("/v1/apply", json=changed))
         assert 'cannot patch resource "jobs" named "mine"' in reason
-        taken = await ann.post(jobs(scene.blue), json=job("mine"))
-        assert taken.status_code == 409
+        response = await ann.post(jobs(scene.blue), json=job("mine"))
+        assert response.status_code == 409
 
 
 async def test_a_rejection_for_a_missing_right_is_recorded_as_a_review(
@@ -356,8 +356,8 @@ async def test_a_stream_ends_with_its_token(expires_in_s: float | None, lasts_s:
     claims = msgspec.json.encode({"exp": 1000 + (expires_in_s or 0)})
     token = f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
     authenticator = authentication.Authenticator(AnyToken(), 10.0, lambda: 0.0, wall=lambda: 1000.0)
-    found = await authenticator.authenticate("opaque" if expires_in_s is None else token, ())
-    assert found.streams_last_s == lasts_s
+    principal = await authenticator.authenticate("opaque" if expires_in_s is None else token, ())
+    assert principal.streams_last_s == lasts_s
 
 
 async def test_concurrent_equal_reviews_share_one_request() -> None:

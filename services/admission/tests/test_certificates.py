@@ -67,10 +67,10 @@ def test_the_served_certificate_is_always_registered_for_a_while_and_valid(
     now, end = NOW, NOW + timedelta(days=days)
     while now <= end:
         if certificates.needs_renewal(known, NAMES, now):
-            made = certificates.CertificateInfo(
+            certificate = certificates.CertificateInfo(
                 str(now), now, now + certificates.VALIDITY, frozenset(NAMES)
             )
-            known = [*certificates.trusted(known, now), made]
+            known = [*certificates.trusted(known, now), certificate]
         for each in certificates.trusted(known, now):
             trusted_since.setdefault(each.name, now)
         shown = certificates.served(known, NAMES, now)
@@ -126,9 +126,9 @@ class CertificateSetup:
 @pytest.fixture
 async def setup(tmp_path: Path) -> Any:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        made = CertificateSetup(cluster)
-        await made.set_up()
-        yield made
+        certificate_setup = CertificateSetup(cluster)
+        await certificate_setup.set_up()
+        yield certificate_setup
 
 
 async def test_every_webhook_configuration_trusts_the_served_certificate(
@@ -155,9 +155,9 @@ async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
     """It looks again, and finds the first one's."""
     version = (await setup.secret())["metadata"]["resourceVersion"]
     await setup.own().check()
-    made = key_pairs.make(NAMES, NOW, certificates.VALIDITY)
+    pair = key_pairs.make(NAMES, NOW, certificates.VALIDITY)
     with pytest.raises(errors.ConflictError):
-        await setup.own()._write(made, [], version)
+        await setup.own()._write(pair, [], version)
 
 
 async def test_a_renewal_never_serves_an_untrusted_certificate(setup: CertificateSetup) -> None:

@@ -39,8 +39,8 @@ class ConflictingCluster(EmbeddedCluster):
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ConflictingCluster]:
-    async with ConflictingCluster(tmp_path / "cluster.db") as made:
-        yield made
+    async with ConflictingCluster(tmp_path / "cluster.db") as conflicting_cluster:
+        yield conflicting_cluster
 
 
 async def changed(own: service.AdmissionService, cluster: ConflictingCluster, changes: int) -> None:

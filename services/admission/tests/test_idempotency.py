@@ -131,11 +131,11 @@ async def test_a_later_replica_knows_the_answers_of_others(
         begun(bus, cluster) as second,
     ):
         await second.post(JOBS, json=job("other"), headers={idempotency.HEADER: "another"})
-        made = await first.post(JOBS, json=job(), headers=KEY)
+        response = await first.post(JOBS, json=job(), headers=KEY)
         await first.delete(f"{JOBS}/train")
     async with opened(tmp_path, cluster) as client:
         late = await client.post(JOBS, json=job(), headers=KEY)
-        assert (late.status_code, late.content) == (201, made.content)
+        assert (late.status_code, late.content) == (201, response.content)
         assert (await client.get(f"{JOBS}/train")).status_code == 404
 
 

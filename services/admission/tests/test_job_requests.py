@@ -40,9 +40,9 @@ async def webhook(tmp_path: Path) -> AsyncIterator[AdmissionService]:
 def requested(admission: AdmissionService) -> list[JobRequested]:
     """The requests about jobs on their way to the log."""
     pending = admission.pending_reviews
-    found = [pending.get_nowait() for _ in range(pending.qsize())]
-    assert all(it.key == it.message.job for it in found if isinstance(it.message, JobRequested))
-    return [it.message for it in found if isinstance(it.message, JobRequested)]
+    drafts = [pending.get_nowait() for _ in range(pending.qsize())]
+    assert all(it.key == it.message.job for it in drafts if isinstance(it.message, JobRequested))
+    return [it.message for it in drafts if isinstance(it.message, JobRequested)]
 
 
 async def uid_of(entry_points: EntryPoints) -> str:
@@ -53,9 +53,9 @@ async def uid_of(entry_points: EntryPoints) -> str:
 async def test_a_deletion_over_rest_is_recorded_with_its_user(entry_points: EntryPoints) -> None:
     uid = await uid_of(entry_points)
     assert (await entry_points.rest.delete(JOB)).status_code == 204
-    (found,) = requested(entry_points.admission)
-    assert (found.job, found.uid, found.action) == ("default/train", uid, "DeleteJob")
-    assert (found.user, found.entry_point) == ("rest", "rest")
+    (request,) = requested(entry_points.admission)
+    assert (request.job, request.uid, request.action) == ("default/train", uid, "DeleteJob")
+    assert (request.user, request.entry_point) == ("rest", "rest")
 
 
 async def test_a_deletion_that_fails_is_not_recorded(entry_points: EntryPoints) -> None:
@@ -68,9 +68,9 @@ async def test_a_command_over_rest_is_recorded_with_the_job_it_is_for(
 ) -> None:
     uid = await uid_of(entry_points)
     assert (await entry_points.rest.post(f"{JOB}/suspend")).status_code == 202
-    (found,) = requested(entry_points.admission)
-    assert (found.job, found.uid, found.action) == ("default/train", uid, "AbortJob")
-    assert found.subject.startswith("train-abortjob-")
+    (request,) = requested(entry_points.admission)
+    assert (request.job, request.uid, request.action) == ("default/train", uid, "AbortJob")
+    assert request.subject.startswith("train-abortjob-")
 
 
 async def test_a_change_over_rest_is_recorded_with_the_fields_that_it_changes(
@@ -79,10 +79,10 @@ async def test_a_change_over_rest_is_recorded_with_the_fields_that_it_changes(
     change = {"replicas": {"work": 3}, "activeDeadlineSeconds": 60}
     answer = await entry_points.rest.patch(JOB, json=change)
     assert answer.status_code == 200, answer.text
-    (found,) = requested(entry_points.admission)
-    assert found.action == "ChangeJob"
-    assert "activeDeadlineSeconds none -> 60" in found.detail
-    assert "replicas of task work 2 -> 3" in found.detail
+    (request,) = requested(entry_points.admission)
+    assert request.action == "ChangeJob"
+    assert "activeDeadlineSeconds none -> 60" in request.detail
+    assert "replicas of task work 2 -> 3" in request.detail
 
 
 def test_changes_of_tasks_are_listed_in_the_order_of_the_job() -> None:
@@ -93,9 +93,9 @@ def test_changes_of_tasks_are_listed_in_the_order_of_the_job() -> None:
     changed = msgspec.json.decode(msgspec.json.encode(before))
     for task in changed["spec"]["tasks"]:
         task["replicas"] = 2
-    found = job_requests.written(kinds.JOBS, changed, before, "ada", "rest")
-    assert found is not None
-    assert found.detail == ", ".join(f"replicas of task {name} 1 -> 2" for name in names)
+    request = job_requests.written(kinds.JOBS, changed, before, "ada", "rest")
+    assert request is not None
+    assert request.detail == ", ".join(f"replicas of task {name} 1 -> 2" for name in names)
 
 
 def test_a_change_of_labels_is_no_request_and_values_of_a_template_are_not_quoted() -> None:
@@ -106,9 +106,9 @@ def test_a_change_of_labels_is_no_request_and_values_of_a_template_are_not_quote
     changed = msgspec.json.decode(msgspec.json.encode(before))
     env = [{"name": "TOKEN", "value": "secret"}]
     changed["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"] = env
-    found = job_requests.written(kinds.JOBS, changed, before, "ada", "webhook")
-    assert found is not None
-    assert (found.subject, found.detail) == ("7", "tasks")
+    request = job_requests.written(kinds.JOBS, changed, before, "ada", "webhook")
+    assert request is not None
+    assert (request.subject, request.detail) == ("7", "tasks")
 
 
 def deletion(user: str, **more: Any) -> bytes:
@@ -135,9 +135,9 @@ async def test_a_deletion_with_kubectl_is_recorded_and_always_allowed(
 ) -> None:
     answer = msgspec.json.decode(await webhook.answer("/jobs/record", deletion("ada")))
     assert answer["response"]["allowed"]
-    (found,) = requested(webhook)
-    assert (found.job, found.uid, found.action) == ("default/train", "u1", "DeleteJob")
-    assert (found.user, found.entry_point) == ("ada", "webhook")
+    (request,) = requested(webhook)
+    assert (request.job, request.uid, request.action) == ("default/train", "u1", "DeleteJob")
+    assert (request.user, request.entry_point) == ("ada", "webhook")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ async def test_a_command_with_kubectl_is_recorded_once_it_is_admitted(
         await webhook.answer(
             "/commands/validate", review(kinds.COMMANDS, "CREATE", "ada", object=command)
         )
-    (found,) = requested(webhook)
-    assert (found.job, found.uid, found.action) == ("default/train", "u1", "AbortJob")
-    assert (found.user, found.subject) == ("ada", "c1")
+    (request,) = requested(webhook)
+    assert (request.job, request.uid, request.action) == ("default/train", "u1", "AbortJob")
+    assert (request.user, request.subject) == ("ada", "c1")
 
 
 def test_deletions_are_sent_to_us_and_do_not_wait_for_us() -> None:

@@ -85,8 +85,8 @@ def test_live_jobs_are_counted_until_they_end_or_go() -> None:
     jobs = LiveJobs(max_per_user=2)
     for name in ("a", "b", "b"):
         jobs.fold(record(name))
-    (found,) = jobs.reserve("default/c", ANN, 0.0)
-    assert found.reason == "user 'ann' has 2 live jobs, the limit is 2"
+    (violation,) = jobs.reserve("default/c", ANN, 0.0)
+    assert violation.reason == "user 'ann' has 2 live jobs, the limit is 2"
     assert not jobs.reserve("default/c", Owner("ben", "blue"), 0.0)
     jobs.fold(record("a", phase="Completed"))
     assert not jobs.reserve("default/d", ANN, 0.0)
@@ -95,8 +95,8 @@ def test_live_jobs_are_counted_until_they_end_or_go() -> None:
 def test_a_queue_has_a_separate_limit() -> None:
     jobs = LiveJobs(max_per_queue=1)
     jobs.fold(record("a"))
-    (found,) = jobs.reserve("default/b", Owner("ben", "blue"), 0.0)
-    assert (found.path, found.reason) == (
+    (violation,) = jobs.reserve("default/b", Owner("ben", "blue"), 0.0)
+    assert (violation.path, violation.reason) == (
         "spec.queue",
         "queue 'blue' has 1 live jobs, the limit is 1",
     )
@@ -109,8 +109,8 @@ def test_a_job_that_changes_its_queue_counts_in_the_other_one() -> None:
     jobs.fold(record("a"))
     assert not jobs.reserve("default/a", Owner("ann", "red"), 0.0)
     assert not jobs.reserve("default/r", Owner("ben", "red"), 0.0)
-    (found,) = jobs.reserve("default/a", Owner("ann", "red"), 0.0)
-    assert found.path == "spec.queue"
+    (violation,) = jobs.reserve("default/a", Owner("ann", "red"), 0.0)
+    assert violation.path == "spec.queue"
     assert not jobs.reserve("default/a", Owner("ann", "blue"), 0.0)
 
 

@@ -27,8 +27,8 @@ NOW = NOON + timedelta(seconds=10)
 
 @pytest.fixture
 async def bus(tmp_path: Path) -> AsyncIterator[EmbeddedBus]:
-    async with EmbeddedBus(tmp_path / "log") as made:
-        yield made
+    async with EmbeddedBus(tmp_path / "log") as embedded_bus:
+        yield embedded_bus
 
 
 async def read(bus: EmbeddedBus, **read_up_to: int) -> system_health.SystemHealth:
@@ -92,9 +92,9 @@ async def test_a_topic_shows_its_newest_record_and_how_far_reading_is_behind(
 ) -> None:
     await renew(bus, "scheduler-1", 15.0)
     end = topic(await read(bus), "scheduling.lease").end
-    found = topic(await read(bus, scheduling_lease=end - 1), "scheduling.lease")
-    assert (found.writer, found.last_at, found.lag) == ("scheduler", NOON, 1)
-    assert found.last_type == "stromboli.scheduling.lease_renewed.v1"
+    topic_status = topic(await read(bus, scheduling_lease=end - 1), "scheduling.lease")
+    assert (topic_status.writer, topic_status.last_at, topic_status.lag) == ("scheduler", NOON, 1)
+    assert topic_status.last_type == "stromboli.scheduling.lease_renewed.v1"
     assert topic(await read(bus), "scheduling.lease").lag is None
 
 
@@ -177,6 +177,6 @@ async def test_rest_has_no_health_before_the_service_reads_the_log(
             return expected
 
         admission.log_status = answer
-        found = await client.get("/v1/health")
-    assert decoding.from_json(found.content, system_health.SystemHealth) == expected
-    assert msgspec.json.decode(found.content)["deadLetters"] == 0
+        response = await client.get("/v1/health")
+    assert decoding.from_json(response.content, system_health.SystemHealth) == expected
+    assert msgspec.json.decode(response.content)["deadLetters"] == 0

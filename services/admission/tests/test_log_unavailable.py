@@ -19,18 +19,18 @@ async def test_admission_reads_missed_records_after_an_outage_of_the_log(tmp_pat
     health = runtime.Health("admission")
     async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as entry_points:
         bus = interruptible_bus.InterruptibleBus(log)
-        seen = RivalCluster(entry_points, await log.open_writer("monitor", "test"), health)
+        rival_cluster = RivalCluster(entry_points, await log.open_writer("monitor", "test"), health)
         work = service.serve(
             entry_points.admission, AdmissionSettings(), bus, health, runtime.utc_now, "test"
         )
         serving = asyncio.create_task(work)
-        await seen.competitors()
+        await rival_cluster.competitors()
         async with bus.cut(folds=1):
             while "cache" not in health.warnings:
                 assert not serving.done(), serving.exception()
                 await asyncio.sleep(0.001)
             assert health.is_ready, f"what is known answers still: {health.problems}"
-        await seen.competitors(VOLCANO)
+        await rival_cluster.competitors(VOLCANO)
         assert "cache" not in health.warnings
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -52,8 +52,8 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
                 uid = pod["metadata"]["uid"]
                 await cluster.bind("default", name, uid=uid, node=node, annotations={})
         transport = httpx.ASGITransport(app=application.app([logs.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as made:
-            yield made
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as async_client:
+            yield async_client
 
 
 async def test_a_log_is_returned_byte_for_byte(client: httpx.AsyncClient) -> None:

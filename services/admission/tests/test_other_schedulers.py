@@ -50,22 +50,25 @@ class RivalCluster:
         self._monitor = monitor
         self.health = health
 
-    async def competitors(self, *found: cluster.Competitor) -> None:
+    async def competitors(self, *competitors: cluster.Competitor) -> None:
         """Return once admission knows that these act, and no others."""
-        seen = cluster.CompetitorsObserved(competitors=found)
+        competitors_observed = cluster.CompetitorsObserved(competitors=competitors)
         synced = cluster.KindSynced(
             kind="queues", resource_version="1", state="synced", at=runtime.utc_now()
         )
         async with asyncio.timeout(records.DEADLINE_S):
             while True:
                 # As a monitor does: what was appended before the service started proves nothing.
-                for key, message in ((cluster.COMPETITORS_KEY, seen), ("queues", synced)):
+                for key, message in (
+                    (cluster.COMPETITORS_KEY, competitors_observed),
+                    ("queues", synced),
+                ):
                     draft = envelope.Draft(
                         topic=topics.SYNC, key=key, message=message, time=runtime.utc_now()
                     )
                     await self._monitor.append(draft)
                 await asyncio.sleep(0.05)
-                if self._knows(bool(found)):
+                if self._knows(bool(competitors)):
                     return
 
     def _knows(self, is_beside: bool) -> bool:
@@ -133,17 +136,17 @@ async def test_readiness_reports_the_competitor_and_the_webhooks_keep_their_endp
     """``/readyz`` without parameters is not ready; the path in the chart decides about the
     endpoint.
     """
-    found = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
-    assert found is not None
+    match = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    assert match is not None
     await rival_cluster.competitors(VOLCANO)
     requested = await rival_cluster.ready()
     line = requested.json()["admission"]["competitors"]
     assert requested.status_code == 503
     for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
         assert said in line
-    assert (await rival_cluster.ready(found[1])).status_code == 200
+    assert (await rival_cluster.ready(match[1])).status_code == 200
     rival_cluster.health.set("API server", "does not respond")
-    assert (await rival_cluster.ready(found[1])).status_code == 503
+    assert (await rival_cluster.ready(match[1])).status_code == 503
 
 
 async def test_objects_submitted_over_rest_are_always_validated(

@@ -17,14 +17,14 @@ PATHS = tuple(f"/v1/history/{name}" for name in NAMES)
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[AuthorizedAdmission]:
-    async with open_admission(tmp_path, Scene()) as made:
-        yield made
+    async with open_admission(tmp_path, Scene()) as authorized_admission:
+        yield authorized_admission
 
 
 @pytest.fixture
 def past(server: AuthorizedAdmission) -> EmptyHistory:
-    server.admission.history = made = EmptyHistory()
-    return made
+    server.admission.history = empty_history = EmptyHistory()
+    return empty_history
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -103,8 +103,8 @@ async def test_parameters_select_explanations(
 ) -> None:
     requested = {"namespace": server.scene.blue, "job": "a", "uid": "u", "limit": "7", **INTERVAL}
     async with server.as_("ann") as client:
-        found = await client.get("/v1/history/explanations", params=requested)
-    assert found.json() == {
+        response = await client.get("/v1/history/explanations", params=requested)
+    assert response.json() == {
         "explanations": [],
         "positions": [],
         "continue": "",

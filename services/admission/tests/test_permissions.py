@@ -23,8 +23,10 @@ SERVICE = "system:serviceaccount:stromboli:controller"
 
 @pytest.fixture
 async def server(tmp_path: Any) -> Any:
-    async with open_admission(tmp_path, Scene(), service_accounts=(SERVICE,)) as made:
-        yield made
+    async with open_admission(
+        tmp_path, Scene(), service_accounts=(SERVICE,)
+    ) as authorized_admission:
+        yield authorized_admission
 
 
 async def restrict(server: AuthorizedAdmission, **lists: str) -> None:

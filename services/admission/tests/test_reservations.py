@@ -50,9 +50,9 @@ def test_two_reservations_may_not_have_a_node_at_the_same_time(
     other: dict[str, Any], nodes: str | None
 ) -> None:
     known = {"other": decoded(name="other", **other)}
-    found = list(rules.violations(decoded(), known, NODES))
+    violations = list(rules.violations(decoded(), known, NODES))
     reasons = [f"overlaps AdvanceReservation other on {nodes}"] if nodes else []
-    assert [each.reason for each in found] == reasons
+    assert [each.reason for each in violations] == reasons
     itself = {"course": decoded(**other)}
     assert not list(rules.violations(decoded(), itself, NODES))
 
@@ -60,10 +60,10 @@ def test_two_reservations_may_not_have_a_node_at_the_same_time(
 def test_many_shared_nodes_are_counted() -> None:
     nodes = [builders.make_node(f"n{at}") for at in range(10)]
     everywhere: dict[str, Any] = {"nodeNames": None, "allNodes": True}
-    (found,) = rules.violations(
+    (violation,) = rules.violations(
         decoded(**everywhere), {"other": decoded(name="other", **everywhere)}, nodes
     )
-    assert found.reason.endswith("on n0, n1, n2 and 7 more")
+    assert violation.reason.endswith("on n0, n1, n2 and 7 more")
 
 
 def test_maintenance_may_overlap_other_reservations() -> None:
@@ -100,8 +100,8 @@ def test_a_job_may_name_only_a_reservation_that_its_submitter_may_use(
         "job", "a", "default", annotations={keys.RESERVATION: "course", keys.USER: "bob"}
     )
     known = {"course": decoded(**spec)}
-    found = list(rules.of_job(metadata, "default", known, ANN))
-    assert [each.path for each in found] == ([] if may else [rules.PATH])
+    violations = list(rules.of_job(metadata, "default", known, ANN))
+    assert [each.path for each in violations] == ([] if may else [rules.PATH])
     assert not list(rules.of_job(metadata, "default", {}, ANN)), "it may be created later"
     assert list(rules.warnings_of_job(metadata, {})) == [
         f"{rules.PATH}: AdvanceReservation course does not exist; the job waits for it"

@@ -80,9 +80,14 @@ async def test_a_data_set_has_the_copies_of_all_nodes(
     failed = copy(IMAGES, "Failed", bytes=12, fetched_bytes=3, reason="403; next attempt in 10 s")
     admission.fold(report("n2", [whole]))
     admission.fold(report("n1", [failed]))
-    (found,) = await listed(admission, cluster)
-    assert (found.key, found.uri, found.digest, found.bytes) == (key(IMAGES), IMAGES, DIGEST, 12)
-    first, second = found.nodes
+    (copies,) = await listed(admission, cluster)
+    assert (copies.key, copies.uri, copies.digest, copies.bytes) == (
+        key(IMAGES),
+        IMAGES,
+        DIGEST,
+        12,
+    )
+    first, second = copies.nodes
     assert (first.node, first.state, first.fetched_bytes) == ("n1", "Failed", 3)
     assert first.reason == "403; next attempt in 10 s"
     assert (second.node, second.in_use, second.last_used_at) == ("n2", True, builders.NOON)
@@ -95,8 +100,8 @@ async def test_a_new_report_of_a_node_replaces_its_copies(
     admission.fold(report("n1", [copy(IMAGES), copy(TEXT), copy(TEXT)]))
     admission.fold(report("n2", [copy(TEXT)]))
     admission.fold(report("n1", [copy(IMAGES, "Waiting")], 1))
-    found = {each.uri: each.nodes for each in await listed(admission, cluster)}
-    assert {uri: [(it.node, it.state) for it in nodes] for uri, nodes in found.items()} == {
+    node_copies = {each.uri: each.nodes for each in await listed(admission, cluster)}
+    assert {uri: [(it.node, it.state) for it in nodes] for uri, nodes in node_copies.items()} == {
         IMAGES: [("n1", "Waiting")],
         TEXT: [("n2", "Complete")],
     }
@@ -127,12 +132,12 @@ async def test_a_digest_is_shown_only_if_all_complete_copies_have_it(
     """Without a requested digest, an origin that changed gives nodes other content."""
     admission.fold(report("n1", [copy(IMAGES, digest=DIGEST, bytes=5)]))
     admission.fold(report("n2", [copy(IMAGES, "Fetching")]))
-    (found,) = await listed(admission, cluster)
-    assert (found.digest, found.bytes) == (DIGEST, 5)
+    (copies,) = await listed(admission, cluster)
+    assert (copies.digest, copies.bytes) == (DIGEST, 5)
     admission.fold(report("n2", [copy(IMAGES, digest=f"sha256:{'b' * 64}", bytes=6)], 1))
-    (found,) = await listed(admission, cluster)
-    assert (found.digest, found.bytes) == ("", 6)
-    assert {it.digest[:8] for it in found.nodes} == {"sha256:a", "sha256:b"}
+    (copies,) = await listed(admission, cluster)
+    assert (copies.digest, copies.bytes) == ("", 6)
+    assert {it.digest[:8] for it in copies.nodes} == {"sha256:a", "sha256:b"}
 
 
 async def test_lists_are_filtered_by_key_prefix_of_the_uri_and_node(
@@ -149,8 +154,8 @@ async def test_lists_are_filtered_by_key_prefix_of_the_uri_and_node(
     assert await uris(f"?key={key(TEXT)}") == [TEXT]
     assert await uris("?node=n2&uri=s3://c/") == [IMAGES]
     assert await uris("?node=n9") == []
-    (found,) = await listed(admission, cluster, f"?node=n2&key={key(IMAGES)}")
-    assert [it.node for it in found.nodes] == ["n2"]
+    (copies,) = await listed(admission, cluster, f"?node=n2&key={key(IMAGES)}")
+    assert [it.node for it in copies.nodes] == ["n2"]
 
 
 async def test_pages_have_each_data_set_once(
@@ -192,11 +197,11 @@ async def test_a_namespace_has_the_data_sets_that_its_jobs_name(
     fluid = {"name": "d", "uri": "fluid://default/x", "mountPath": "/d"}
     await cluster.create(kinds.JOBS, "default", naming("one", named, claim, fluid))
     await cluster.create(kinds.JOBS, "default", naming("two", wanted, named))
-    found = {each.uri: each for each in await listed(admission, cluster, namespace="default")}
-    assert found.keys() == {IMAGES, TEXT}
-    assert [it.node for it in found[IMAGES].nodes] == ["n1"]
-    assert (found[IMAGES].bytes, found[IMAGES].digest) == (12, "")
-    assert found[TEXT] == DataSetCopies(
+    copies = {each.uri: each for each in await listed(admission, cluster, namespace="default")}
+    assert copies.keys() == {IMAGES, TEXT}
+    assert [it.node for it in copies[IMAGES].nodes] == ["n1"]
+    assert (copies[IMAGES].bytes, copies[IMAGES].digest) == (12, "")
+    assert copies[TEXT] == DataSetCopies(
         key=key(TEXT, DIGEST), uri=TEXT, digest=DIGEST, bytes=5 * 10**9
     )
     assert await listed(admission, cluster, namespace="kube-system") == ()
@@ -207,8 +212,8 @@ def test_a_job_with_unreadable_data_sets_hides_only_its_own() -> None:
     wrong_size = {"name": "a", "uri": IMAGES, "mountPath": "/a", "size": "many"}
     good = {"name": "b", "uri": TEXT, "mountPath": "/b"}
     broken = objects.make(kinds.JOBS, "form", spec={"dataSets": "none"})
-    found = data_copies.named_by([naming("size", wrong_size, good), broken, b"{"])
-    assert [each.uri for each in found.values()] == [TEXT]
+    requests = data_copies.named_by([naming("size", wrong_size, good), broken, b"{"])
+    assert [each.uri for each in requests.values()] == [TEXT]
 
 
 def test_the_largest_stated_size_of_a_data_set_counts() -> None:

@@ -25,18 +25,18 @@ def chunk(
     )
 
 
-def read(*found: StartsForecast) -> start_forecasts.StartForecasts:
+def read(*starts_forecasts: StartsForecast) -> start_forecasts.StartForecasts:
     forecasts = start_forecasts.StartForecasts()
-    for each in found:
+    for each in starts_forecasts:
         forecasts.put(each)
     return forecasts
 
 
 def test_of_two_scopes_the_newer_forecast_counts() -> None:
     forecasts = read(chunk("a/b", age_s=50), chunk("a/b", scope="all", age_s=500))
-    found = forecasts.of("a/b", NOW)
-    assert found is not None
-    assert found.at == NOW - timedelta(seconds=50)
+    start = forecasts.of("a/b", NOW)
+    assert start is not None
+    assert start.at == NOW - timedelta(seconds=50)
 
 
 def test_a_new_forecast_replaces_the_one_before() -> None:

@@ -152,14 +152,14 @@ class SubmissionSetup:
 
     async def answers(self, count: int) -> list[SubmissionAnswered]:
         """The first answers in order, up to this number."""
-        found: list[SubmissionAnswered] = []
+        answers: list[SubmissionAnswered] = []
         async with asyncio.timeout(records.DEADLINE_S):
             async with contextlib.aclosing(self.bus.materialize((topics.REVIEWS,))) as batches:
                 async for batch in batches:
                     messages = (envelope.decode(each) for each in batch.records)
-                    found += [each for each in messages if isinstance(each, SubmissionAnswered)]
-                    if len(found) >= count:
-                        return found
+                    answers += [each for each in messages if isinstance(each, SubmissionAnswered)]
+                    if len(answers) >= count:
+                        return answers
         raise AssertionError
 
     async def answer(self) -> SubmissionAnswered:
@@ -167,8 +167,8 @@ class SubmissionSetup:
         return (await self.answers(self.sent))[-1]
 
     async def jobs(self, namespace: str) -> list[str]:
-        found = await self.server.cluster.list(kinds.JOBS, namespace)
-        return [kinds.metadata_of(each).name for each in found.items]
+        listing = await self.server.cluster.list(kinds.JOBS, namespace)
+        return [kinds.metadata_of(each).name for each in listing.items]
 
 
 async def knows_all_answers() -> None:
@@ -227,10 +227,14 @@ async def test_a_submission_is_done_as_its_owner_and_answered(setup: SubmissionS
         answer = await setup.answer()
     assert (answer.submission, answer.source, answer.status) == (name, "nightly", 200)
     assert answer.user == setup.server.scene.user("ann")
-    (made,) = answer.objects
-    assert (made.kind, made.object, made.result) == ("Job", f"{blue}/train", "created")
+    (submitted_object,) = answer.objects
+    assert (submitted_object.kind, submitted_object.object, submitted_object.result) == (
+        "Job",
+        f"{blue}/train",
+        "created",
+    )
     stored = kinds.JOBS.decode(await setup.server.cluster.get(kinds.JOBS, blue, "train"))
-    assert stored.metadata.uid == made.uid
+    assert stored.metadata.uid == submitted_object.uid
     assert stored.metadata.annotation(keys.USER) == answer.user
     review = setup.server.admission.pending_reviews
     entry_points = {
@@ -278,8 +282,8 @@ async def test_a_broken_submission_stops_no_other(setup: SubmissionSetup) -> Non
         await setup.send(None, ce_id=None)
         await setup.send(objects(job("fine", blue)))
         await setup.send(objects({"kind": ["odd"], "metadata": 7}))
-        found = await setup.answers(4)
-    assert sorted(each.status for each in found) == [200, 400, 400, 422]
+        answers = await setup.answers(4)
+    assert sorted(each.status for each in answers) == [200, 400, 400, 422]
     assert await setup.jobs(blue) == ["fine"]
 
 
@@ -291,8 +295,8 @@ async def test_a_poison_record_stops_no_other_submission(setup: SubmissionSetup)
             now = {"ce_time": setup.at.isoformat(), "ce_id": f"p-{number}"}
             await setup.send(value, **(now | changes))
         await setup.send(objects(job("fine", blue)))
-        found = await setup.answers(len(poison_records.SUBMISSIONS) + 1)
-    assert {each.status for each in found} == {200, 400, 408, 422}
+        answers = await setup.answers(len(poison_records.SUBMISSIONS) + 1)
+    assert {each.status for each in answers} == {200, 400, 408, 422}
     assert await setup.jobs(blue) == ["fine"]
 
 
@@ -325,8 +329,8 @@ async def test_the_same_name_of_another_is_another_submission(setup: SubmissionS
     async with serving(setup):
         await setup.send(objects(job("a", blue)), ce_id="same", key="k")
         await setup.send(objects(job("a", red)), user="ben", ce_id="same", key="k")
-        found = await setup.answers(2)
-    assert [each.status for each in found] == [200, 200]
+        answers = await setup.answers(2)
+    assert [each.status for each in answers] == [200, 200]
 
 
 async def test_those_of_one_key_are_done_in_order(setup: SubmissionSetup) -> None:
@@ -337,8 +341,8 @@ async def test_those_of_one_key_are_done_in_order(setup: SubmissionSetup) -> Non
     async with serving(setup):
         for each in changes:
             await setup.send(objects(each), user="op", key="a")
-        found = await setup.answers(5)
-    assert [each.submission for each in found] == [f"s-{number}" for number in range(1, 6)]
+        answers = await setup.answers(5)
+    assert [each.submission for each in answers] == [f"s-{number}" for number in range(1, 6)]
     stored = kinds.JOBS.decode(await setup.server.cluster.get(kinds.JOBS, blue, "a"))
     assert stored.spec.min_available == 5
 

@@ -49,10 +49,10 @@ def record(message: Any) -> envelope.Record:
 
 
 def fold(*messages: Any, limit: int = 1000) -> TaskHistories:
-    made = TaskHistories(limit)
+    task_histories = TaskHistories(limit)
     for message in messages:
-        made.fold(record(message))
-    return made
+        task_histories.fold(record(message))
+    return task_histories
 
 
 FIRST = (
@@ -69,15 +69,15 @@ SECOND = (
 
 def test_the_devices_of_an_attempt_stay_when_its_end_says_nothing_of_them() -> None:
     had = {"nvidia.com/gpu": ("GPU-1",)}
-    found = fold(seen("Bound", 1, devices=had), seen("Failed", 2)).of(J)
-    assert found is not None
-    assert [attempt.devices for attempt in found.tasks] == [had]
+    history = fold(seen("Bound", 1, devices=had), seen("Failed", 2)).of(J)
+    assert history is not None
+    assert [attempt.devices for attempt in history.tasks] == [had]
 
 
 def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
-    found = fold(*FIRST).of(J)
-    assert found is not None
-    (attempt,) = found.tasks
+    history = fold(*FIRST).of(J)
+    assert history is not None
+    (attempt,) = history.tasks
     assert (attempt.state, attempt.node, attempt.exit_code) == ("Failed", "n1", 137)
     assert attempt.reason == "OOMKilled"
     times = (attempt.created_at, attempt.bound_at, attempt.running_at, attempt.ended_at)
@@ -87,19 +87,19 @@ def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
 def test_an_attempt_first_seen_running_has_the_creation_time_of_its_pod() -> None:
     seen_late = seen("Bound", 2, created_at=at(1))
     seen_again = seen("Running", 3, created_at=at(2))
-    found = fold(seen_late, seen_again).of(J)
-    assert found is not None
-    assert [(it.created_at, it.bound_at) for it in found.tasks] == [(at(1), at(2))]
-    found = fold(seen("Pending", 2, created_at=at(1))).of(J)
-    assert found is not None
-    assert [it.created_at for it in found.tasks] == [at(2)], "the finer one, where it was seen"
+    history = fold(seen_late, seen_again).of(J)
+    assert history is not None
+    assert [(it.created_at, it.bound_at) for it in history.tasks] == [(at(1), at(2))]
+    history = fold(seen("Pending", 2, created_at=at(1))).of(J)
+    assert history is not None
+    assert [it.created_at for it in history.tasks] == [at(2)], "the finer one, where it was seen"
 
 
 def test_attempts_are_in_order_and_the_last_is_the_present_one() -> None:
-    found = fold(*SECOND, *FIRST).of(J)
-    assert found is not None
-    assert [it.attempt for it in found.tasks] == [1, 2]
-    assert [(it.attempt, it.state) for it in found.latest] == [(2, "Running")]
+    history = fold(*SECOND, *FIRST).of(J)
+    assert history is not None
+    assert [it.attempt for it in history.tasks] == [1, 2]
+    assert [(it.attempt, it.state) for it in history.latest] == [(2, "Running")]
 
 
 @given(life=st.sampled_from(LIVES), repeats=st.lists(st.integers(0, 3)), data=st.data())
@@ -119,16 +119,16 @@ DELETED = batch.JobDeleted(job=J, uid="u1", at=at(20))
 
 def test_a_deleted_job_is_remembered_and_reachable_by_uid_once_another_takes_its_name() -> None:
     kept = fold(*FIRST, DELETED, seen("Gone", 21))
-    found = kept.of(J)
-    assert found is not None
-    assert (found.deleted_at, len(found.tasks), found.earlier) == (at(20), 1, ())
+    history = kept.of(J)
+    assert history is not None
+    assert (history.deleted_at, len(history.tasks), history.earlier) == (at(20), 1, ())
     kept.fold(record(seen("Pending", 30, "p9", uid="u2")))
     now, before = kept.of(J), kept.of(J, "u1")
     assert now is not None
     assert (now.uid, now.deleted_at, [it.pod for it in now.tasks]) == ("u2", None, ["p9"])
     assert now.earlier == ("u1",)
     assert before is not None
-    assert (before.uid, before.tasks) == ("u1", found.tasks)
+    assert (before.uid, before.tasks) == ("u1", history.tasks)
     assert kept.of(J, "u3") is None
 
 
@@ -136,9 +136,9 @@ def test_deleting_a_job_ends_its_open_attempts() -> None:
     """The deletion of its pod may never be reported; the attempt must not appear as running
     indefinitely.
     """
-    found = fold(*SECOND, DELETED).of(J)
-    assert found is not None
-    (attempt,) = found.tasks
+    history = fold(*SECOND, DELETED).of(J)
+    assert history is not None
+    (attempt,) = history.tasks
     assert (attempt.state, attempt.reason, attempt.ended_at) == ("Gone", "JobDeleted", at(20))
     assert attempt.is_over
 
@@ -146,9 +146,9 @@ def test_deleting_a_job_ends_its_open_attempts() -> None:
 def test_an_attempt_that_its_time_limit_ended_has_a_state_of_its_own() -> None:
     ended = seen("Gone", 13, "p2", attempt=2, reason="DeadlineExceeded")
     for order in ((*SECOND, ended, DELETED), (*SECOND, DELETED, ended)):
-        found = fold(*order).of(J)
-        assert found is not None
-        assert [(it.state, it.reason) for it in found.tasks] == [("Timeout", "DeadlineExceeded")]
+        history = fold(*order).of(J)
+        assert history is not None
+        assert [(it.state, it.reason) for it in history.tasks] == [("Timeout", "DeadlineExceeded")]
 
 
 def test_the_first_attempt_waits_since_the_submission_of_its_job() -> None:
@@ -157,9 +157,9 @@ def test_the_first_attempt_waits_since_the_submission_of_its_job() -> None:
         job=J, uid="u1", queue="q", before="", after="Pending", at=at(-60)
     )
     inqueue = msgspec.structs.replace(entered, before="Pending", after="Running", at=at(3))
-    found = fold(entered, *FIRST, inqueue, *SECOND).of(J)
-    assert found is not None
-    assert [it.submitted_at for it in found.tasks] == [at(-60), at(10)]
+    history = fold(entered, *FIRST, inqueue, *SECOND).of(J)
+    assert history is not None
+    assert [it.submitted_at for it in history.tasks] == [at(-60), at(10)]
     unknown = fold(*FIRST).of(J)
     assert unknown is not None
     assert [it.submitted_at for it in unknown.tasks] == [at(0)]
@@ -168,9 +168,9 @@ def test_the_first_attempt_waits_since_the_submission_of_its_job() -> None:
 def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletion() -> None:
     late = seen("Failed", 19, "p2", exit_code=1, reason="Error", attempt=2)
     for order in ((*SECOND, DELETED, late), (*SECOND, late, DELETED)):
-        found = fold(*order).of(J)
-        assert found is not None
-        (attempt,) = found.tasks
+        history = fold(*order).of(J)
+        assert history is not None
+        (attempt,) = history.tasks
         assert (attempt.state, attempt.reason, attempt.exit_code) == ("Failed", "Error", 1)
 
 
@@ -192,9 +192,9 @@ def test_the_history_is_bounded_and_live_jobs_are_kept_longest(steps: Any) -> No
         else:
             kept.fold(record(seen("Pending", 0, f"{number}-{pod}", job=job, uid=job)))
             assert kept.of(job) is not None, "what was just told is kept"
-        found = [kept.of(f"default/j{each}") for each in range(6)]
-        total = sum(len(it.tasks) for it in found if it is not None)
-        assert total <= 6 or sum(it is not None for it in found) == 1
+        histories = [kept.of(f"default/j{each}") for each in range(6)]
+        total = sum(len(it.tasks) for it in histories if it is not None)
+        assert total <= 6 or sum(it is not None for it in histories) == 1
 
 
 @pytest.fixture

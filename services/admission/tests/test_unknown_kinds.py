@@ -50,9 +50,9 @@ from stromboli.shared.api import kinds
 def test_a_removed_api_version_is_named_with_its_replacement(
     api_version: str, kind: str, reason: str, expected: str
 ) -> None:
-    found = unknown_kinds.unknown_kind(api_version, kind, "kind")
-    assert (found.path, found.reason) == ("kind", f"{api_version} {kind} {reason}")
-    assert found.expected == expected
+    violation = unknown_kinds.unknown_kind(api_version, kind, "kind")
+    assert (violation.path, violation.reason) == ("kind", f"{api_version} {kind} {reason}")
+    assert violation.expected == expected
 
 
 def test_no_accepted_kind_is_listed_as_removed() -> None:

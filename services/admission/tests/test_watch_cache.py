@@ -34,8 +34,8 @@ class CountingCluster(EmbeddedCluster):
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[CountingCluster]:
-    async with CountingCluster(tmp_path / "cluster.db", events_kept=20) as made:
-        yield made
+    async with CountingCluster(tmp_path / "cluster.db", events_kept=20) as counting_cluster:
+        yield counting_cluster
 
 
 async def put(cluster: EmbeddedCluster, *names: str, namespace: str = "default") -> int:

@@ -100,9 +100,9 @@ def test_gpus_are_those_of_tasks_that_request_some() -> None:
 def test_a_change_that_is_none_is_refused(
     job: dict[str, Any], change: dict[str, Any], reason: str
 ) -> None:
-    found = refused(job, **change)
-    assert reason in found.reason
-    assert found.expected
+    violation = refused(job, **change)
+    assert reason in violation.reason
+    assert violation.expected
 
 
 def test_nodes_alone_leave_the_job() -> None:

@@ -41,8 +41,8 @@ class AnsweringLog:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[AuthorizedAdmission]:
-    async with open_admission(tmp_path, Scene()) as made:
-        yield made
+    async with open_admission(tmp_path, Scene()) as authorized_admission:
+        yield authorized_admission
 
 
 async def submit(server: AuthorizedAdmission, *, is_pending: bool = True) -> str:

@@ -111,11 +111,11 @@ def test_a_pod_that_has_ended_holds_nothing() -> None:
 
 
 def test_totals_add_up_bound_pods() -> None:
-    found = cluster_rows.totals(
+    totals = cluster_rows.totals(
         [node("a"), node("b", gpus=0)], [pod("p", "j", "a", 3), pod("q", "j")]
     )
-    assert (found.nodes, found.ready, found.running, found.pending) == (2, 2, 1, 1)
-    gpu = next(it for it in found.gauges if it.resource == "GPU")
+    assert (totals.nodes, totals.ready, totals.running, totals.pending) == (2, 2, 1, 1)
+    gpu = next(it for it in totals.gauges if it.resource == "GPU")
     assert (gpu.used, gpu.limit, gpu.percent) == ("3", "4", 75.0)
 
 

@@ -56,8 +56,10 @@ def test_a_reader_of_one_namespace_sees_no_pod_of_another_one() -> None:
 
 
 def test_filters_are_those_of_the_url_and_a_typo_selects_all() -> None:
-    found = evictions.read_filters({"node": "n1", "reason": "reclaim", "since": "2026-11-01"})
-    query = found.query()
+    eviction_filters = evictions.read_filters(
+        {"node": "n1", "reason": "reclaim", "since": "2026-11-01"}
+    )
+    query = eviction_filters.query()
     assert (query.node, query.reason, query.since) == (
         "n1",
         "reclaim",
@@ -107,6 +109,10 @@ def test_the_reason_of_an_eviction_is_a_sentence(reason: str, beginning: str) ->
 
 def test_filters_of_the_url_become_the_query() -> None:
     query = {"namespace": "vision", "job": "train", "since": "2026-11-01", "until": "x"}
-    found = evictions.read_filters(query).query()
-    assert (found.namespace, found.job, found.until) == ("vision", "train", None)
-    assert found.since == datetime(2026, 11, 1, tzinfo=UTC)
+    eviction_query = evictions.read_filters(query).query()
+    assert (eviction_query.namespace, eviction_query.job, eviction_query.until) == (
+        "vision",
+        "train",
+        None,
+    )
+    assert eviction_query.since == datetime(2026, 11, 1, tzinfo=UTC)

@@ -36,9 +36,9 @@ def flow_of(
 
 
 def drawn(steps: Mapping[str, tuple[str, ...]]) -> flow_graph.Drawing:
-    found = flow_graph.draw(flow_graph.steps(flow_of(steps), NOW))
-    assert found is not None
-    return found
+    drawing = flow_graph.draw(flow_graph.steps(flow_of(steps), NOW))
+    assert drawing is not None
+    return drawing
 
 
 def test_a_step_has_the_state_of_its_job_and_waits_without_one() -> None:
@@ -55,8 +55,8 @@ def test_a_step_with_a_probe_is_marked() -> None:
 
 
 def test_a_step_is_right_of_all_steps_before_it() -> None:
-    found = drawn({"a": (), "b": ("a",), "c": ("b",), "d": ("a", "c")})
-    x = {box.step.name: box.x for box in found.boxes}
+    drawing = drawn({"a": (), "b": ("a",), "c": ("b",), "d": ("a", "c")})
+    x = {box.step.name: box.x for box in drawing.boxes}
     assert x["a"] < x["b"] < x["c"] < x["d"]
 
 
@@ -67,14 +67,14 @@ def test_a_dependency_that_others_imply_has_no_line() -> None:
 
 
 def test_edges_of_two_chains_do_not_cross() -> None:
-    found = drawn({"a": (), "b": (), "after-b": ("b",), "after-a": ("a",)})
-    y = {box.step.name: box.y for box in found.boxes}
+    drawing = drawn({"a": (), "b": (), "after-b": ("b",), "after-a": ("a",)})
+    y = {box.step.name: box.y for box in drawing.boxes}
     assert (y["a"] < y["b"]) == (y["after-a"] < y["after-b"])
 
 
 def test_a_stored_cycle_is_drawn_all_the_same() -> None:
-    found = drawn({"a": ("b",), "b": ("a",), "c": ()})
-    assert {box.step.name for box in found.boxes} == {"a", "b", "c"}
+    drawing = drawn({"a": ("b",), "b": ("a",), "c": ()})
+    assert {box.step.name for box in drawing.boxes} == {"a", "b", "c"}
 
 
 def test_a_flow_without_steps_or_with_too_many_has_no_drawing() -> None:
@@ -96,14 +96,14 @@ def test_boxes_of_any_flow_are_inside_the_drawing_and_apart(befores: list[set[in
         f"s{number}": tuple(f"s{it}" for it in sorted(before) if it < number)
         for number, before in enumerate(befores)
     }
-    found = drawn(steps)
-    corners = {(box.x, box.y) for box in found.boxes}
+    drawing = drawn(steps)
+    corners = {(box.x, box.y) for box in drawing.boxes}
     assert len(corners) == len(steps)
-    for box in found.boxes:
-        assert 0 <= box.x <= found.width - flow_graph.WIDTH
-        assert 0 <= box.y <= found.height - flow_graph.HEIGHT
+    for box in drawing.boxes:
+        assert 0 <= box.x <= drawing.width - flow_graph.WIDTH
+        assert 0 <= box.y <= drawing.height - flow_graph.HEIGHT
     columns: dict[int, list[int]] = {}
-    for box in found.boxes:
+    for box in drawing.boxes:
         columns.setdefault(box.x, []).append(box.y)
     for rows in columns.values():
         ordered = sorted(rows)

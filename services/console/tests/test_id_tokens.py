@@ -47,8 +47,8 @@ def forged(algorithm: str, secret: bytes) -> str:
 
 
 def test_a_token_of_the_issuer_for_this_client_is_accepted() -> None:
-    found = id_tokens.accept(signed(), KEYS, EXPECTED, NOW)
-    assert (found.subject, found.expires_at) == ("vera", NOW + 300)
+    id_token = id_tokens.accept(signed(), KEYS, EXPECTED, NOW)
+    assert (id_token.subject, id_token.expires_at) == ("vera", NOW + 300)
 
 
 @pytest.mark.parametrize(

@@ -52,20 +52,22 @@ def test_a_pending_job_shows_position_gang_and_shortages() -> None:
         deserved=4000,
     )
     refused = NodeRejection(nodes=2, reason="taint maintenance")
-    found = job_details.pending(explanation(explained(shortages=(gpus,), refusals=(refused,))), NOW)
-    assert found is not None
-    assert (found.position, found.in_front) == (2, ("vision/first",))
-    assert found.gang == "2 pods must start together: 0 running, 1 more can be placed now"
-    (row,) = found.shortages
+    pending = job_details.pending(
+        explanation(explained(shortages=(gpus,), refusals=(refused,))), NOW
+    )
+    assert pending is not None
+    assert (pending.position, pending.in_front) == (2, ("vision/first",))
+    assert pending.gang == "2 pods must start together: 0 running, 1 more can be placed now"
+    (row,) = pending.shortages
     assert (row.resource, row.needed, row.free, row.missing) == ("GPU", "8", "3", "short by 5")
     assert row.queue == "holds 6, deserves 4"
-    assert found.refusals == ((2, "taint maintenance"),)
+    assert pending.refusals == ((2, "taint maintenance"),)
 
 
 def test_the_position_of_a_job_may_be_unknown() -> None:
-    found = job_details.pending(explanation(explained(), in_front=None), NOW)
-    assert found is not None
-    assert found.position == 0
+    pending = job_details.pending(explanation(explained(), in_front=None), NOW)
+    assert pending is not None
+    assert pending.position == 0
 
 
 def test_a_running_job_is_not_pending() -> None:
@@ -73,9 +75,9 @@ def test_a_running_job_is_not_pending() -> None:
 
 
 def test_a_job_without_pods_shows_what_the_controller_reports() -> None:
-    found = job_details.pending(explanation(None, held="FailedCreate: quota exceeded"), NOW)
-    assert found is not None
-    assert found.messages == ("FailedCreate: quota exceeded",)
+    pending = job_details.pending(explanation(None, held="FailedCreate: quota exceeded"), NOW)
+    assert pending is not None
+    assert pending.messages == ("FailedCreate: quota exceeded",)
 
 
 def attempt(number: int, **times: int) -> TaskAttempt:
@@ -92,27 +94,27 @@ def test_bars_of_attempts_share_one_scale() -> None:
         attempt(2, created_at=60, bound_at=80),
     )
     history = TaskHistory(job="vision/train", uid="u", tasks=tasks)
-    found = job_details.timeline(history, NOW + timedelta(seconds=100))
-    first, second = found.rows
-    assert (found.first, found.last) == (NOW, NOW + timedelta(seconds=100))
+    timeline = job_details.timeline(history, NOW + timedelta(seconds=100))
+    first, second = timeline.rows
+    assert (timeline.first, timeline.last) == (NOW, NOW + timedelta(seconds=100))
     assert (first.start, first.bound, first.running, first.end) == (0, 20, 40, 60)
     assert (second.start, second.bound, second.running, second.end) == (60, 80, 100, 100)
-    assert (first.ran, second.ran, found.more) == ("20s", "", 0)
+    assert (first.ran, second.ran, timeline.more) == ("20s", "", 0)
 
 
 def test_a_page_shows_a_limited_number_of_attempts() -> None:
     tasks = tuple(attempt(1) for _ in range(job_details.MOST_ATTEMPTS + 7))
-    found = job_details.timeline(TaskHistory(job="j", uid="u", tasks=tasks), NOW)
-    assert (len(found.rows), found.more) == (job_details.MOST_ATTEMPTS, 7)
+    timeline = job_details.timeline(TaskHistory(job="j", uid="u", tasks=tasks), NOW)
+    assert (len(timeline.rows), timeline.more) == (job_details.MOST_ATTEMPTS, 7)
 
 
 def test_the_newest_event_is_first_and_one_without_a_time_last() -> None:
-    found = [
+    kubernetes_events = [
         KubernetesEvent(reason="none"),
         KubernetesEvent(reason="old", last_timestamp=NOW - timedelta(hours=1)),
         KubernetesEvent(reason="new", last_timestamp=NOW),
     ]
-    assert [it.reason for it in job_details.events(found)] == ["new", "old", "none"]
+    assert [it.reason for it in job_details.events(kubernetes_events)] == ["new", "old", "none"]
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,11 @@ def test_only_changed_fields_are_sent() -> None:
     [("", True), ("Pending", True), ("Aborted", True), ("Running", False), ("Restarting", False)],
 )
 def test_the_queue_can_change_while_the_job_waits(phase: str, *, can_move: bool) -> None:
-    found = job_forms.change_fields(job(status={"state": {"phase": phase}}))
-    assert ("queue" in [it.name for it in found]) is can_move
-    fields = job_forms.changed(found, UNCHANGED | {"queue": "teaching"})
+    form_fields = job_forms.change_fields(job(status={"state": {"phase": phase}}))
+    assert ("queue" in [it.name for it in form_fields]) is can_move
+    fields = job_forms.changed(form_fields, UNCHANGED | {"queue": "teaching"})
     assert fields.queue == ("teaching" if can_move else None)
-    assert job_forms.is_unchanged(job_forms.changed(found, UNCHANGED | {"queue": ""}))
+    assert job_forms.is_unchanged(job_forms.changed(form_fields, UNCHANGED | {"queue": ""}))
 
 
 def test_an_empty_priority_is_the_default_one_and_an_empty_number_changes_nothing() -> None:

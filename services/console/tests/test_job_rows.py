@@ -61,37 +61,37 @@ def job(**spec: Any) -> batch.Job:
 def test_a_row_sums_the_requests_of_all_replicas() -> None:
     containers = [{"name": "c", "resources": {"requests": {"cpu": "500m", "nvidia.com/gpu": "2"}}}]
     template = {"spec": {"containers": containers}}
-    made = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
-    assert (made.cpu, made.gpus, made.replicas) == (2000, 8000, 4)
-    assert made.phase == "Pending"
-    assert "team=vision" in made.search
+    job_row = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
+    assert (job_row.cpu, job_row.gpus, job_row.replicas) == (2000, 8000, 4)
+    assert job_row.phase == "Pending"
+    assert "team=vision" in job_row.search
 
 
 def test_a_limit_without_a_request_is_the_request() -> None:
     """As for the API server: GPUs are mostly written as limits alone."""
     containers = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
     template = {"spec": {"containers": containers}}
-    made = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
-    assert made.gpus == 8000
+    job_row = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
+    assert job_row.gpus == 8000
 
 
 def test_a_template_that_cannot_be_read_requests_nothing() -> None:
     """A job may be stored without admission; the list shows it all the same."""
     template = {"spec": {"containers": "none"}}
-    made = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
-    assert (made.cpu, made.replicas) == (0, 4)
+    job_row = job_rows.job_row(job(tasks=[{"name": "w", "replicas": 4, "template": template}]))
+    assert (job_row.cpu, job_row.replicas) == (0, 4)
 
 
 def test_every_word_of_a_search_must_occur() -> None:
     rows = [row("train-a", queue="gold"), row("train-b", queue="silver"), row("eval")]
-    found = job_rows.select(rows, Filters(q="TRAIN gold"))
-    assert [it.name for it in found.rows] == ["train-a"]
+    job_list = job_rows.select(rows, Filters(q="TRAIN gold"))
+    assert [it.name for it in job_list.rows] == ["train-a"]
 
 
 def test_counts_have_all_filters_but_the_phase() -> None:
     rows = [row("a"), row("b", phase="Pending"), row("c", phase="Pending", queue="gold")]
-    found = job_rows.select(rows, Filters(phase="running", queue="default"))
-    assert (found.counts["all"], found.counts["pending"], found.matching) == (2, 1, 1)
+    job_list = job_rows.select(rows, Filters(phase="running", queue="default"))
+    assert (job_list.counts["all"], job_list.counts["pending"], job_list.matching) == (2, 1, 1)
 
 
 def test_the_newest_job_is_first_unless_the_url_orders_otherwise() -> None:
@@ -111,10 +111,12 @@ ROWS = [
 def test_pages_are_the_ordered_rows_in_pieces(count: int, sort: Any) -> None:
     rows = ROWS[:count]
     pages = [job_rows.select(rows, Filters(sort=sort, page=number)) for number in (1, 2, 3, 9)]
-    shown = pages[: pages[0].pages]
-    assert sorted(it.name for page in shown for it in page.rows) == sorted(it.name for it in rows)
-    assert all(len(page.rows) == job_rows.PAGE_ROWS for page in shown[:-1])
-    assert pages[-1] == shown[-1]
+    job_lists = pages[: pages[0].pages]
+    assert sorted(it.name for page in job_lists for it in page.rows) == sorted(
+        it.name for it in rows
+    )
+    assert all(len(page.rows) == job_rows.PAGE_ROWS for page in job_lists[:-1])
+    assert pages[-1] == job_lists[-1]
 
 
 @given(
@@ -146,8 +148,8 @@ def test_a_pod_group_is_pending_for_its_condition(status: str, expected: tuple[s
         type="Unschedulable", status=status, reason="NotEnoughResources", message="short of 3 GPUs"
     )
     group = scheduling.PodGroup(status=scheduling.PodGroupStatus(conditions=(condition,)))
-    made = job_rows.group_row(group)
-    assert (made.reason, made.message) == expected
+    group_row = job_rows.group_row(group)
+    assert (group_row.reason, group_row.message) == expected
 
 
 class CountedName(str):

@@ -46,8 +46,8 @@ def test_an_attempt_that_was_never_bound_has_no_log() -> None:
 
 
 def test_a_pod_whose_events_are_late_is_a_choice() -> None:
-    (found,) = log_choices.choices([], [pod("new")])
-    assert (found.uid, found.label) == ("new", "worker[0]: Running")
+    (log_choice,) = log_choices.choices([], [pod("new")])
+    assert (log_choice.uid, log_choice.label) == ("new", "worker[0]: Running")
 
 
 def test_a_url_selects_an_attempt_by_uid_or_by_the_name_of_its_pod() -> None:
@@ -65,5 +65,5 @@ def test_a_url_selects_an_attempt_by_uid_or_by_the_name_of_its_pod() -> None:
 
 
 def test_the_log_of_a_pod_that_ended_is_not_followed() -> None:
-    (found,) = log_choices.choices([attempt(1)], [pod("u0.1", phase="Succeeded")])
-    assert found.grows is False
+    (log_choice,) = log_choices.choices([attempt(1)], [pod("u0.1", phase="Succeeded")])
+    assert log_choice.grows is False

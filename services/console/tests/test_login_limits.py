@@ -94,13 +94,13 @@ def test_an_address_is_that_of_the_client_and_none_that_it_made_up(
 
 def test_a_pending_login_belongs_to_its_browser_for_ten_minutes() -> None:
     made = pending.start("/jobs?q=a", "vision", now=100.0)
-    found = pending.decode(pending.encode(made))
-    assert found == made
-    assert found.matches(made.state, 100.0 + pending.VALID_S)
-    assert not found.matches(made.state, 101.0 + pending.VALID_S)
-    assert not found.matches(made.state, 99.0)
-    assert not found.matches("guessed", 100.0)
-    assert not found.matches("", 100.0)
+    pending_login = pending.decode(pending.encode(made))
+    assert pending_login == made
+    assert pending_login.matches(made.state, 100.0 + pending.VALID_S)
+    assert not pending_login.matches(made.state, 101.0 + pending.VALID_S)
+    assert not pending_login.matches(made.state, 99.0)
+    assert not pending_login.matches("guessed", 100.0)
+    assert not pending_login.matches("", 100.0)
 
 
 @pytest.mark.parametrize("value", ["", "!", "bnVsbA==", "W10=", "\u00e4", "WyJhIl0="])
@@ -109,7 +109,7 @@ def test_a_cookie_that_is_no_pending_login_is_none(value: str) -> None:
 
 
 def test_a_pending_login_fits_into_a_cookie() -> None:
-    made = pending.start("/" + "\u00e4" * 4000, "vision", now=0.0)
-    found = pending.encode(made)
+    pending_login = pending.start("/" + "\u00e4" * 4000, "vision", now=0.0)
+    found = pending.encode(pending_login)
     assert len(found) <= pending.MOST_CHARACTERS
-    assert (pending.decode(found) or made).to == "/"
+    assert (pending.decode(found) or pending_login).to == "/"

@@ -43,13 +43,13 @@ ATTEMPT = accounting.Attempt(
 
 
 def test_what_the_kubelet_confirmed_is_beside_what_was_decided() -> None:
-    held = msgspec.structs.replace(
+    attempt = msgspec.structs.replace(
         ATTEMPT,
         numa_nodes=(0, 1),
         exclusive_cpus="0-3",
         confirmed_devices={"nvidia.com/gpu": ("GPU-a",)},
     )
-    rows = past_attempts.rows([ATTEMPT, held], NOON)
+    rows = past_attempts.rows([ATTEMPT, attempt], NOON)
     assert [it.confirmed for it in rows] == ["", "NUMA 0,1; cpu 0-3; gpu GPU-a"]
 
 
@@ -152,19 +152,21 @@ def test_the_sum_has_groups_that_are_not_shown() -> None:
 
 def test_a_group_leads_to_its_attempts() -> None:
     filters = usage_rows.read_filters({"since": "2026-02-01", "until": "2026-02-28"}, NOON)
-    found = usage_rows.rows([used(1, user="ann", day="2026-02-03")], filters)[0].attempts_of
-    assert found is not None
-    assert templating.query(found) == "?user=ann&since=2026-02-03&until=2026-02-03"
+    attempt_filters = usage_rows.rows([used(1, user="ann", day="2026-02-03")], filters)[
+        0
+    ].attempts_of
+    assert attempt_filters is not None
+    assert templating.query(attempt_filters) == "?user=ann&since=2026-02-03&until=2026-02-03"
     of_label = msgspec.structs.replace(used(1), group={"label:team": "x"})
     (row,) = usage_rows.rows([of_label], filters)
     assert row.attempts_of is None
 
 
 def test_last_month_is_a_whole_month_also_at_the_beginning_of_a_year() -> None:
-    found = {it.name: it for it in usage_rows.ranges(datetime(2027, 1, 1, 9, tzinfo=UTC))}
-    assert (found["Last month"].since, found["Last month"].until) == ("2026-12-01", "2026-12-31")
-    assert (found["This month"].since, found["This month"].until) == ("2027-01-01", "2027-01-01")
-    assert found["7 days"].since == "2026-12-26"
+    ranges = {it.name: it for it in usage_rows.ranges(datetime(2027, 1, 1, 9, tzinfo=UTC))}
+    assert (ranges["Last month"].since, ranges["Last month"].until) == ("2026-12-01", "2026-12-31")
+    assert (ranges["This month"].since, ranges["This month"].until) == ("2027-01-01", "2027-01-01")
+    assert ranges["7 days"].since == "2026-12-26"
 
 
 def test_an_interval_of_a_link_is_in_the_url() -> None:

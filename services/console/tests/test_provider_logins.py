@@ -92,9 +92,9 @@ class Cell(msgspec.Struct):
 
 def led_to(answer: httpx.Response) -> str:
     """Where a page leads the browser."""
-    found = re.search(r'http-equiv="refresh" content="0;url=([^"]+)"', answer.text)
-    assert found is not None, answer.text
-    return unescape(found[1])
+    match = re.search(r'http-equiv="refresh" content="0;url=([^"]+)"', answer.text)
+    assert match is not None, answer.text
+    return unescape(match[1])
 
 
 @contextlib.asynccontextmanager
@@ -278,25 +278,25 @@ async def test_a_token_that_rest_refuses_says_how_to_trust_the_issuer(cell: Cell
 
 async def test_new_keys_of_the_provider_are_read_at_once(cell: Cell) -> None:
     """Also right after the last reading: a provider that keeps its keys in memory restarts."""
-    made = Provider(cell.settings, now=lambda: 0.0)
+    provider = Provider(cell.settings, now=lambda: 0.0)
     async with cell.browser() as browser:
         await cell.login(browser)
     tokens = Tokens(IdToken("", "vera", 0.0), cell.provider.last_refresh_token)
     for _ in range(3):
-        tokens = await made.refresh(tokens)
+        tokens = await provider.refresh(tokens)
         assert tokens.id_token.subject == "vera"
         cell.provider.rotate()
 
 
 async def test_a_key_that_is_not_published_is_not_looked_up_for_every_token(cell: Cell) -> None:
     clock = [0.0]
-    made = Provider(cell.settings, now=lambda: clock[0])
+    provider = Provider(cell.settings, now=lambda: clock[0])
     async with cell.browser() as browser:
         await cell.login(browser)
     known = IdToken("", "vera", 0.0)
 
     async def refresh() -> Tokens:
-        return await made.refresh(Tokens(known, cell.provider.last_refresh_token))
+        return await provider.refresh(Tokens(known, cell.provider.last_refresh_token))
 
     await refresh()
     cell.provider.sign_with_unpublished_key()

@@ -153,7 +153,7 @@ def test_errors_of_hyper_nodes_are_shown() -> None:
 def test_each_node_is_shown_once_whatever_hyper_nodes_say(
     spec: dict[str, tuple[int, list[str]]],
 ) -> None:
-    made = []
+    hyper_nodes = []
     for name, (tier, members) in spec.items():
         parts = [
             {
@@ -163,7 +163,7 @@ def test_each_node_is_shown_once_whatever_hyper_nodes_say(
             for it in members
         ]
         document = {"metadata": {"name": name}, "spec": {"tier": tier, "members": parts}}
-        made.append(kinds.HYPER_NODES.decode(msgspec.json.encode(document)))
-    found = shown(made, FOUR)
+        hyper_nodes.append(kinds.HYPER_NODES.decode(msgspec.json.encode(document)))
+    found = shown(hyper_nodes, FOUR)
     assert sorted(it.name for each in found.domains for it in each.cells) == sorted(FOUR)
     assert found.domains[0].nodes == len(FOUR)

@@ -50,9 +50,11 @@ MACHINE = node_topology.NodeTopology(
 
 
 def test_a_node_shows_its_gpus_their_links_and_who_holds_them() -> None:
-    seen = node_topology.TopologyObserved(node="n1", at=NOON, topology=MACHINE, silent_since=NOON)
+    topology = node_topology.TopologyObserved(
+        node="n1", at=NOON, topology=MACHINE, silent_since=NOON
+    )
     (row,) = cluster_rows.node_rows([cluster_rows.node_facts(make_node("n1"))], [])
-    layout = node_layout.node_layout(seen, NOON + timedelta(minutes=5))
+    layout = node_layout.node_layout(topology, NOON + timedelta(minutes=5))
     text = shown("node.html", row=row, path=("cluster", "rack-a"), layout=layout)
     for part in ("NV18", "XID 79", "MIG: 1g.10gb", "ib0 (mlx5_0)", "0-3", "2,3", "no such file"):
         assert part in text, part
@@ -61,11 +63,11 @@ def test_a_node_shows_its_gpus_their_links_and_who_holds_them() -> None:
 
 
 def test_a_node_without_gpus_has_no_empty_tables() -> None:
-    seen = node_topology.TopologyObserved(
+    topology = node_topology.TopologyObserved(
         node="n1", at=NOON, topology=node_topology.NodeTopology(cores=MACHINE.cores)
     )
     (row,) = cluster_rows.node_rows([cluster_rows.node_facts(make_node("n1"))], [])
-    layout = node_layout.node_layout(seen, NOON)
+    layout = node_layout.node_layout(topology, NOON)
     text = shown("node.html", row=row, path=("cluster",), layout=layout)
     assert "Connections of GPUs" not in text
     assert "Exclusive allocations" not in text

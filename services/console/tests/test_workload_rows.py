@@ -29,12 +29,12 @@ def flow(name: str, phase: str, **status: Any) -> FlowEntry:
 
 
 def test_the_cron_that_is_due_next_is_first_and_a_suspended_one_last() -> None:
-    found = [
+    cron_entries = [
         cron("off", "* * * * *", suspend=True),
         cron("daily", "0 0 * * *"),
         cron("hourly", "0 * * * *"),
     ]
-    rows = workload_rows.cron_rows(found, "", NOW)
+    rows = workload_rows.cron_rows(cron_entries, "", NOW)
     assert [it.name for it in rows] == ["hourly", "daily", "off"]
     assert rows[-1].next is None
 
@@ -54,8 +54,12 @@ def test_a_cron_that_is_suspended_or_invalid_has_no_next_times() -> None:
 
 def test_flows_that_run_are_first_and_count_their_jobs() -> None:
     failed = {"failedJobs": ["x"], "terminatedJobs": ["y"]}
-    found = [flow("done", "Succeed"), flow("bad", "Failed", **failed), flow("live", "Running")]
-    rows = workload_rows.flow_rows(found, "")
+    flow_entries = [
+        flow("done", "Succeed"),
+        flow("bad", "Failed", **failed),
+        flow("live", "Running"),
+    ]
+    rows = workload_rows.flow_rows(flow_entries, "")
     assert rows[0].name == "live"
     assert {it.name: (it.jobs, it.failed) for it in rows}["bad"] == (2, 2)
 

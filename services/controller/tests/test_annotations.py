@@ -18,10 +18,10 @@ APPLIED = {keys.LAST_APPLIED: "{}"}
 NOTED = {keys.DECISION: "d1"}
 
 
-def annotations_after(seen: meta.Object, patch: commands.Patch) -> dict[str, str]:
+def annotations_after(obj: meta.Object, patch: commands.Patch) -> dict[str, str]:
     """The annotations of such an object that also has kubectl's annotation."""
-    there = msgspec.to_builtins(seen)
-    there["metadata"]["annotations"] = {**(seen.metadata.annotations or {}), **APPLIED}
+    there = msgspec.to_builtins(obj)
+    there["metadata"]["annotations"] = {**(obj.metadata.annotations or {}), **APPLIED}
     change = msgspec.json.decode(patch.patch)
     apply = patches.merged if patch.patch_type == "merge" else patches.json_patch
     found: dict[str, str] = apply(there, change)["metadata"]["annotations"]

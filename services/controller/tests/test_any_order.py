@@ -78,7 +78,7 @@ SEEN = (topics.JOBS.name, topics.POD_GROUPS.name, topics.PODS.name, topics.COMMA
 
 @st.composite
 def some_tasks(draw: st.DrawFn, names: tuple[str, ...] = ("w", "v")) -> list[batch.TaskSpec]:
-    found = []
+    task_specs = []
     for name in names[: draw(st.integers(1, len(names)))]:
         replicas = draw(st.integers(0, 3))
         size = draw(st.sampled_from([it for it in (0, 1, 2) if not it or replicas % it == 0]))
@@ -94,8 +94,8 @@ def some_tasks(draw: st.DrawFn, names: tuple[str, ...] = ("w", "v")) -> list[bat
         )
         if size and replicas:
             task = msgspec.structs.replace(task, partition_policy=parts)
-        found.append(task)
-    return found
+        task_specs.append(task)
+    return task_specs
 
 
 @st.composite

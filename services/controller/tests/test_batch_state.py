@@ -167,8 +167,8 @@ class CrashesAnywhere(RuleBasedStateMachine):
     @invariant()
     def a_new_leader_has_the_history_of_a_full_read(self) -> None:
         wanted = full_read(self.events).jobs
-        found = restored(self.topic, self.events).history.jobs
-        assert _comparable(found) == _comparable(wanted)
+        job_histories = restored(self.topic, self.events).history.jobs
+        assert _comparable(job_histories) == _comparable(wanted)
         assert _comparable(self.state.history.jobs) == _comparable(wanted)
 
     @invariant()
@@ -196,14 +196,14 @@ class CrashesAnywhere(RuleBasedStateMachine):
 
 def _comparable(jobs: dict[str, event_history.JobHistory]) -> dict[str, Any]:
     """Attempts without the zeros at the end, which mean the same."""
-    found = {}
+    job_histories = {}
     for key, job in jobs.items():
         attempts = {task: list(it) for task, it in job.attempts.items() if any(it)}
         for counts in attempts.values():
             while counts and not counts[-1]:
                 counts.pop()
-        found[key] = msgspec.structs.replace(job, attempts=attempts)
-    return found
+        job_histories[key] = msgspec.structs.replace(job, attempts=attempts)
+    return job_histories
 
 
 def _pods(message: msgspec.Struct | None) -> list[str]:
@@ -314,6 +314,8 @@ def test_an_event_that_may_have_been_published_is_restored_as_such(is_acknowledg
     position = state.position("e", "s", NOON)
     assert position is not None
     topic[batch_state.POSITION_KEY] = msgspec.structs.replace(position, resume_from=1)
-    found = restored(topic, [phase_changed("default/a", "1", "Running")]).history.jobs["default/a"]
-    assert list(found.tasks if is_acknowledged else found.unsure) == [event.pod_uid]
-    assert not (found.unsure if is_acknowledged else found.tasks)
+    job_history = restored(topic, [phase_changed("default/a", "1", "Running")]).history.jobs[
+        "default/a"
+    ]
+    assert list(job_history.tasks if is_acknowledged else job_history.unsure) == [event.pod_uid]
+    assert not (job_history.unsure if is_acknowledged else job_history.tasks)

@@ -77,9 +77,9 @@ def test_a_job_that_was_published_before_its_topic_shows_it_is_not_deleted() -> 
 def test_a_deleted_job_is_published_as_deleted_with_a_late_topic_too() -> None:
     for old in (True, False):
         harness = submitted(job())
-        shown = harness.shown(JOBS)
+        records = harness.shown(JOBS)
         harness.delete(kinds.JOBS, J)
-        harness.restart(old=shown if old else None)
+        harness.restart(old=records if old else None)
         harness.settle()
         assert [it.job for _, it in harness.sent if isinstance(it, batch.JobDeleted)] == [J]
 

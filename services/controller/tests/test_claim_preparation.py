@@ -43,9 +43,11 @@ async def test_a_volume_is_created_for_the_node_and_then_the_pod_is_bound(harnes
         step = claims.to_volume(claim)
         answers = await claims.decide(harness, claims.bind(one, step), claims.bind(two, step))
     assert answers == [DONE, DONE]
-    found = await harness.until(kinds.PERSISTENT_VOLUME_CLAIMS, "default/c", lambda _: True)
-    assert found.status.phase == "Bound"
-    assert found.metadata.annotation(keys.SELECTED_NODE) == "n1"
+    persistent_volume_claim = await harness.until(
+        kinds.PERSISTENT_VOLUME_CLAIMS, "default/c", lambda _: True
+    )
+    assert persistent_volume_claim.status.phase == "Bound"
+    assert persistent_volume_claim.metadata.annotation(keys.SELECTED_NODE) == "n1"
     assert await node_of(harness, "g-0") == "n1"
 
 
@@ -58,9 +60,9 @@ async def test_a_volume_that_there_is_gets_bound_to_its_claim(harness: Harness) 
         assert await claims.decide(harness, claims.bind(pod, claims.to_volume(claim, "v"))) == [
             DONE
         ]
-    found = await harness.until(kinds.PERSISTENT_VOLUMES, "v", lambda _: True)
-    assert found.spec.claim_ref is not None
-    assert found.spec.claim_ref.uid == claim.metadata.uid
+    persistent_volume = await harness.until(kinds.PERSISTENT_VOLUMES, "v", lambda _: True)
+    assert persistent_volume.spec.claim_ref is not None
+    assert persistent_volume.spec.claim_ref.uid == claim.metadata.uid
 
 
 async def test_a_claim_that_cannot_be_had_keeps_the_whole_gang_unbound(harness: Harness) -> None:

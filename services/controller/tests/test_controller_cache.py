@@ -124,17 +124,17 @@ def test_what_we_delete_is_terminating_until_it_is_deleted() -> None:
     cache = empty()
     cache.apply(make_record(snapshot_of(POD)))
     cache.mark_deleting(kinds.PODS, POD.metadata.key, POD.metadata.uid)
-    assert cache.is_going(POD)
+    assert cache.is_terminating(POD)
     cache.apply(make_record(tombstone_of(POD), 1))
     assert cache.pods_of(JOB) == []
-    assert not cache.is_going(POD)
+    assert not cache.is_terminating(POD)
 
 
 def test_a_deletion_of_another_uid_marks_nothing() -> None:
     cache = empty()
     cache.apply(make_record(snapshot_of(POD)))
     assert cache.mark_deleting(kinds.PODS, POD.metadata.key, "another") == ()
-    assert not cache.is_going(POD)
+    assert not cache.is_terminating(POD)
 
 
 RECORDS: dict[str, list[meta.Object]] = {
@@ -149,11 +149,11 @@ RECORDS: dict[str, list[meta.Object]] = {
 }
 
 
-@given(st.permutations([name for name, made in RECORDS.items() for _ in made]))
+@given(st.permutations([name for name, objs in RECORDS.items() for _ in objs]))
 def test_any_order_across_topics_gives_the_same_cache(order: list[str]) -> None:
     def state(turns: list[str]) -> tuple[object, ...]:
         cache = empty()
-        each = {name: iter(made) for name, made in RECORDS.items()}
+        each = {name: iter(objs) for name, objs in RECORDS.items()}
         for name in turns:
             cache.apply(make_record(snapshot_of(next(each[name]))))
         return (

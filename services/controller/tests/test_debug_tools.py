@@ -265,8 +265,8 @@ def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() ->
     cache = controller_cache.ControllerCache(
         ["volcano"], event_history.EventHistory(), tools_domain="tools.example.org"
     )
-    made = debug_tool_pods.creations(cache, harness.job())
-    (ingress,) = (it for it in made if it.kind is kinds.INGRESSES)
+    creates = debug_tool_pods.creations(cache, harness.job())
+    (ingress,) = (it for it in creates if it.kind is kinds.INGRESSES)
     assert ingress.name == "j1-tool-jupyter"
     assert b'"host":"jupyter-j1-default.tools.example.org"' in ingress.body
 

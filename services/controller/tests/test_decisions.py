@@ -124,7 +124,7 @@ def test_a_bind_for_a_job_that_cannot_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("pod", "reason"),
     [
         (None, "PodGone"),
         (make_pod(generation=2), "PodGone"),
@@ -132,8 +132,8 @@ def test_a_bind_for_a_job_that_cannot_be_read_is_refused() -> None:
         (make_pod(node="n2"), "AlreadyBound"),
     ],
 )
-def test_a_refused_bind_has_its_reason(found: core.Pod | None, reason: str) -> None:
-    answer = decisions.after_bind_refused(found, bind_of(make_pod()), DECISION)
+def test_a_refused_bind_has_its_reason(pod: core.Pod | None, reason: str) -> None:
+    answer = decisions.after_bind_refused(pod, bind_of(make_pod()), DECISION)
     assert (answer.result, answer.reason) == ("refused", reason)
 
 

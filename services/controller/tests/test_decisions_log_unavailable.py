@@ -90,8 +90,8 @@ async def test_a_controller_that_cannot_open_the_log_ends_at_once(harness: Harne
     """It has started nothing that it could finish."""
     bus, health = interruptible_bus.InterruptibleBus(harness.bus), runtime.Health("controller")
     bus.writes_cut.set()
-    given = ControllerSettings(stop_within_s=3600.0)
-    work = service.serve(given, bus, harness.cluster, health, harness.clock)
+    controller_settings = ControllerSettings(stop_within_s=3600.0)
+    work = service.serve(controller_settings, bus, harness.cluster, health, harness.clock)
     serving = asyncio.create_task(work)
     await troubled(health, "log")
     serving.cancel()

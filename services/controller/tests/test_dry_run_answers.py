@@ -42,10 +42,10 @@ def likeness(made: batch.Job) -> str:
 
 
 def labelled(name: str) -> batch.TaskSpec:
-    made = task()
-    metadata = msgspec.structs.replace(made.template.metadata, labels={"team": name})
-    template = msgspec.structs.replace(made.template, metadata=metadata)
-    return msgspec.structs.replace(made, template=template)
+    task_spec = task()
+    metadata = msgspec.structs.replace(task_spec.template.metadata, labels={"team": name})
+    template = msgspec.structs.replace(task_spec.template, metadata=metadata)
+    return msgspec.structs.replace(task_spec, template=template)
 
 
 def test_pods_of_two_jobs_that_differ_only_in_names_have_one_likeness() -> None:

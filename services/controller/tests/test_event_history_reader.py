@@ -149,10 +149,10 @@ async def test_a_catch_up_read_is_not_recorded_as_an_older_version(bus: Embedded
 
 async def keys_of(bus: EmbeddedBus) -> set[str]:
     """Keys on ``batch.state`` that are no tombstones."""
-    found: dict[str, envelope.Record] = {}
+    records: dict[str, envelope.Record] = {}
     async with contextlib.aclosing(bus.materialize([topics.BATCH_STATE])) as batches:
         async for batch in batches:
-            found |= {record.key: record for record in batch.records}
+            records |= {record.key: record for record in batch.records}
             if batch.caught_up:
                 break
-    return {key for key, record in found.items() if record.value is not None}
+    return {key for key, record in records.items() if record.value is not None}

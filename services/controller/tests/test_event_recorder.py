@@ -55,8 +55,8 @@ async def recording(
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster(tmp_path / "c.db") as made:
-        yield made
+    async with EmbeddedCluster(tmp_path / "c.db") as embedded_cluster:
+        yield embedded_cluster
 
 
 async def test_an_event_that_occurs_again_is_counted(cluster: EmbeddedCluster) -> None:
@@ -130,7 +130,7 @@ def test_each_action_of_a_policy_has_an_event() -> None:
     here = CoreHarness()
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
     here.submit(make_job(tasks=[make_task(replicas=1)], policies=[policy]))
-    said = []
+    events = []
     for _ in range(2):
         here.settle()
         here.enqueue(here.group_key())
@@ -139,13 +139,13 @@ def test_each_action_of_a_policy_has_an_event() -> None:
         here.settle()
         here.reap("default/j1-worker-0")
         here.settle()
-        said = [
+        events = [
             it
             for it in here.done
             if isinstance(it, commands.RecordEvent) and it.reason == "ExecuteAction"
         ]
         here.wait(60)
-    assert [(it.type, it.message.split(":")[0]) for it in said] == [
+    assert [(it.type, it.message.split(":")[0]) for it in events] == [
         ("Normal", "Start to execute action RestartJob")
     ] * 2
 

@@ -30,16 +30,16 @@ def test_a_job_counts_as_created_once_it_is_there() -> None:
 def test_what_the_cluster_refuses_is_reported_on_the_flow() -> None:
     harness = test_flows.started({"a": []})
     create = next(it for it in harness.done if isinstance(it, commands.Create) and it.name == "f-a")
-    said = failures.event(
+    event = failures.event(
         harness.cache,
         controller_cache.ReconcileKey("flow", test_flows.F),
         create,
         "too long",
         harness.now,
     )
-    assert said is not None
-    assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
-    assert said.message == "create Job f-a: too long"
+    assert event is not None
+    assert (event.kind, event.name, event.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
+    assert event.message == "create Job f-a: too long"
     write = child_jobs.write_status(
         kinds.JOB_FLOWS, test_flows.found(harness), test_flows.found(harness).status
     )

@@ -19,8 +19,8 @@ from stromboli.testkit.builders import make_job, make_pod, make_pod_group, make_
 
 
 def pod_condition(pod: core.Pod) -> tuple[str, str, str, str]:
-    (found,) = pod.status.conditions
-    return found.type, found.status, found.reason, found.message
+    (condition,) = pod.status.conditions
+    return condition.type, condition.status, condition.reason, condition.message
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_a_pod_without_its_pod_group_gets_an_event_after_a_while() -> None:
     harness.wait(30)
     harness.restart()
     harness.settle()
-    (said,) = harness.events.values()
-    assert (said.name, said.reason) == ("driver", "NoPodGroup")
-    assert "PodGroup absent, which does not exist" in said.message
+    (event,) = harness.events.values()
+    assert (event.name, event.reason) == ("driver", "NoPodGroup")
+    assert "PodGroup absent, which does not exist" in event.message
 
 
 def test_a_pod_whose_pod_group_comes_in_time_reports_nothing() -> None:

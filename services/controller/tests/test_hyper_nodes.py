@@ -51,10 +51,10 @@ def harness(*hyper_nodes: topology.HyperNode, nodes: int = 4) -> CoreHarness:
 
 def status(of: CoreHarness, name: str) -> tuple[int, str, str]:
     """Nodes, whether it is ready, and what is wrong."""
-    found = of.get(kinds.HYPER_NODES, name).status
-    (ready,) = found.conditions
+    hyper_node_status = of.get(kinds.HYPER_NODES, name).status
+    (ready,) = hyper_node_status.conditions
     assert ready.type == "Ready"
-    return found.node_count, ready.status, ready.message
+    return hyper_node_status.node_count, ready.status, ready.message
 
 
 # Status

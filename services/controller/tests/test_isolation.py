@@ -56,10 +56,10 @@ async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_pa
         cluster = faulty(harness, ("create", "bad-"))
         async with harness.controller():
             await harness.submit(make_job("bad"))
-            held = await harness.until(
+            job = await harness.until(
                 kinds.JOBS, BAD, lambda it: bool(it.metadata.annotation(keys.HELD))
             )
-            assert "ZeroDivisionError" in (held.metadata.annotation(keys.HELD) or "")
+            assert "ZeroDivisionError" in (job.metadata.annotation(keys.HELD) or "")
             await harness.submit(make_job("good", tasks=[make_task(replicas=1)]))
             await harness.answer(await harness.enqueue(await harness.group(GOOD)))
             await harness.pods(1)

@@ -52,8 +52,8 @@ def test_a_failed_job_reports_its_progress(job: batch.Job, ends: Sequence[str], 
     harness = running(job)
     finish(harness, *ends)
     assert (harness.phase(), harness.job().status.state.message) == ("Failed", why)
-    said = next(it for it in harness.events.values() if it.reason == "Failed")
-    assert (said.type, why in said.message) == ("Warning", True)
+    event = next(it for it in harness.events.values() if it.reason == "Failed")
+    assert (event.type, why in event.message) == ("Warning", True)
     last = [it for _, it in harness.sent if isinstance(it, messages.JobPhaseChanged)][-1]
     assert last.message == why
 
@@ -103,17 +103,17 @@ def test_each_phase_caused_by_a_policy_names_the_pod() -> None:
 
 
 def test_events_of_one_second_are_reported_apart_in_time() -> None:
-    said = next(iter(submitted(make_job()).events.values()))
-    exact = said.at.replace(microsecond=123456)
-    body = msgspec.json.decode(manifests.event_body(msgspec.structs.replace(said, at=exact)))
+    event = next(iter(submitted(make_job()).events.values()))
+    exact = event.at.replace(microsecond=123456)
+    body = msgspec.json.decode(manifests.event_body(msgspec.structs.replace(event, at=exact)))
     assert body["eventTime"] == "2026-01-01T12:00:00.123456Z"
     assert body["lastTimestamp"] == "2026-01-01T12:00:00Z"
     assert all(body[it] for it in ("action", "reportingComponent", "reportingInstance"))
 
 
 def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
-    said = next(iter(submitted(make_job()).events.values()))
-    long = msgspec.structs.replace(said, message="é" * 900)
+    event = next(iter(submitted(make_job()).events.values()))
+    long = msgspec.structs.replace(event, message="é" * 900)
     assert len(msgspec.json.decode(manifests.event_body(long))["message"].encode()) <= 1000
 
 

@@ -23,9 +23,9 @@ def test_a_job_without_a_scheduler_name_gets_a_warning_when_the_other_system_is_
     harness.show(competitors_observed(harness))
     harness.see()
     harness.settle()
-    (said,) = harness.events.values()
-    assert (said.type, said.reason) == ("Warning", "NoScheduler")
-    assert "submit it again, with schedulerName volcano or without one" in said.message
+    (event,) = harness.events.values()
+    assert (event.type, event.reason) == ("Warning", "NoScheduler")
+    assert "submit it again, with schedulerName volcano or without one" in event.message
     harness.restart()
     harness.settle()
     assert (len(harness.events), harness.sent, list(harness.requests())) == (1, [], [])

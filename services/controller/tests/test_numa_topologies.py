@@ -80,17 +80,20 @@ def test_cpus_that_a_container_holds_are_not_free_and_say_whose_they_are() -> No
         node_topology.ExclusiveAllocation(uid="u2", container="c", cpus="0"),
         node_topology.ExclusiveAllocation(namespace="default", pod="idle", container="d"),
     )
-    found = spec(harness(machine(*held)))
-    assert found.numares == {"cpu": numa.NumaResource(allocatable="1,4,5,7", capacity=8)}
+    numatopology_spec = spec(harness(machine(*held)))
+    assert numatopology_spec.numares == {
+        "cpu": numa.NumaResource(allocatable="1,4,5,7", capacity=8)
+    }
     assert [
-        (pod.uid, pod.name, len(pod.container_allocations)) for pod in found.pod_allocations
+        (pod.uid, pod.name, len(pod.container_allocations))
+        for pod in numatopology_spec.pod_allocations
     ] == [
         ("", "p1", 2),
         ("u2", "", 1),
     ]
-    assert found.pod_allocations[0].container_allocations[0] == numa.ContainerAllocation(
-        name="a", allocations={"cpu": "2,6"}
-    )
+    assert numatopology_spec.pod_allocations[0].container_allocations[
+        0
+    ] == numa.ContainerAllocation(name="a", allocations={"cpu": "2,6"})
 
 
 def test_it_belongs_to_its_node_and_blocks_nothing() -> None:
@@ -111,8 +114,8 @@ def test_it_is_written_on_change_only() -> None:
     made.show(report(machine(read_failures=(node_topology.ReadFailure(what="GPUs", why="none"),))))
     made.settle()
     assert written(made) == 1
-    held = node_topology.ExclusiveAllocation(uid="u1", container="c", cpus="0")
-    made.show(report(machine(held)))
+    exclusive_allocation = node_topology.ExclusiveAllocation(uid="u1", container="c", cpus="0")
+    made.show(report(machine(exclusive_allocation)))
     made.settle()
     assert written(made) == 2
     made.show(report(machine()))

@@ -17,19 +17,19 @@ ELEMENTS = st.integers(0, 9).map(lambda number: (number,))
 def test_it_returns_what_sorting_returns(
     initial: set[tuple[int]], steps: list[tuple[str, tuple[int]]]
 ) -> None:
-    found, model = LeastFirst(initial), set(initial)
+    least_first, model = LeastFirst(initial), set(initial)
     for what, element in steps:
         if what == "add":
-            found.add(element)
+            least_first.add(element)
             model.add(element)
         elif what == "discard":
-            found.discard(element)
+            least_first.discard(element)
             model.discard(element)
         else:
             (most,) = element
-            assert found.first(most) == sorted(model)[:most]
-        assert len(found) == len(model)
-        assert (element in found) == (element in model)
+            assert least_first.first(most) == sorted(model)[:most]
+        assert len(least_first) == len(model)
+        assert (element in least_first) == (element in model)
 
 
 def test_an_emptied_set_takes_no_memory() -> None:

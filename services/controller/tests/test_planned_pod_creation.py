@@ -100,9 +100,9 @@ async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
     refusal would free the room of the pod, and count the gang as started only in part."""
     known, plan = started()
     statement = decided(plan)
-    made = planned_binds.job_of(known, statement)
-    assert made is not None
-    command = planned_binds.creation(known, made, statement.binds[0], DECISION)
+    job = planned_binds.job_of(known, statement)
+    assert job is not None
+    command = planned_binds.creation(known, job, statement.binds[0], DECISION)
     match change:
         case "plan withdrawn":
             known.plans.put(plan.pod_group, None)
@@ -111,7 +111,7 @@ async def test_a_refusal_does_not_hide_a_pod_that_the_decision_has_created(
                 builders.make_record(builders.snapshot_of(changed_node(unschedulable=True)))
             )
         case "job gone":
-            known.apply(builders.make_record(builders.tombstone_of(made)))
+            known.apply(builders.make_record(builders.tombstone_of(job)))
         case "not admitted":
             known.plans.admission = admission_configuration.AdmissionConfiguration(
                 judges_admissions=True
@@ -162,9 +162,9 @@ async def test_a_created_pod_adds_its_job_as_a_change_of_a_pod_does(tmp_path: Pa
     added: set[tuple[str, bool]] = set()
 
     def add_key(
-        item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+        item: controller_cache.ReconcileKey, cause: str, *, is_pod_change: bool = False
     ) -> None:
-        added.add((item.kind, is_pod_news))
+        added.add((item.kind, is_pod_change))
 
     await executed(tmp_path, known, decided(plan), None, is_admitted=True, add_key=add_key)
     assert ("job", True) in added

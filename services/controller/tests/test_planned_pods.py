@@ -27,12 +27,12 @@ NODE = builders.make_node("n1", cpu="8")
 
 
 def task(replicas: int = 2, **spec: Any) -> batch.TaskSpec:
-    made = builders.make_task("w", replicas)
-    template = {**msgspec.json.decode(made.template.spec), **spec}
+    task_spec = builders.make_task("w", replicas)
+    template = {**msgspec.json.decode(task_spec.template.spec), **spec}
     return msgspec.structs.replace(
-        made,
+        task_spec,
         template=msgspec.structs.replace(
-            made.template, spec=msgspec.Raw(msgspec.json.encode(template))
+            task_spec.template, spec=msgspec.Raw(msgspec.json.encode(template))
         ),
     )
 
@@ -76,21 +76,21 @@ def with_data(*found: batch.DataSet) -> batch.Job:
 def test_planned_pods_have_the_data_sets_of_their_job() -> None:
     """The scheduler reads them from the plan, as from created pods."""
     made = with_data(batch.DataSet(name="a", uri="s3://b/a", mount_path="/a"))
-    (found,) = planned(cache(NODE, made), made).tasks
-    (request,) = data_sets.requests_of(found.template.metadata.annotations)
+    (planned_task,) = planned(cache(NODE, made), made).tasks
+    (request,) = data_sets.requests_of(planned_task.template.metadata.annotations)
     assert request.uri == "s3://b/a"
 
 
 @pytest.mark.parametrize(
-    "found",
+    "data_set",
     [
         batch.DataSet(name="a", persistent_volume_claim="a", mount_path="/a"),
         batch.DataSet(name="a", uri="fluid://default/a", mount_path="/a"),
     ],
     ids=["claim", "Fluid"],
 )
-def test_a_job_whose_data_set_is_a_claim_has_no_plan(found: batch.DataSet) -> None:
-    made = with_data(found)
+def test_a_job_whose_data_set_is_a_claim_has_no_plan(data_set: batch.DataSet) -> None:
+    made = with_data(data_set)
     assert not planned_pods.is_wanted(cache(NODE, made), made)
 
 

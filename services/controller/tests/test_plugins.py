@@ -40,10 +40,10 @@ def main(body: Body) -> Body:
 
 def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, Body]:
     requested = msgspec.structs.replace(job.spec, plugins={plugin: args})
-    made = plugin_objects.creations(
+    creates = plugin_objects.creations(
         msgspec.structs.replace(job, spec=requested), job_plugins.BUILT_IN
     )
-    return {it.kind.kind: msgspec.json.decode(it.body) for it in made}
+    return {it.kind.kind: msgspec.json.decode(it.body) for it in creates}
 
 
 def test_env_sets_the_index_in_containers_and_init_containers() -> None:
@@ -176,9 +176,9 @@ def mpi_job(**plugins: tuple[str, ...]) -> batch.Job:
 
 
 def test_ssh_lists_every_host_and_leaves_the_keys_to_the_creator_of_the_secret() -> None:
-    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
-    assert (made.kind, made.name, made.secret) == (kinds.SECRETS, "j1-ssh", "ssh-keys")
-    data = msgspec.json.decode(made.body)["data"]
+    (create,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
+    assert (create.kind, create.name, create.secret) == (kinds.SECRETS, "j1-ssh", "ssh-keys")
+    data = msgspec.json.decode(create.body)["data"]
     assert set(data) == {"config"}
     assert base64.b64decode(data["config"]).decode().splitlines() == [
         "StrictHostKeyChecking no",
@@ -191,17 +191,17 @@ def test_ssh_lists_every_host_and_leaves_the_keys_to_the_creator_of_the_secret()
 
 def test_ssh_hosts_follow_the_scale_and_the_keys_stay() -> None:
     """The patch of an existing Secret contains only the host list."""
-    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
-    assert set(msgspec.json.decode(made.update)["data"]) == {"config"}
+    (create,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
+    assert set(msgspec.json.decode(create.update)["data"]) == {"config"}
 
 
 def test_ssh_takes_the_keys_and_the_port_of_the_user() -> None:
     given = ("--ssh-private-key=PRIVATE", "--ssh-public-key=PUBLIC", "--ssh-port=2222")
-    (made,) = plugin_objects.creations(mpi_job(ssh=given), job_plugins.BUILT_IN)
-    assert made.secret == ""
+    (create,) = plugin_objects.creations(mpi_job(ssh=given), job_plugins.BUILT_IN)
+    assert create.secret == ""
     data = {
         name: base64.b64decode(text).decode()
-        for name, text in msgspec.json.decode(made.body)["data"].items()
+        for name, text in msgspec.json.decode(create.body)["data"].items()
     }
     assert data.pop("config").count("  Port 2222") == 3
     assert data == {"id_rsa": "PRIVATE", "id_rsa.pub": "PUBLIC", "authorized_keys": "PUBLIC"}
@@ -235,8 +235,8 @@ def test_a_port_out_of_range_is_reported_and_read_as_22() -> None:
     assert list(plugin_objects.problems(job, job_plugins.BUILT_IN)) == [
         "plugin ssh: ssh-port=70000: a port is 1 to 65535"
     ]
-    (made,) = plugin_objects.creations(job, job_plugins.BUILT_IN)
-    config = base64.b64decode(msgspec.json.decode(made.body)["data"]["config"]).decode()
+    (create,) = plugin_objects.creations(job, job_plugins.BUILT_IN)
+    config = base64.b64decode(msgspec.json.decode(create.body)["data"]["config"]).decode()
     assert config.count("  Port 22\n") == 3
 
 
@@ -405,9 +405,9 @@ def test_ray_has_a_service_for_its_head() -> None:
 
 @pytest.mark.parametrize("plugin", ["ray", "mpi"])
 def test_without_its_leading_task_no_pod_is_created(plugin: str) -> None:
-    (found,) = pods.blockers(make_job(plugins={plugin: ()}))
-    assert found.reason == "PluginError"
-    assert "does not exist" in found.message
+    (blocker,) = pods.blockers(make_job(plugins={plugin: ()}))
+    assert blocker.reason == "PluginError"
+    assert "does not exist" in blocker.message
 
 
 @pytest.mark.parametrize(
@@ -461,8 +461,8 @@ class Broken(job_plugins.Plugin):
 def test_a_plugin_that_fails_is_reported_on_its_job_alone() -> None:
     job = make_job(plugins={"broken": ()})
     plugins = {**job_plugins.BUILT_IN, "broken": Broken("objects")}
-    (found,) = pods.blockers(job, plugins)
-    assert found.message == (
+    (blocker,) = pods.blockers(job, plugins)
+    assert blocker.message == (
         "plugin broken failed: ZeroDivisionError: division by zero; no pod is created"
     )
     assert list(plugin_objects.removals(job, plugins)) == []

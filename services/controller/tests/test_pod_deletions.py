@@ -133,7 +133,7 @@ def test_the_events_of_an_evicted_pod_say_for_whom(is_seen: bool) -> None:
     assert {(it.reason, it.detail) for it in sent} == {
         ("Preempted", "reclaimed by queue research for job default/x")
     }
-    said = [each for each in harness.events.values() if each.reason == "Reclaimed"]
-    assert [each.message for each in said] == (
+    events = [each for each in harness.events.values() if each.reason == "Reclaimed"]
+    assert [each.message for each in events] == (
         ["1 pod reclaimed by queue research for job default/x"]
     )

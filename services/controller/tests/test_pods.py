@@ -239,8 +239,8 @@ def test_a_pod_is_the_same_bytes_every_time() -> None:
 def test_a_podgroup_carries_the_estimate_of_its_job() -> None:
     """The spec takes precedence over an annotation of the same meaning."""
     claimed = make_job(annotations={keys.RUNNING_ESTIMATE: "1s"})
-    said = msgspec.structs.replace(
+    job = msgspec.structs.replace(
         claimed, spec=msgspec.structs.replace(claimed.spec, running_estimate="1h30m")
     )
-    assert group(said)["metadata"]["annotations"][keys.RUNNING_ESTIMATE] == "1h30m"
+    assert group(job)["metadata"]["annotations"][keys.RUNNING_ESTIMATE] == "1h30m"
     assert keys.RUNNING_ESTIMATE not in group(make_job())["metadata"]["annotations"]

@@ -139,9 +139,9 @@ def test_a_child_of_a_closed_queue_opens_with_it_and_is_reported() -> None:
     order(harness, "CloseQueue", "org")
     order(harness, "OpenQueue", "team")
     assert harness.queue("team").status.state == "Closed"
-    said = [it for it in harness.events.values() if it.reason == "OpenQueue"]
-    assert [(it.type, it.name) for it in said] == [("Warning", "team")]
-    assert said[0].message == "its parent queue 'org' is Closed; open the parent first"
+    events = [it for it in harness.events.values() if it.reason == "OpenQueue"]
+    assert [(it.type, it.name) for it in events] == [("Warning", "team")]
+    assert events[0].message == "its parent queue 'org' is Closed; open the parent first"
     order(harness, "OpenQueue", "org")
     assert harness.queue("team").status.state == "Open"
 
@@ -209,9 +209,9 @@ def test_a_rejected_command_is_reported_on_the_queue(
 ) -> None:
     harness = tree()
     order(harness, action, name)
-    (said,) = harness.events.values()
-    assert (said.type, said.reason) == ("Warning", reason)
-    assert words in said.message
+    (event,) = harness.events.values()
+    assert (event.type, event.reason) == ("Warning", reason)
+    assert words in event.message
     assert not any(kind == "commands" for kind, _ in harness.objects)
     assert harness.queue(name).status.state == "Open"
 
@@ -224,8 +224,8 @@ def test_a_command_for_an_earlier_queue_of_the_name_does_nothing() -> None:
     harness.submit(make_command("c1", "CloseQueue", earlier))
     harness.settle()
     assert harness.queue("leaf").status.state == "Open"
-    (said,) = harness.events.values()
-    assert "earlier queue" in said.message
+    (event,) = harness.events.values()
+    assert "earlier queue" in event.message
 
 
 def test_a_command_waits_a_little_for_its_queue_then_it_is_refused() -> None:

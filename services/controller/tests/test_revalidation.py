@@ -18,9 +18,9 @@ CASES = [case for case in rules.CASES if case.kind == kinds.JOBS and case.operat
 
 
 def read(case: Case, status: batch.JobStatus | None = None) -> batch.Job:
-    found = kinds.JOBS.decode(msgspec.json.encode(case.document))
-    meta = msgspec.structs.replace(found.metadata, namespace="default", uid="u")
-    return msgspec.structs.replace(found, metadata=meta, status=status or batch.JobStatus())
+    job = kinds.JOBS.decode(msgspec.json.encode(case.document))
+    meta = msgspec.structs.replace(job.metadata, namespace="default", uid="u")
+    return msgspec.structs.replace(job, metadata=meta, status=status or batch.JobStatus())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

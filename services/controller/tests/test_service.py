@@ -379,8 +379,8 @@ async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(
             kinds.POD_GROUPS, key, lambda it: it.metadata.annotation(keys.PREEMPTABLE) == "true"
         )
         await harness.cluster.delete(kind, "default", "web")
-        while (found := await harness.cluster.list(kinds.POD_GROUPS)).items:
-            await harness.change(kinds.POD_GROUPS, found.resource_version)
+        while (listing := await harness.cluster.list(kinds.POD_GROUPS)).items:
+            await harness.change(kinds.POD_GROUPS, listing.resource_version)
 
 
 async def test_a_gang_that_was_sent_back_is_enqueued_again_whatever_was_seen_of_it(

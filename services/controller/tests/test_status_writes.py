@@ -60,9 +60,9 @@ async def written_after(
 async def test_created_objects_are_recorded_despite_concurrent_changes_of_the_job(
     harness: Harness,
 ) -> None:
-    found = await written_after(harness, '{"metadata": {"labels": {"a": "b"}}}', subresource="")
-    assert found.status.controlled_resources == {"plugin-svc": "svc"}
-    assert found.metadata.label("a") == "b"
+    job = await written_after(harness, '{"metadata": {"labels": {"a": "b"}}}', subresource="")
+    assert job.status.controlled_resources == {"plugin-svc": "svc"}
+    assert job.metadata.label("a") == "b"
 
 
 async def test_a_status_that_another_client_has_written_is_not_overwritten_unseen(

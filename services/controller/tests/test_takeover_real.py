@@ -32,10 +32,10 @@ async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.
 
 
 async def test_a_new_leader_on_kafka_reads_few_events_and_survives_the_loss_of_the_state(
-    given: kafka.KafkaSettings,
+    settings: kafka.KafkaSettings,
 ) -> None:
     clock = Clock()
-    async with kafka.KafkaBus(given) as bus:
+    async with kafka.KafkaBus(settings) as bus:
         first = Term(bus, clock)
         await first.begin()
         await first.publish([pod_event(f"default/j{it}", 0, "Running") for it in range(JOBS)])
@@ -47,8 +47,8 @@ async def test_a_new_leader_on_kafka_reads_few_events_and_survives_the_loss_of_t
         assert second.cache.published.jobs == first.cache.published.jobs
         assert second.cache.events == 1
         await second.write_round()
-    await recreate(given, topics.BATCH_STATE)
-    async with kafka.KafkaBus(given) as bus:
+    await recreate(settings, topics.BATCH_STATE)
+    async with kafka.KafkaBus(settings) as bus:
         third = Term(bus, clock)
         await third.begin()
         assert third.cache.published.jobs == first.cache.published.jobs
@@ -60,10 +60,10 @@ async def test_a_new_leader_on_kafka_reads_few_events_and_survives_the_loss_of_t
         assert fourth.cache.events <= 1
 
 
-async def recreate(given: kafka.KafkaSettings, topic: topics.Topic) -> None:
+async def recreate(settings: kafka.KafkaSettings, topic: topics.Topic) -> None:
     """Delete a topic, and create it again by connecting."""
-    name = topic.full_name(given.cluster_name)
-    client = admin.AIOKafkaAdminClient(bootstrap_servers=list(given.bootstrap))
+    name = topic.full_name(settings.cluster_name)
+    client = admin.AIOKafkaAdminClient(bootstrap_servers=list(settings.bootstrap))
     await client.start()
     try:
         before = await topic_metadata.fetch_topic_ids(client._client, [name])
@@ -72,7 +72,7 @@ async def recreate(given: kafka.KafkaSettings, topic: topics.Topic) -> None:
             while await topic_metadata.fetch_topic_ids(client._client, [name]) == before:
                 pass
             while not await topic_metadata.fetch_topic_ids(client._client, [name]):
-                async with kafka.KafkaBus(given):
+                async with kafka.KafkaBus(settings):
                     pass
     finally:
         await client.close()

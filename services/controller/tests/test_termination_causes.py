@@ -27,8 +27,8 @@ def containers(*statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def pod(status: dict[str, Any], **annotations: str) -> core.Pod:
-    said = decoding.convert({"phase": "Failed", **status}, core.PodStatus)
-    return msgspec.structs.replace(make_pod(annotations=annotations), status=said)
+    pod_status = decoding.convert({"phase": "Failed", **status}, core.PodStatus)
+    return msgspec.structs.replace(make_pod(annotations=annotations), status=pod_status)
 
 
 @pytest.mark.parametrize(

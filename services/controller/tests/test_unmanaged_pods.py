@@ -154,9 +154,9 @@ def test_an_unreadable_value_is_reported_and_the_pod_itself_counts(key: str, val
         1,
         "1",
     )
-    (said,) = harness.events.values()
-    assert (said.type, said.reason, said.name) == ("Warning", "PodGroupError", "web-a")
-    assert key in said.message
+    (event,) = harness.events.values()
+    assert (event.type, event.reason, event.name) == ("Warning", "PodGroupError", "web-a")
+    assert key in event.message
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
 
 
 def asking() -> batch.Job:
-    made = batch.VolumeSpec(
+    volume_spec = batch.VolumeSpec(
         mount_path="/data", volume_claim=msgspec.Raw(msgspec.json.encode(CLAIM))
     )
     named = batch.VolumeSpec(mount_path="/in", volume_claim_name="shared")
-    return make_job(volumes=(made, named))
+    return make_job(volumes=(volume_spec, named))
 
 
 def test_a_claim_is_created_for_the_job_owned_by_it_and_its_name_written_back() -> None:

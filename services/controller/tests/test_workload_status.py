@@ -53,9 +53,9 @@ def test_a_mark_that_is_too_long_for_a_label_is_an_annotation_alone(
 ) -> None:
     name = "t" * letters
     harness = test_flows.started({name: []})
-    made = harness.job(f"default/f-{name}").metadata
-    assert made.annotation(keys.CREATED_BY_TEMPLATE) == f"default.{name}"
-    assert (keys.CREATED_BY_TEMPLATE in (made.labels or {})) == has_label
+    metadata = harness.job(f"default/f-{name}").metadata
+    assert metadata.annotation(keys.CREATED_BY_TEMPLATE) == f"default.{name}"
+    assert (keys.CREATED_BY_TEMPLATE in (metadata.labels or {})) == has_label
 
 
 def test_a_cron_keeps_three_jobs_that_succeeded_and_one_that_failed_by_default() -> None:

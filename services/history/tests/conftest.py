@@ -34,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Database]:
     """A store with its tables."""
-    made = Database(url)
-    await made.migrate()
-    yield made
-    await made.close()
+    database = Database(url)
+    await database.migrate()
+    yield database
+    await database.close()

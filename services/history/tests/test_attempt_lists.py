@@ -310,8 +310,8 @@ def test_jobs_are_kept_at_least_as_long_as_their_attempts(
     jobs: float, attempts: float, kept: float
 ) -> None:
     """Attempts are found and reported by the labels of their jobs; 0 is forever."""
-    made = HistorySettings(jobs_days=jobs, attempts_days=attempts)
-    assert made.jobs_kept_days == kept
+    history_settings = HistorySettings(jobs_days=jobs, attempts_days=attempts)
+    assert history_settings.jobs_kept_days == kept
 
 
 async def test_devices_and_labels_are_deleted_with_their_rows(store: Database) -> None:

@@ -53,13 +53,13 @@ async def test_a_node_is_created_changed_and_deleted_with_the_fields_that_differ
     store: Database,
 ) -> None:
     taint = core.Taint(key="gpu", value="bad", effect="NoSchedule")
-    seen = [
+    records = [
         at(snapshot_of(node(1)), 5),
         at(snapshot_of(node(2, unschedulable=True, taints=(taint,))), 20),
         at(snapshot_of(node(3, unschedulable=True, taints=(taint,))), 30),
         at(tombstone_of(node(3)), 40),
     ]
-    await apply(store, *seen)
+    await apply(store, *records)
     created = node(1).metadata.creation_timestamp
     expected = [
         ("n1", "deleted", events.at(40), []),
@@ -72,7 +72,7 @@ async def test_a_node_is_created_changed_and_deleted_with_the_fields_that_differ
         ("n1", "created", created, []),
     ]
     assert await changes(store) == expected
-    await apply(store, *seen)  # redelivered, as after a kill before the position was known
+    await apply(store, *records)  # redelivered, as after a kill before the position was known
     assert await changes(store, kind="Node", name="n1") == expected
     assert await changes(store, kind="Queue") == []
     assert await changes(store, until=events.at(20), since=events.at(20)) == []
@@ -200,13 +200,13 @@ def gpu(number: int, *problems: str) -> node_topology.Gpu:
 
 
 async def test_errors_of_gpus_are_changes_of_the_hardware_of_their_node(store: Database) -> None:
-    seen = [
+    records = [
         hardware(1, gpu(0), gpu(1, "Xid 79")),
         hardware(2, gpu(0), gpu(1, "Xid 79")),
         hardware(3, gpu(0, "Xid 48", "row remapping failed"), gpu(1)),
         hardware(4, gpu(1)),
     ]
-    await apply(store, *seen)
+    await apply(store, *records)
     expected = [
         ("n1", "changed", events.at(4), [("gpus.GPU-0", "Xid 48; row remapping failed", "")]),
         (
@@ -221,7 +221,7 @@ async def test_errors_of_gpus_are_changes_of_the_hardware_of_their_node(store: D
         ("n1", "created", events.at(1), [("gpus.GPU-1", "healthy", "Xid 79")]),
     ]
     assert await changes(store, kind="Hardware") == expected
-    await apply(store, *seen)
+    await apply(store, *records)
     assert await changes(store, kind="Hardware", name="n1") == expected
 
 

@@ -37,7 +37,7 @@ async def shares(
 ) -> dict[str, tuple[float, float, float, float]]:
     """Queue -> core-seconds, deserved ones, GPU-seconds, deserved ones."""
     wanted = accounting.UsageQuery(since=events.at(begin), until=events.at(end), **query)
-    found = await usage.report(store, wanted, events.at(now))
+    usage_report = await usage.report(store, wanted, events.at(now))
     return {
         it.queue: (
             it.cpu_seconds,
@@ -45,7 +45,7 @@ async def shares(
             it.gpu_seconds,
             it.deserved_gpu_seconds,
         )
-        for it in found.shares
+        for it in usage_report.shares
     }
 
 
@@ -98,10 +98,10 @@ def test_a_tree_is_in_preorder_and_a_cycle_of_parents_counts_usage_once() -> Non
         (it.name for it in msgspec.structs.fields(accounting.Usage) if it.name != "group"), 0
     )
     used = [accounting.Usage(group={"queue": "x"}, **{**none, "gpu_seconds": 5.0})]
-    found = deserved.shares(states, [], used, (0, 1_000_000))
-    tree = [(it.queue, it.depth) for it in found if it.queue not in "xy"]
+    queue_shares = deserved.shares(states, [], used, (0, 1_000_000))
+    tree = [(it.queue, it.depth) for it in queue_shares if it.queue not in "xy"]
     assert tree == [("org", 0), ("b", 1), ("a", 2)]
-    assert [it.gpu_seconds for it in found if it.queue in "xy"] == [5.0, 5.0]
+    assert [it.gpu_seconds for it in queue_shares if it.queue in "xy"] == [5.0, 5.0]
 
 
 @pytest.mark.parametrize("value", ["", "many", "-"])
@@ -112,5 +112,5 @@ def test_a_quantity_that_is_none_counts_as_none(value: str) -> None:
 
 def test_a_change_after_the_interval_does_not_concern_it() -> None:
     changes = [QueueChange("a", 2_000_000, "changed", {"spec.deserved.nvidia.com/gpu": "2"})]
-    (found,) = deserved.shares([QueueState("a", FOUR)], changes, [], (0, 1_000_000))
-    assert found.deserved_gpu_seconds == 2.0
+    (queue_share,) = deserved.shares([QueueState("a", FOUR)], changes, [], (0, 1_000_000))
+    assert queue_share.deserved_gpu_seconds == 2.0

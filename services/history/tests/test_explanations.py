@@ -60,16 +60,19 @@ async def apply(store: Database, *records: envelope.Record) -> None:
 async def submit(store: Database) -> None:
     """The job team/train exists in the store."""
     made = writer.Writer(store)
-    found = await made.position()
-    await made.apply(events.records(events.phase("Pending", 0, 1)), found)
+    position = await made.position()
+    await made.apply(events.records(events.phase("Pending", 0, 1)), position)
 
 
 async def page(store: Database, **query: Any) -> accounting.ExplanationPage:
     return await explanation_queries.explanations(store, accounting.ExplanationQuery(**query))
 
 
-def kinds_of(found: accounting.ExplanationPage) -> list[tuple[Any, str]]:
-    return [(it.at, it.explained["tier"] if it.explained else "") for it in found.explanations]
+def kinds_of(explanation_page: accounting.ExplanationPage) -> list[tuple[Any, str]]:
+    return [
+        (it.at, it.explained["tier"] if it.explained else "")
+        for it in explanation_page.explanations
+    ]
 
 
 async def test_each_change_of_the_reason_is_kept_and_its_end(store: Database) -> None:
@@ -88,9 +91,9 @@ async def test_each_change_of_the_reason_is_kept_and_its_end(store: Database) ->
     ]
     assert kinds_of(await page(store, namespace="team", job="train")) == expected
     await apply(store, *records)  # redelivered, as after a kill before the position was known
-    found = await page(store, uid="u1")
-    assert kinds_of(found) == expected
-    explained = found.explanations[3].explained
+    explanation_page = await page(store, uid="u1")
+    assert kinds_of(explanation_page) == expected
+    explained = explanation_page.explanations[3].explained
     assert explained is not None
     assert (explained["shortages"][0]["free"], explained["queue"]) == (6, "gpu")
     then = await page(store, uid="u1", until=events.at(3.5), limit=1)
@@ -119,8 +122,8 @@ async def test_positions_count_all_chunks_in_front(store: Database) -> None:
         order(2 * HOUR_S, TRAIN, chunk=1),
         order(4 * HOUR_S, TRAIN, "team/z", chunk=1),
     )
-    found = await page(store, uid="u1")
-    assert [(it.at, it.in_front) for it in found.positions] == [
+    explanation_page = await page(store, uid="u1")
+    assert [(it.at, it.in_front) for it in explanation_page.positions] == [
         (events.at(2 * HOUR_S), 1),
         (events.at(1), 3),
     ]
@@ -141,9 +144,9 @@ async def test_explanations_are_on_pages_without_gaps_and_expire(store: Database
     await apply(store, *(why(1, "gang", name=name) for name in names))
     shown, after = [], ""
     while True:
-        found = await page(store, limit=3, after=after)
-        shown += [f"{it.namespace}/{it.pod_group}" for it in found.explanations]
-        after = found.continue_
+        explanation_page = await page(store, limit=3, after=after)
+        shown += [f"{it.namespace}/{it.pod_group}" for it in explanation_page.explanations]
+        after = explanation_page.continue_
         if not after:
             break
     assert sorted(shown) == names

@@ -57,16 +57,21 @@ async def test_a_job_has_its_phases_in_the_order_of_time_also_when_it_is_deleted
     store: Database,
 ) -> None:
     await apply(store, *FIRST)
-    (found,) = await jobs(store, namespace="team", name="train")
-    assert (found.uid, found.queue, found.user, found.phase) == ("u1", "gpu", "ann", "Completed")
-    assert (found.submitted_at, found.finished_at) == (events.at(0), events.at(9))
-    assert found.deleted_at == events.at(20)
-    assert [(it.phase, it.before, it.at) for it in found.phases] == [
+    (record,) = await jobs(store, namespace="team", name="train")
+    assert (record.uid, record.queue, record.user, record.phase) == (
+        "u1",
+        "gpu",
+        "ann",
+        "Completed",
+    )
+    assert (record.submitted_at, record.finished_at) == (events.at(0), events.at(9))
+    assert record.deleted_at == events.at(20)
+    assert [(it.phase, it.before, it.at) for it in record.phases] == [
         ("Pending", "", events.at(0)),
         ("Running", "Pending", events.at(5)),
         ("Completed", "Running", events.at(9)),
     ]
-    assert (found.phases[2].reason, found.phases[2].message) == ("Succeeded", "1 succeeded")
+    assert (record.phases[2].reason, record.phases[2].message) == ("Succeeded", "1 succeeded")
     assert await jobs(store, namespace="other") == []
 
 
@@ -84,14 +89,14 @@ async def test_a_job_has_the_requests_of_users_about_it_each_once(store: Databas
         msgspec.structs.replace(deletion, entry_point="webhook"),
     )
     await apply(store, deletion, events.requested("DeleteJob", uid="u9"))
-    (found,) = await jobs(store, uid="u1")
-    assert sorted((it.action, it.user, it.detail) for it in found.requests) == [
+    (record,) = await jobs(store, uid="u1")
+    assert sorted((it.action, it.user, it.detail) for it in record.requests) == [
         ("AbortJob", "bob", ""),
         ("AbortJob", "bob", ""),
         ("ChangeJob", "ann", "minAvailable 4 -> 2"),
         ("DeleteJob", "ann", ""),
     ]
-    assert found.deleted_by == ("ann",)
+    assert record.deleted_by == ("ann",)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -117,8 +122,8 @@ async def test_a_job_that_restarts_forever_has_its_newest_phases(store: Database
         events.phase("Pending", number, number, retry_count=number) for number in range(1, most + 3)
     ]
     await apply(store, *restarts)
-    (found,) = await jobs(store)
-    assert [it.retry_count for it in found.phases] == list(range(3, most + 3))
+    (record,) = await jobs(store)
+    assert [it.retry_count for it in record.phases] == list(range(3, most + 3))
 
 
 async def test_jobs_of_one_name_are_on_pages_the_last_submitted_first(store: Database) -> None:
@@ -238,8 +243,8 @@ async def test_a_prefix_of_a_namespace_is_another_namespace(store: Database) -> 
 
 async def test_evictions_are_on_pages_without_gaps(store: Database) -> None:
     """All are of one time, so that the identity alone orders them."""
-    made = [eviction(at, f"p{at}", f"p{at}-uid", "team/urgent", "u2") for at in range(7)]
-    await apply(store, *made)
+    statements = [eviction(at, f"p{at}", f"p{at}-uid", "team/urgent", "u2") for at in range(7)]
+    await apply(store, *statements)
     shown, after = [], ""
     while True:
         query = accounting.EvictionQuery(uid="u2", limit=3, after=after)

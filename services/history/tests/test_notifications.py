@@ -367,6 +367,6 @@ def test_a_wrong_file_is_an_error_at_the_start(tmp_path: Path, text: str, reason
 def test_the_file_in_the_documentation_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "notifications.md").read_text()
     text = page.partition("```toml\n")[2].partition("```")[0]
-    found = targets.load(written(tmp_path, text))
-    assert [each.name for each in found.targets] == ["ops-slack", "tracker"]
-    assert found.may_request("mail:ann@example.org", "vision")
+    configuration = targets.load(written(tmp_path, text))
+    assert [each.name for each in configuration.targets] == ["ops-slack", "tracker"]
+    assert configuration.may_request("mail:ann@example.org", "vision")

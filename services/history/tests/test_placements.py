@@ -27,9 +27,13 @@ def holding(pod: str = "p1", cell: int = 1, **fields: str) -> node_topology.Excl
     return node_topology.ExclusiveAllocation(**(known | fields), devices=(gpu,))
 
 
-def report(second: float, *held: node_topology.ExclusiveAllocation) -> envelope.Record:
+def report(
+    second: float, *exclusive_allocations: node_topology.ExclusiveAllocation
+) -> envelope.Record:
     """The agent of the node n1 reports its exclusive allocations."""
-    topology = node_topology.NodeTopology(numa_nodes=CELLS, exclusive_allocations=held)
+    topology = node_topology.NodeTopology(
+        numa_nodes=CELLS, exclusive_allocations=exclusive_allocations
+    )
     message = node_topology.TopologyObserved(node="n1", at=events.at(second), topology=topology)
     draft = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=message, time=message.at)
     return make_record(draft)

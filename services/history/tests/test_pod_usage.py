@@ -117,9 +117,9 @@ async def test_values_that_no_agent_could_send_stop_nothing(store: Database) -> 
     odd = used(0, -5, cpu_ms=-(10**18), counter="\0", gpu_ms=2**62)
     huge = used(0, 2**62, cpu_ms=2**62, counter="c")
     await apply(store, life(), [measured(30, odd, huge), measured(31, huge, node="\0")])
-    found = (await attempts(store))["p1"]
-    assert found.used_cpu_seconds == 2**62 / 1000
-    assert found.max_memory_bytes == 2**62
+    attempt = (await attempts(store))["p1"]
+    assert attempt.used_cpu_seconds == 2**62 / 1000
+    assert attempt.max_memory_bytes == 2**62
     await add_all(store)
     assert len(await report(store, "user")) == 1
 

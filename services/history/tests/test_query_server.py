@@ -134,9 +134,9 @@ def test_beyond_loopback_queries_need_a_token(tmp_path: Path, text: str | None) 
     assert process.read_token(Settings()) == ""
     with pytest.raises(SystemExit, match="STROM_HISTORY_QUERIES_TOKEN_FILE"):
         process.read_token(Settings(queries_host="0.0.0.0"))
-    given = Settings(queries_host="0.0.0.0", queries_token_file=str(file))
+    settings = Settings(queries_host="0.0.0.0", queries_token_file=str(file))
     if text:
-        assert process.read_token(given) == "secret"
+        assert process.read_token(settings) == "secret"
     else:
         with pytest.raises(SystemExit, match="STROM_HISTORY_QUERIES_TOKEN_FILE"):
-            process.read_token(given)
+            process.read_token(settings)

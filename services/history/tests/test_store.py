@@ -45,9 +45,9 @@ async def attempts(store: Database, **query: Any) -> list[accounting.Attempt]:
 
 
 def labelled_job() -> batch.Job:
-    made = builders.make_job("train", namespace="team", labels={"team": "vision"})
-    metadata = msgspec.structs.replace(made.metadata, uid="u1")
-    return msgspec.structs.replace(made, metadata=metadata)
+    job = builders.make_job("train", namespace="team", labels={"team": "vision"})
+    metadata = msgspec.structs.replace(job.metadata, uid="u1")
+    return msgspec.structs.replace(job, metadata=metadata)
 
 
 RUN = (
@@ -61,13 +61,13 @@ RUN = (
 
 async def test_an_attempt_has_its_life_and_what_it_used(store: Database) -> None:
     await apply(store, *RUN)
-    (found,) = await attempts(store)
-    assert (found.namespace, found.job, found.uid) == ("team", "train", "u1")
-    assert (found.queue, found.user) == ("gpu", "ann")
-    assert (found.state, found.reason, found.exit_code) == ("Failed", "OOMKilled", 137)
-    assert (found.created_at, found.allocated_at) == (events.at(0), events.at(10))
-    assert (found.started_at, found.ended_at) == (events.at(20), events.at(110))
-    assert (found.cpu_seconds, found.gpu_seconds, found.memory_gib_seconds) == (200, 100, 400)
+    (attempt,) = await attempts(store)
+    assert (attempt.namespace, attempt.job, attempt.uid) == ("team", "train", "u1")
+    assert (attempt.queue, attempt.user) == ("gpu", "ann")
+    assert (attempt.state, attempt.reason, attempt.exit_code) == ("Failed", "OOMKilled", 137)
+    assert (attempt.created_at, attempt.allocated_at) == (events.at(0), events.at(10))
+    assert (attempt.started_at, attempt.ended_at) == (events.at(20), events.at(110))
+    assert (attempt.cpu_seconds, attempt.gpu_seconds, attempt.memory_gib_seconds) == (200, 100, 400)
 
 
 async def test_the_first_attempts_wait_since_the_submission_of_their_job(store: Database) -> None:
@@ -81,15 +81,19 @@ async def test_the_first_attempts_wait_since_the_submission_of_their_job(store: 
 async def test_an_attempt_that_was_open_ends_with_its_job(store: Database) -> None:
     await apply(store, *RUN[:4])
     await apply(store, events.deleted(50))
-    (found,) = await attempts(store)
-    assert (found.state, found.reason, found.ended_at) == ("Gone", "JobDeleted", events.at(50))
+    (attempt,) = await attempts(store)
+    assert (attempt.state, attempt.reason, attempt.ended_at) == (
+        "Gone",
+        "JobDeleted",
+        events.at(50),
+    )
 
 
 async def test_an_attempt_that_its_time_limit_ended_has_a_state_of_its_own(store: Database) -> None:
     ended = events.task("Gone", 40, node="n1", reason="DeadlineExceeded")
     await apply(store, *RUN[:4], ended)
-    (found,) = await attempts(store, states=("Timeout",))
-    assert (found.state, found.reason) == ("Timeout", "DeadlineExceeded")
+    (attempt,) = await attempts(store, states=("Timeout",))
+    assert (attempt.state, attempt.reason) == ("Timeout", "DeadlineExceeded")
     assert await attempts(store, states=("Failed", "Gone")) == []
 
 
@@ -112,8 +116,8 @@ async def test_values_that_no_database_stores_are_replaced(store: Database) -> N
     """Otherwise one forged annotation would stop the history."""
     odd = events.task("Failed", 1, pod="p\0", index=2**70, exit_code=-(2**70), reason="\0")
     assert await apply(store, odd) == []
-    (found,) = await attempts(store)
-    assert (found.pod, found.index, found.exit_code) == ("p�", 2**63 - 1, -(2**63 - 1))
+    (attempt,) = await attempts(store)
+    assert (attempt.pod, attempt.index, attempt.exit_code) == ("p�", 2**63 - 1, -(2**63 - 1))
 
 
 async def test_an_eviction_names_who_gets_the_room_in_any_order_of_topics(store: Database) -> None:

@@ -70,8 +70,8 @@ async def test_usage_by_gpu_type_is_that_of_the_gpus_that_attempts_held(store: D
     same with and without sums of days."""
     await _gpu_types(store)
     for _ in range(2):
-        found = await used(store, "gpu-type", "queue")
-        by_type = {it.group["gpu-type"]: (it.gpu_seconds, it.attempts) for it in found}
+        usages = await used(store, "gpu-type", "queue")
+        by_type = {it.group["gpu-type"]: (it.gpu_seconds, it.attempts) for it in usages}
         assert by_type == {H100: (400, 1), A100: (400, 1), "": (400, 2)}
         assert await add_all(store) in (4, 0)
     page = await queries.attempts(store, accounting.AttemptQuery(), NOW)

@@ -95,13 +95,13 @@ class Node:
 
     def state(self, item: data.WantedCopy) -> str:
         """The state of the reported copy; empty for none."""
-        found = self.copy(item)
-        return "" if found is None else found.state
+        data_copy = self.copy(item)
+        return "" if data_copy is None else data_copy.state
 
     def reason(self, item: data.WantedCopy) -> str:
         """The reason of the reported copy."""
-        found = self.copy(item)
-        return "" if found is None else found.reason
+        data_copy = self.copy(item)
+        return "" if data_copy is None else data_copy.reason
 
     def content(self, item: data.WantedCopy) -> Path:
         """The folder that pods mount."""

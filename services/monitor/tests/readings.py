@@ -23,6 +23,6 @@ def opened(sys: Path, nvml: Path, kubelet: Path | None = None) -> machine.Machin
     )
 
 
-def lines(found: node_topology.NodeTopology) -> list[str]:
+def lines(topology: node_topology.NodeTopology) -> list[str]:
     """What could not be read."""
-    return [f"{each.what}: {each.why}" for each in found.read_failures]
+    return [f"{each.what}: {each.why}" for each in topology.read_failures]

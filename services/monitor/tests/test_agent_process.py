@@ -18,16 +18,16 @@ def test_a_recording_is_read_once_and_printed(tmp_path: Path) -> None:
     sys_, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     called = [*AGENT, "--once", "--print", "--sysfs", str(sys_), "--nvml", str(nvml)]
     done = subprocess.run(called, capture_output=True, check=True)
-    found = decoding.from_json(done.stdout, node_topology.NodeTopology)
-    assert len(found.gpus) == 8
-    assert len(found.cores) == 32
+    topology = decoding.from_json(done.stdout, node_topology.NodeTopology)
+    assert len(topology.gpus) == 8
+    assert len(topology.cores) == 32
 
 
 def test_this_machine_is_read_whatever_it_is() -> None:
     done = subprocess.run([*AGENT, "--once", "--print"], capture_output=True, check=True)
-    found = decoding.from_json(done.stdout, node_topology.NodeTopology)
-    assert found.cores
-    assert found.numa_nodes
+    topology = decoding.from_json(done.stdout, node_topology.NodeTopology)
+    assert topology.cores
+    assert topology.numa_nodes
 
 
 def test_without_a_node_name_the_agent_reports_the_setting() -> None:

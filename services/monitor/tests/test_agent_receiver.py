@@ -134,9 +134,9 @@ async def test_the_topic_has_the_machine_as_read_by_its_agent(
     sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     machine = readings.opened(sys, nvml)
     await step(agent.Agent(machine, agent_server.monitor("n1", "good", tmp_path), AgentSettings()))
-    (seen,) = await agent_server.seen()
-    assert seen.node == "n1"
-    assert seen.topology == machine.read(0.0)
+    (topology,) = await agent_server.seen()
+    assert topology.node == "n1"
+    assert topology.topology == machine.read(0.0)
     assert agent_server.accounts.audiences == ("stromboli-monitor",)
 
 
@@ -159,8 +159,8 @@ async def test_allocations_of_the_kubelet_are_reported_immediately(
         await step(of, 1.0)
         recorded_machines.put(folder / "cpu_manager_state", '{"policyName": "static"}')
         await step(of, 2.0)
-    seen = await agent_server.seen(2)
-    assert [[each.pod for each in one.topology.exclusive_allocations] for one in seen] == [
+    topologies = await agent_server.seen(2)
+    assert [[each.pod for each in one.topology.exclusive_allocations] for one in topologies] == [
         [],
         ["p"],
     ]
@@ -388,9 +388,9 @@ async def test_what_a_pod_has_used_is_on_the_topic_after_its_end(
     await asyncio.to_thread(reporter.step, 0.0)
     shutil.rmtree(tmp_path / f"sys/fs/cgroup/kubepods/pod{uid}")
     await asyncio.to_thread(reporter.step, 1.0)
-    (seen,) = await used(agent_server)
-    assert seen.node == "n1"
-    assert [(it.pod_uid, it.cpu_ms) for it in seen.pods] == [(uid, 1500)]
+    (pod_usage_measured,) = await used(agent_server)
+    assert pod_usage_measured.node == "n1"
+    assert [(it.pod_uid, it.cpu_ms) for it in pod_usage_measured.pods] == [(uid, 1500)]
 
 
 async def test_an_agent_that_stops_reports_its_last_values(

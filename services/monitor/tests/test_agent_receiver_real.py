@@ -47,20 +47,20 @@ async def agent_token(api: Api, node: str) -> str:
 
 async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.RealParts) -> None:
     node = objects.unique("agent")
-    said: list[envelope.Draft | None] = []
+    drafts: list[envelope.Draft | None] = []
     silence = timedelta(seconds=90)
 
     async def append(draft: envelope.Draft) -> None:
-        said.append(draft)
+        drafts.append(draft)
 
     term = agent_receiver.ActiveTerm(
-        put=said.append,
+        put=drafts.append,
         is_there=lambda _: True,
         reports=reports.NodeReports(silence),
-        put_data=said.append,
+        put_data=drafts.append,
         data=data_reports.DataReports(silence),
         wanted=data_reports.WantedData(),
-        put_usage=said.append,
+        put_usage=drafts.append,
         usage=usage_reports.UsageReports(silence),
         append_pod_usage=append,
         pod_usage=pod_usage_reports.PodUsageReports(),
@@ -82,4 +82,4 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
             loose = await tenants.token(api, "default", "agents", SETTINGS.agents_audience)
             with pytest.raises(agent_receiver.ReportRejectedError, match="not bound to a pod"):
                 await agent_server.report(node, loose, b"{}")
-    assert [draft.key for draft in said if draft is not None] == [node]
+    assert [draft.key for draft in drafts if draft is not None] == [node]

@@ -24,54 +24,54 @@ def ago(minutes: int) -> str:
     return (NOON - timedelta(minutes=minutes)).isoformat()
 
 
-def names(found: competitor_tracker.CompetitorTracker, now_s: float) -> list[str]:
-    return [rival.holder for rival in found.found(now_s, NOON).competitors]
+def names(tracker: competitor_tracker.CompetitorTracker, now_s: float) -> list[str]:
+    return [rival.holder for rival in tracker.found(now_s, NOON).competitors]
 
 
 def test_a_renewed_lease_counts_whatever_the_clock_of_its_holder() -> None:
     """Nine minutes behind, here; what counts is that it changes."""
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
     for now_s, minutes in ((0.0, 9), (14.0, 8), (28.0, 7)):
-        found.observe(CLAIM, spec(ago(minutes)), now_s)
-    assert names(found, 42.0) == ["vc-1"]
-    (rival,) = found.found(42.0, NOON).competitors
+        tracker.observe(CLAIM, spec(ago(minutes)), now_s)
+    assert names(tracker, 42.0) == ["vc-1"]
+    (rival,) = tracker.found(42.0, NOON).competitors
     assert (rival.lease, rival.scheduler_name) == ("volcano-system/volcano", "volcano")
 
 
 def test_a_lease_without_renewal_stops_counting_after_its_duration() -> None:
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.observe(CLAIM, spec(ago(1)), 0.0)
-    found.observe(CLAIM, spec(ago(1)), 15.1)
-    assert names(found, 15.1) == []
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker.observe(CLAIM, spec(ago(1)), 0.0)
+    tracker.observe(CLAIM, spec(ago(1)), 15.1)
+    assert names(tracker, 15.1) == []
 
 
 def test_a_lease_left_behind_long_ago_never_counts() -> None:
     """A removed system leaves its leases behind, and no start may wait for them."""
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.observe(CLAIM, spec(ago(11)), 0.0)
-    assert names(found, 0.0) == []
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker.observe(CLAIM, spec(ago(11)), 0.0)
+    assert names(tracker, 0.0) == []
 
 
 def test_a_lease_without_times_counts_while_it_may_be_held() -> None:
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.observe(CLAIM, spec("soon"), 0.0)
-    assert names(found, 15.0) == ["vc-1"]
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker.observe(CLAIM, spec("soon"), 0.0)
+    assert names(tracker, 15.0) == ["vc-1"]
 
 
 def test_no_lease_and_one_without_a_holder_claim_nothing() -> None:
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.observe(CLAIM, None, 0.0)
-    assert names(found, 0.0) == []
-    found.observe(CLAIM, spec(ago(0), holder=""), 1.0)
-    assert names(found, 1.0) == []
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker.observe(CLAIM, None, 0.0)
+    assert names(tracker, 0.0) == []
+    tracker.observe(CLAIM, spec(ago(0), holder=""), 1.0)
+    assert names(tracker, 1.0) == []
 
 
 def test_a_lease_without_read_rights_is_unknown() -> None:
-    found = competitor_tracker.CompetitorTracker((CLAIM,))
-    found.record_error(CLAIM, "get leases: forbidden")
-    assert found.found(0.0, NOON).unknown == "get leases: forbidden"
-    found.observe(CLAIM, None, 1.0)
-    assert found.found(1.0, NOON).unknown == ""
+    tracker = competitor_tracker.CompetitorTracker((CLAIM,))
+    tracker.record_error(CLAIM, "get leases: forbidden")
+    assert tracker.found(0.0, NOON).unknown == "get leases: forbidden"
+    tracker.observe(CLAIM, None, 1.0)
+    assert tracker.found(1.0, NOON).unknown == ""
 
 
 @pytest.mark.parametrize("text", ["volcano", "volcano-system/volcano", "/a=b", "a/=b"])

@@ -154,9 +154,9 @@ def test_a_restarted_cache_protects_what_pods_use_before_the_monitor_responds(
     (Path(node.settings.root) / ".wanted.json").write_text("?")
     node.restart()
     node.settle()
-    found = node.copy(used)
-    assert found is not None
-    assert found.in_use, "nothing is known, so everything may be in use"
+    data_copy = node.copy(used)
+    assert data_copy is not None
+    assert data_copy.in_use, "nothing is known, so everything may be in use"
     node.want(other)
     node.settle()
     assert node.state(other) == "Complete"
@@ -356,6 +356,6 @@ def test_a_report_with_too_many_copies_has_the_wanted_and_the_last_used_ones(
         node.settle(10)
     copies = node.cache.report().copies
     wanted = {items[0].key}
-    found = entries.most_relevant(copies, wanted, 2)
-    assert {copy.key for copy in found} == wanted | {items[3].key}
+    data_copies = entries.most_relevant(copies, wanted, 2)
+    assert {copy.key for copy in data_copies} == wanted | {items[3].key}
     assert entries.most_relevant(copies, wanted, 4) == copies

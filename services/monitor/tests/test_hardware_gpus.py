@@ -16,8 +16,8 @@ def card(**answers: Any) -> gpus.GpuReading:
 
 
 def only(answer: gpus.GpuReading) -> Any:
-    (found,) = gpus.build_inventory(gpus.DriverReadings(gpus=(answer,)), {}).gpus
-    return found
+    (gpu,) = gpus.build_inventory(gpus.DriverReadings(gpus=(answer,)), {}).gpus
+    return gpu
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,17 @@ def test_mig_devices_are_listed_with_their_gpu() -> None:
 def test_an_unknown_path_counts_as_the_farthest() -> None:
     two = tuple(gpus.GpuReading(index=at, uuid=f"GPU-{at}") for at in range(2))
     for table in ((), ((0, None), (7, 0)), ((0,),)):
-        found = gpus.build_inventory(gpus.DriverReadings(gpus=two, ancestors=table), {})
-        assert found.gpu_connections == (("X", "SYS"), ("SYS", "X"))
+        gpu_inventory = gpus.build_inventory(gpus.DriverReadings(gpus=two, ancestors=table), {})
+        assert gpu_inventory.gpu_connections == (("X", "SYS"), ("SYS", "X"))
 
 
 def test_a_gpu_without_a_name_is_reported_as_unreadable() -> None:
     answers = gpus.DriverReadings(gpus=(gpus.GpuReading(index=3, lost="GPU is lost"),))
-    found = gpus.build_inventory(answers, {})
-    assert found.gpus == ()
-    assert [(each.what, each.why) for each in found.read_failures] == [("GPU 3", "GPU is lost")]
+    gpu_inventory = gpus.build_inventory(answers, {})
+    assert gpu_inventory.gpus == ()
+    assert [(each.what, each.why) for each in gpu_inventory.read_failures] == [
+        ("GPU 3", "GPU is lost")
+    ]
 
 
 def test_a_vanished_gpu_remains_listed_with_its_problem(tmp_path: Path) -> None:

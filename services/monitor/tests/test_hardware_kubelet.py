@@ -83,8 +83,8 @@ def test_without_the_api_the_state_files_identify_pods_by_uid(tmp_path: Path) ->
 
 
 def test_the_api_reports_cpus_devices_memory_and_claims_of_pods(tmp_path: Path) -> None:
-    seen = fake.FakeKubelet()
-    seen.given = (
+    fake_kubelet = fake.FakeKubelet()
+    fake_kubelet.given = (
         fake.ContainerAllocation(pod="idle"),
         fake.ContainerAllocation(
             pod="train-0",
@@ -96,8 +96,8 @@ def test_the_api_reports_cpus_devices_memory_and_claims_of_pods(tmp_path: Path) 
             numa_nodes=(0, 1),
         ),
     )
-    seen.allocatable = (2, 3, 4, 5, 6, 7)
-    with fake.serve(seen, written(tmp_path)):
+    fake_kubelet.allocatable = (2, 3, 4, 5, 6, 7)
+    with fake.serve(fake_kubelet, written(tmp_path)):
         found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     assert found.exclusive_allocations == (
         node_topology.ExclusiveAllocation(
@@ -212,9 +212,9 @@ def test_a_gpu_that_its_device_plugin_does_not_report_as_healthy_has_that_proble
 
 
 def test_the_state_files_are_used_if_the_api_fails(tmp_path: Path) -> None:
-    seen = fake.FakeKubelet()
-    seen.fails = grpc.StatusCode.UNIMPLEMENTED
-    with fake.serve(seen, written(tmp_path)):
+    fake_kubelet = fake.FakeKubelet()
+    fake_kubelet.fails = grpc.StatusCode.UNIMPLEMENTED
+    with fake.serve(fake_kubelet, written(tmp_path)):
         found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     assert found.facts.source == "state files"
     assert found.read_failures[0].why == "UNIMPLEMENTED: failure set by the test"
@@ -248,6 +248,6 @@ def test_invalid_amounts_and_lists_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_kubelet_is_reported(tmp_path: Path) -> None:
-    found = readings.read(recorded_machines.plain_server(1), tmp_path, tmp_path / "nowhere")
-    assert f"the kubelet: {tmp_path / 'nowhere'} is not a directory" in readings.lines(found)
-    assert len(found.cores) == 4
+    topology = readings.read(recorded_machines.plain_server(1), tmp_path, tmp_path / "nowhere")
+    assert f"the kubelet: {tmp_path / 'nowhere'} is not a directory" in readings.lines(topology)
+    assert len(topology.cores) == 4

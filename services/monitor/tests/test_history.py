@@ -28,10 +28,10 @@ def plain(record: envelope.Record) -> tuple[object, ...]:
 async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory:
     """The history, when it has this many records of jobs."""
 
-    def is_there(found: list[envelope.Record]) -> bool:
+    def is_there(records: list[envelope.Record]) -> bool:
         positions = [
             message.positions
-            for record in found
+            for record in records
             if record.key == kept.KEPT
             and isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
         ]
@@ -126,7 +126,7 @@ async def test_a_daily_image_makes_earlier_records_dispensable(
         changes = await shell.until(
             bus,
             topics.CHANGES,
-            lambda found: getattr(envelope.decode(found[-1]), "image_offset", 0) > 1,
+            lambda records: getattr(envelope.decode(records[-1]), "image_offset", 0) > 1,
         )
     mark = envelope.decode(changes[-1])
     assert isinstance(mark, messages.HistoryCheckpointed)

@@ -29,33 +29,33 @@ def measured(*samples: io_load.Sample) -> node_usage.NodeLoad:
 
 def test_the_load_of_disks_is_that_of_the_busiest_one() -> None:
     """Pods on a node that wait for one disk do not care that others are idle."""
-    found = measured(
+    node_load = measured(
         io_load.Sample(0.0, {"sda": disk(500, 10, 20), "sdb": disk(0)}),
         io_load.Sample(20.0, {"sda": disk(15_500, 210, 40), "sdb": disk(100, 200)}),
     )
-    assert found == node_usage.NodeLoad(
+    assert node_load == node_usage.NodeLoad(
         window_s=20,
         disk=node_usage.DeviceLoad(busiest="sda", percent=75, in_bytes_per_s=20, out_bytes_per_s=1),
     )
 
 
 def test_the_load_of_an_interface_is_its_busier_direction() -> None:
-    found = measured(
+    node_load = measured(
         io_load.Sample(0.0, {}, {"eth0": interface(0, 0)}),
         io_load.Sample(20.0, {}, {"eth0": interface(400, 1_200)}),
     )
-    assert found.network == node_usage.DeviceLoad(
+    assert node_load.network == node_usage.DeviceLoad(
         busiest="eth0", percent=60, in_bytes_per_s=20, out_bytes_per_s=60
     )
 
 
 def test_a_link_without_a_speed_has_no_load() -> None:
     """Virtual machines state none: half of an unknown speed is unknown, not zero."""
-    found = measured(
+    node_load = measured(
         io_load.Sample(0.0, {}, {"eth0": interface(0, 0, 0)}),
         io_load.Sample(20.0, {}, {"eth0": interface(400, 400, 0)}),
     )
-    assert found.network is None
+    assert node_load.network is None
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,11 @@ def test_a_load_is_the_average_of_the_last_minute() -> None:
     for step in range(1000):
         busy_ms = min(step, 900) * 10_000
         meter.add(io_load.Sample(step * io_load.SAMPLE_EVERY_S, {"sda": disk(busy_ms)}))
-    found = meter.usage()
-    assert (found.window_s, found.disk) == (60, node_usage.DeviceLoad(busiest="sda", percent=0))
+    node_load = meter.usage()
+    assert (node_load.window_s, node_load.disk) == (
+        60,
+        node_usage.DeviceLoad(busiest="sda", percent=0),
+    )
     assert not meter.is_due(9_995.0)
     assert meter.is_due(10_000.0)
 

@@ -37,7 +37,7 @@ async def test_the_monitor_continues_after_an_outage_and_its_history_has_no_gap(
                 await shell.until(bus, topics.JOBS, shell.count(number + 1))
             await running.health.ready()
         stood = [each.offset for each in await shell.said(bus, topics.JOBS)]
-        await shell.until(bus, topics.CHANGES, lambda found: offsets(found) == stood)
+        await shell.until(bus, topics.CHANGES, lambda records: offsets(records) == stood)
 
 
 def offsets(changes: list[envelope.Record]) -> list[int]:

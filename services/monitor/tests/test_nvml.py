@@ -83,8 +83,8 @@ def test_without_a_driver_no_call_is_made() -> None:
 
 
 def test_a_card_that_supports_little_has_no_troubles() -> None:
-    (found,) = nvml.NvmlDriver(Cards(card(0))).read().gpus
-    assert found == gpus.GpuReading(
+    (gpu_reading,) = nvml.NvmlDriver(Cards(card(0))).read().gpus
+    assert gpu_reading == gpus.GpuReading(
         index=0,
         uuid="GPU-0",
         model="NVIDIA A100-SXM4-40GB",
@@ -101,10 +101,10 @@ def test_paths_and_active_links_are_read_for_each_gpu() -> None:
         nvmlDeviceGetNvLinkRemoteDeviceType=lambda link: 0 if link == 0 else 2,
         nvmlDeviceGetNvLinkRemotePciInfo=remote,
     )
-    found = nvml.NvmlDriver(Cards(linked, card(1))).read()
-    assert [link.remote for link in found.gpus[0].links] == ["gpu", "switch"]
-    assert found.gpus[1].links == ()
-    assert found.ancestors == ((0, 20), (20, 0))
+    driver_readings = nvml.NvmlDriver(Cards(linked, card(1))).read()
+    assert [link.remote for link in driver_readings.gpus[0].links] == ["gpu", "switch"]
+    assert driver_readings.gpus[1].links == ()
+    assert driver_readings.ancestors == ((0, 20), (20, 0))
 
 
 def test_mig_devices_are_named_by_their_profile() -> None:
@@ -115,8 +115,10 @@ def test_mig_devices_are_named_by_their_profile() -> None:
         nvmlDeviceGetMigDeviceHandleByIndex=lambda place: 1 if place == 2 else _no_part(),
     )
     part = card(1, nvmlDeviceGetName="NVIDIA A100-SXM4-40GB MIG 1g.5gb")
-    found = nvml.NvmlDriver(Cards(parent, part)).read().gpus[0]
-    assert found.slices == (gpus.SliceReading(uuid="GPU-1", profile="1g.5gb", memory_bytes=40),)
+    gpu_reading = nvml.NvmlDriver(Cards(parent, part)).read().gpus[0]
+    assert gpu_reading.slices == (
+        gpus.SliceReading(uuid="GPU-1", profile="1g.5gb", memory_bytes=40),
+    )
 
 
 def _no_part() -> Any:
@@ -126,8 +128,8 @@ def _no_part() -> Any:
 def test_a_lost_gpu_keeps_its_index() -> None:
     dead = {"nvmlDeviceGetUUID": lost()}
     half_dead = card(1, nvmlDeviceGetMemoryInfo=lambda: _raise(lost()))
-    found = nvml.NvmlDriver(Cards(dead, half_dead)).read().gpus
-    assert [(each.uuid, each.lost, each.failed) for each in found] == [
+    gpu_readings = nvml.NvmlDriver(Cards(dead, half_dead)).read().gpus
+    assert [(each.uuid, each.lost, each.failed) for each in gpu_readings] == [
         ("", "GPU is lost", {}),
         ("GPU-1", "GPU is lost", {}),
     ]
@@ -159,9 +161,9 @@ def test_the_cards_of_this_machine_are_read() -> None:
     library = nvml.load()
     if library is None:
         pytest.skip("this machine has no NVIDIA driver: needs one GPU at least")
-    found = nvml.NvmlDriver(library).read()
-    assert not found.failed
-    for each in found.gpus:
+    driver_readings = nvml.NvmlDriver(library).read()
+    assert not driver_readings.failed
+    for each in driver_readings.gpus:
         assert each.uuid.startswith("GPU-")
         assert each.memory_bytes > 2**30
         assert not each.lost

@@ -131,19 +131,19 @@ def test_an_agent_that_stops_reports_everything_that_is_new() -> None:
 )
 def test_values_of_a_counter_never_decrease(steps: list[tuple[int, int, int]]) -> None:
     meter = pod_meter.PodMeter()
-    seen: dict[str, node_usage.PodUsage] = {}
+    pod_usages: dict[str, node_usage.PodUsage] = {}
     for second, (counter, cpu_ms, memory) in enumerate(steps):
         meter.observe(["p"], 1000.0 * second)
         meter.read({"p": reading(cpu_ms, memory, f"c{counter}")}, 1000.0 * second)
-        (found,) = reported(meter, 1000.0 * second).values() or [None]
-        if found is None:
+        (pod_usage,) = reported(meter, 1000.0 * second).values() or [None]
+        if pod_usage is None:
             continue
-        before = seen.get("p")
+        before = pod_usages.get("p")
         if before is not None:
-            assert found.max_memory_bytes >= before.max_memory_bytes
-            if before.counter == found.counter:
-                assert found.cpu_ms >= before.cpu_ms
-        seen["p"] = found
+            assert pod_usage.max_memory_bytes >= before.max_memory_bytes
+            if before.counter == pod_usage.counter:
+                assert pod_usage.cpu_ms >= before.cpu_ms
+        pod_usages["p"] = pod_usage
 
 
 # --- GPUs ------------------------------------------------------------------------------------
@@ -172,18 +172,18 @@ def test_the_time_in_which_gpus_are_busy_adds_up() -> None:
     for second in range(0, 31, 10):
         meter.observe(["p"], float(second))
         meter.read({"p": reading(second)}, float(second))
-        found = {"p": pod_meter.GpuReading(1.5, 10 * MIB - second)}
-        meter.read_gpus(found, float(second))
+        gpu_readings = {"p": pod_meter.GpuReading(1.5, 10 * MIB - second)}
+        meter.read_gpus(gpu_readings, float(second))
     usage = reported(meter, 40.0)["p"]
     assert (usage.gpu_ms, usage.max_gpu_memory_bytes) == (45_000, 10 * MIB)
 
 
 def test_a_gpu_that_does_not_tell_its_load_has_an_unknown_time() -> None:
     read = {"GPU-1": pod_meter.GpuReading(0.5, 1), "GPU-2": pod_meter.GpuReading(None, 2)}
-    found = gpu_holders.readings({"p": frozenset(read), "q": frozenset({"GPU-3"})}, read)
-    assert found == {"p": pod_meter.GpuReading(None, 3)}
+    gpu_readings = gpu_holders.readings({"p": frozenset(read), "q": frozenset({"GPU-3"})}, read)
+    assert gpu_readings == {"p": pod_meter.GpuReading(None, 3)}
     meter = pod_meter.PodMeter()
     meter.observe(["p"], 0.0)
     meter.read({"p": reading(1)}, 0.0)
-    meter.read_gpus(found, 0.0)
+    meter.read_gpus(gpu_readings, 0.0)
     assert reported(meter, 40.0)["p"].gpu_ms is None

@@ -78,19 +78,19 @@ def test_the_report_of_a_returning_agent_is_published() -> None:
 
 def test_a_restarted_monitor_repeats_nothing_and_waits_for_agents() -> None:
     before = reports.NodeReports(SILENCE)
-    said = before.report("n1", ONE, "a", at(-1000))
-    assert said is not None
-    known = begun(said)
+    draft = before.report("n1", ONE, "a", at(-1000))
+    assert draft is not None
+    known = begun(draft)
     assert known.report("n1", ONE, "a", at(1)) is None
-    assert begun(said).tick(at(90), everywhere) == []
-    assert seen(begun(said).tick(at(91), everywhere)[0]).silent_since == at(0)
+    assert begun(draft).tick(at(90), everywhere) == []
+    assert seen(begun(draft).tick(at(91), everywhere)[0]).silent_since == at(0)
 
 
 def test_a_silent_agent_remains_silent_after_a_restart() -> None:
     before = reports.NodeReports(SILENCE)
     before.report("n1", ONE, "a", at(-1000))
-    (said,) = before.tick(at(-500), everywhere)
-    known = begun(said)
+    (draft,) = before.tick(at(-500), everywhere)
+    known = begun(draft)
     assert known.silent() == {"n1": at(-1000)}
     assert known.tick(at(1000), everywhere) == []
 

@@ -133,8 +133,8 @@ async def test_the_trace_of_an_object_continues(
     async with shell.monitoring(bus, cluster):
         body = objects.job("j1", {"annotations": {keys.TRACEPARENT: TRACE}})
         await cluster.create(kinds.JOBS, "default", body)
-        (found,) = await shell.until(bus, topics.JOBS, shell.count(1))
-    assert found.traceparent == TRACE
+        (record,) = await shell.until(bus, topics.JOBS, shell.count(1))
+    assert record.traceparent == TRACE
 
 
 async def test_a_restart_resumes_and_repeats_nothing(
@@ -219,10 +219,10 @@ class Crowded(EmbeddedCluster):
         namespace: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> cluster_port.Listing:
-        found = await super().list(kind, namespace, labels)
+        listing = await super().list(kind, namespace, labels)
         if kind is not kinds.PODS:
-            return found
-        return cluster_port.Listing(self.pods, found.resource_version)
+            return listing
+        return cluster_port.Listing(self.pods, listing.resource_version)
 
 
 def pod(number: int) -> dict[str, object]:

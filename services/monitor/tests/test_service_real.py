@@ -41,10 +41,10 @@ async def cluster(
 
 @pytest.fixture
 async def bus(real_parts: real.RealParts) -> AsyncIterator[bus_port.Bus]:
-    given = kafka.KafkaSettings(
+    settings = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"monitor-{uuid.uuid4().hex[:8]}"
     )
-    async with kafka.KafkaBus(given) as opened:
+    async with kafka.KafkaBus(settings) as opened:
         yield opened
 
 

@@ -273,9 +273,9 @@ def test_pods_that_still_run_are_left_or_evicted_as_configured(
     """In every configuration: no action is needed for it."""
     objects = [*running("own", "n1", **asks()), *running("tom", "n1"), *running("far", "n2")]
     decided = run(N1, N2, reserved(start, HOUR, "n1", **spec), *objects)
-    found = decided.decisions.evictions
-    assert [each.task for each in found] == [f"default/{name}" for name in evicted]
-    assert {each.reason for each in found} <= {"reservation"}
+    evictions = decided.decisions.evictions
+    assert [each.task for each in evictions] == [f"default/{name}" for name in evicted]
+    assert {each.reason for each in evictions} <= {"reservation"}
 
 
 def test_pods_are_not_evicted_before_their_minimum_run_time() -> None:

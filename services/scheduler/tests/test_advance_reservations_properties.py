@@ -228,27 +228,27 @@ whose node is idle."""
 @example(ROOM_KEPT_FOR_ANOTHER)
 def test_reservations_are_kept_and_every_other_gang_starts(case: Case) -> None:
     """One simulation for the three rules."""
-    found = simulated(case)
+    outcome = simulated(case)
     for work in case.work:
-        span = found.spans.get(work.name)
+        span = outcome.spans.get(work.name)
         if span is not None:
-            check_overlaps_no_reservation_that_it_may_not_use(case, found, work, span)
+            check_overlaps_no_reservation_that_it_may_not_use(case, outcome, work, span)
         promised = case.promised(work)
         if promised is not None:
             assert span is not None
-            assert span.start <= found.minute(promised) + SLACK, "a reserved gang starts in time"
+            assert span.start <= outcome.minute(promised) + SLACK, "a reserved gang starts in time"
         assert span is not None or work.asks, "after the last period, every other gang has started"
 
 
 def check_overlaps_no_reservation_that_it_may_not_use(
-    case: Case, found: Outcome, work: Work, span: Span
+    case: Case, outcome: Outcome, work: Work, span: Span
 ) -> None:
     for each in (each for node in span.nodes for each in case.on(node)):
         if each.name == work.asks and each.name == work.user and not each.is_maintenance:
-            assert found.minute(each.start) <= span.start < found.minute(each.end)
+            assert outcome.minute(each.start) <= span.start < outcome.minute(each.end)
             continue
-        is_before = span.limit is not None and span.limit <= found.minute(each.start)
-        assert is_before or span.start >= found.minute(each.end), (work, each)
+        is_before = span.limit is not None and span.limit <= outcome.minute(each.start)
+        assert is_before or span.start >= outcome.minute(each.end), (work, each)
     if work.asks:
         (own,) = [each for each in case.reserved if each.name == work.asks]
         assert set(span.nodes) <= set(own.nodes)

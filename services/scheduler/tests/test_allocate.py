@@ -37,12 +37,12 @@ def test_gangs_of_one_class_have_one_reason_until_a_node_changes() -> None:
         *default_sessions.gang("d", 1, cpu="2", memory="4Gi"),
     )
     assert default_sessions.binds(decided) == {"b-0": "n1"}
-    found = [
+    fit_errors = [
         error for name in "acd" for error in decided.jobs[f"default/{name}"].fit_errors.values()
     ]
-    assert found[0].refusals == {"Insufficient cpu": 1, "Insufficient memory": 1}
-    assert found[1].refusals == {"Insufficient cpu": 2}
-    assert found[2] is found[1]
+    assert fit_errors[0].refusals == {"Insufficient cpu": 1, "Insufficient memory": 1}
+    assert fit_errors[1].refusals == {"Insufficient cpu": 2}
+    assert fit_errors[2] is fit_errors[1]
 
 
 def test_beyond_its_minimum_a_gang_takes_turns() -> None:

@@ -422,8 +422,8 @@ def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject)
     mixed = SchedulerHarness(topic_log.interleave(harness.log.records, choices))
     assert mixed.cache.unanswered() == harness.cache.unanswered()
     assert mixed.used_cpu() == harness.used_cpu()
-    assert mixed.cache.world.frozen == harness.cache.world.frozen
-    assert len(harness.cache.world.frozen) <= len(undecodable)
+    assert mixed.cache.model.frozen == harness.cache.model.frozen
+    assert len(harness.cache.model.frozen) <= len(undecodable)
     harness.cache.finish_session(is_throttled=False)
     mixed.cache.finish_session(is_throttled=False)
     assert mixed.cache.restart_from()[0] == harness.cache.restart_from()[0]

@@ -41,13 +41,13 @@ async def run(
     await other_services.sync()
     async with serving(other_services.bus, settings) as health:
         decisions = await other_services.until(
-            topics.DECISIONS, lambda found: "fine-1" in places(found)
+            topics.DECISIONS, lambda records: "fine-1" in places(records)
         )
-        seen = await other_services.until(
+        records = await other_services.until(
             topics.EXPLANATIONS, lambda found: "default/bad" in why(found)
         )
         assert health.is_ready
-    return places(decisions), why(seen)
+    return places(decisions), why(records)
 
 
 def places(records: Sequence[envelope.Record]) -> dict[str, str]:
@@ -70,12 +70,12 @@ ODD = ("-1", "4 cores", "1Gb", "0x10", "", "NaN", "1e400")
 async def test_a_gang_that_asks_for_an_odd_amount_waits_and_reports_for_which(
     other_services: OtherServices, quantity: str
 ) -> None:
-    bound, seen = await run(
+    bound, explanations = await run(
         other_services, QUEUE, NODE, *default_sessions.gang("bad", 1, cpu=quantity)
     )
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
-    assert seen["default/bad"].tier == "invalid"
-    assert "cpu" in seen["default/bad"].message
+    assert explanations["default/bad"].tier == "invalid"
+    assert "cpu" in explanations["default/bad"].message
 
 
 @pytest.mark.parametrize("quantity", ODD)
@@ -84,9 +84,11 @@ async def test_a_node_that_has_an_odd_amount_gets_nothing(
 ) -> None:
     """Not even what would fit if it were read as large."""
     odd = builders.make_node("a", cpu=quantity)
-    bound, seen = await run(other_services, QUEUE, odd, NODE, *default_sessions.gang("bad", 5))
+    bound, explanations = await run(
+        other_services, QUEUE, odd, NODE, *default_sessions.gang("bad", 5)
+    )
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
-    assert seen["default/bad"].tier in ("resources", "fragmentation")
+    assert explanations["default/bad"].tier in ("resources", "fragmentation")
 
 
 async def test_a_node_that_reports_nothing_of_what_it_has_gets_nothing(
@@ -102,10 +104,12 @@ async def test_a_resource_that_no_node_has_is_what_the_gang_is_short_of(
 ) -> None:
     """Whatever its name."""
     extra = {"example.com/what": "1"}
-    _, seen = await run(other_services, QUEUE, NODE, *default_sessions.gang("bad", 1, extra=extra))
-    (short,) = seen["default/bad"].shortages
+    _, explanations = await run(
+        other_services, QUEUE, NODE, *default_sessions.gang("bad", 1, extra=extra)
+    )
+    (short,) = explanations["default/bad"].shortages
     assert (short.resource, short.free, short.total) == ("example.com/what", 0, 0)
-    assert "Insufficient example.com/what" in seen["default/bad"].message
+    assert "Insufficient example.com/what" in explanations["default/bad"].message
 
 
 @pytest.mark.parametrize("amounts", [{"cpu": "-3"}, {"cpu": "many"}], ids=["negative", "odd"])
@@ -113,9 +117,9 @@ async def test_a_pod_group_with_odd_minimum_resources_stays_outside_alone(
     other_services: OtherServices, amounts: dict[str, Any]
 ) -> None:
     bad = builders.make_pod_group("bad", 1, phase="Pending", min_resources=amounts)
-    bound, seen = await run(other_services, QUEUE, NODE, bad)
+    bound, explanations = await run(other_services, QUEUE, NODE, bad)
     assert len(bound) == 2
-    assert seen["default/bad"].message
+    assert explanations["default/bad"].message
 
 
 @pytest.mark.parametrize("limit", ["capability", "deserved", "guarantee"])
@@ -127,9 +131,9 @@ async def test_a_queue_with_an_odd_limit_takes_nothing_from_others(
     limits: dict[str, Any] = {limit: {"cpu": amount}}
     queue = sessions.queue("odd", **limits)
     gang = sessions.gang("bad", "odd", 9, min_member=9)
-    bound, seen = await run(other_services, QUEUE, queue, NODE, *gang)
+    bound, explanations = await run(other_services, QUEUE, queue, NODE, *gang)
     assert len(bound) == 2
-    assert seen["default/bad"].queue == "odd"
+    assert explanations["default/bad"].queue == "odd"
 
 
 @pytest.mark.parametrize("weight", [0, -1])
@@ -137,9 +141,11 @@ async def test_a_queue_without_weight_deserves_nothing_and_affects_no_other(
     other_services: OtherServices, weight: int
 ) -> None:
     queue = sessions.queue("odd", weight=weight)
-    bound, seen = await run(other_services, QUEUE, queue, NODE, *sessions.gang("bad", "odd", 1))
+    bound, explanations = await run(
+        other_services, QUEUE, queue, NODE, *sessions.gang("bad", "odd", 1)
+    )
     assert len(bound) == 2
-    assert seen["default/bad"].tier == "share"
+    assert explanations["default/bad"].tier == "share"
 
 
 @pytest.mark.parametrize(
@@ -160,18 +166,22 @@ async def test_a_queue_without_a_root_stops_only_its_own_jobs_and_is_reported(
     settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
     bad = builders.make_pod_group("bad", 1, queue="a", phase="Pending", min_resources={"cpu": "1"})
     root = sessions.queue("root")
-    bound, seen = await run(other_services, root, QUEUE, *queues, NODE, bad, settings=settings)
+    bound, explanations = await run(
+        other_services, root, QUEUE, *queues, NODE, bad, settings=settings
+    )
     assert len(bound) == 2
-    assert seen["default/bad"].tier == "enqueue"
-    assert names in seen["default/bad"].message
+    assert explanations["default/bad"].tier == "enqueue"
+    assert names in explanations["default/bad"].message
 
 
 async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(
     other_services: OtherServices,
 ) -> None:
-    bound, seen = await run(other_services, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1))
+    bound, explanations = await run(
+        other_services, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1)
+    )
     assert len(bound) == 2
-    assert seen["default/bad"].message == (
+    assert explanations["default/bad"].message == (
         "queue nowhere does not exist: create it, or submit to another queue"
     )
 
@@ -182,10 +192,12 @@ async def test_a_job_of_an_unreadable_queue_is_pending_with_the_reason(
 ) -> None:
     """Nothing is placed with amounts that are unknown or invalid."""
     wrong = sessions.queue("wrong", capability={"cpu": amount})
-    bound, seen = await run(other_services, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1))
+    bound, explanations = await run(
+        other_services, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1)
+    )
     assert len(bound) == 2
-    assert "Origin reason is: its queue cannot be read: " in seen["default/bad"].message
-    assert amount in seen["default/bad"].message
+    assert "Origin reason is: its queue cannot be read: " in explanations["default/bad"].message
+    assert amount in explanations["default/bad"].message
 
 
 async def test_a_pod_of_no_group_is_not_changed(other_services: OtherServices) -> None:
@@ -193,11 +205,11 @@ async def test_a_pod_of_no_group_is_not_changed(other_services: OtherServices) -
     alone = builders.make_pod("alone", cpu="1")
     orphan = builders.make_pod("orphan", "gone", cpu="1")
     takes = builders.make_pod("takes", cpu="1", node="n1", phase="Running")
-    bound, seen = await run(
+    bound, explanations = await run(
         other_services, QUEUE, NODE, alone, orphan, takes, *default_sessions.gang("bad", 4, cpu="1")
     )
     assert sorted(bound) == ["fine-0", "fine-1"]
-    assert seen["default/bad"].shortages[0].free == 1000
+    assert explanations["default/bad"].shortages[0].free == 1000
 
 
 async def test_of_two_nodes_with_one_name_the_later_counts(other_services: OtherServices) -> None:
@@ -206,7 +218,7 @@ async def test_of_two_nodes_with_one_name_the_later_counts(other_services: Other
     """
     small = builders.make_node("n1", cpu="3", generation=2, version=2)
     lies = builders.make_pod("lies", cpu="1", node="n1", phase="Running")
-    bound, seen = await run(
+    bound, explanations = await run(
         other_services,
         QUEUE,
         builders.make_node("n1", cpu="64"),
@@ -215,7 +227,7 @@ async def test_of_two_nodes_with_one_name_the_later_counts(other_services: Other
         *default_sessions.gang("bad", 3),
     )
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
-    assert seen["default/bad"].shortages[0].total == 3000
+    assert explanations["default/bad"].shortages[0].total == 3000
 
 
 @pytest.mark.parametrize("minimum", [0, -3])

@@ -28,8 +28,8 @@ def test_invented_resources_add_a_bounded_number_of_columns() -> None:
     for at in range(2 * resource_columns.MAX_NAMES):
         named = {f"example.com/r{at}": "1"}
         harness.see(builders.make_pod_group(f"g{at}", 1, phase="Pending", min_resources=named))
-    assert len(harness.cache.world.resources.names) == 3 + resource_columns.MAX_NAMES
-    assert "such names are requested" in harness.cache.world.problems["podgroup", "default/g200"]
+    assert len(harness.cache.model.resources.names) == 3 + resource_columns.MAX_NAMES
+    assert "such names are requested" in harness.cache.model.problems["podgroup", "default/g200"]
     harness.see(builders.make_node("n2", extra={"example.com/real": "1"}))
     harness.see(*default_sessions.gang("real", 1, extra={"example.com/real": "1"}))
     decided = harness.session()
@@ -40,7 +40,7 @@ def test_a_resource_column_is_removed_with_its_last_user() -> None:
     """After thousands of invented names, a few at a time, the tables are as before."""
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
-    world = harness.cache.world
+    model = harness.cache.model
     for at in range(300):
         groups = [
             builders.make_pod_group(
@@ -53,12 +53,12 @@ def test_a_resource_column_is_removed_with_its_last_user() -> None:
         ]
         pod = builders.make_pod(f"p{at}", f"g{at}-0", extra={f"example.com/p{at}": "1"})
         harness.see(*groups, pod)
-        world.settle()
-        assert len(world.resources.names) == 3 + 6
+        model.settle()
+        assert len(model.resources.names) == 3 + 6
         harness.lose(pod, *groups)
-    world.settle()
-    assert world.resources.names == ["cpu", "memory", "pods"]
-    assert len(world.nodes.allocatable) == 3
+    model.settle()
+    assert model.resources.names == ["cpu", "memory", "pods"]
+    assert len(model.nodes.allocatable) == 3
     harness.see(*default_sessions.gang("real", 4, cpu="1"))
     assert len(harness.session().decisions[0].binds) == 4
 
@@ -78,7 +78,7 @@ def test_a_resource_column_stays_while_any_user_is_left() -> None:
     harness.lose(nodes[0], *invented)
     harness.see(*default_sessions.gang("more", 1, extra={"example.com/c": "1"}))
     assert not harness.session().decisions
-    assert harness.cache.world.resources.names == [
+    assert harness.cache.model.resources.names == [
         *("cpu", "memory", "pods"),
         *("example.com/b", "example.com/c"),
     ]
@@ -90,7 +90,7 @@ def test_a_resource_column_stays_while_any_user_is_left() -> None:
 def test_a_refused_group_starts_once_a_node_offers_its_resource() -> None:
     harness = exhausted()
     harness.see(*default_sessions.gang("late", 1, extra={"example.com/late": "1"}))
-    assert "such names are requested" in harness.cache.world.problems["pod", "default/late-0"]
+    assert "such names are requested" in harness.cache.model.problems["pod", "default/late-0"]
     assert not harness.session().decisions
     harness.see(builders.make_node("n2", extra={"example.com/late": "1"}))
     assert harness.cache.session_cause is not None
@@ -119,7 +119,7 @@ def test_refused_objects_are_admitted_one_by_one_as_names_are_released() -> None
 
 
 def refused(harness: SchedulerHarness) -> set[str]:
-    return {key.removeprefix("default/") for _, key in harness.cache.world.problems}
+    return {key.removeprefix("default/") for _, key in harness.cache.model.problems}
 
 
 def exhausted() -> SchedulerHarness:
@@ -136,8 +136,8 @@ def exhausted() -> SchedulerHarness:
 def test_invented_selectors_keep_a_bounded_number_of_masks() -> None:
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
-    harness.cache.world.settle()
-    nodes = harness.cache.world.nodes
+    harness.cache.model.settle()
+    nodes = harness.cache.model.nodes
     checks = node_constraints.ConstraintCache(nodes.labelled, bytes_kept=0)
     interned = requirements.RequirementsIndex()
     for at in range(10 * node_constraints.MIN_CACHED_ENTRIES):
@@ -150,8 +150,8 @@ def test_invented_selectors_keep_a_bounded_number_of_masks() -> None:
 def test_one_answer_is_kept_for_all_requests_with_equal_constraints() -> None:
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
-    harness.cache.world.settle()
-    nodes = harness.cache.world.nodes
+    harness.cache.model.settle()
+    nodes = harness.cache.model.nodes
     interned = requirements.RequirementsIndex()
     for at in range(50):
         nodes.checks.of(interned.of(builders.make_pod(cpu=f"{at + 1}m").spec))
@@ -169,23 +169,23 @@ def test_terms_and_ports_of_pods_cost_memory_by_pod_and_not_by_node() -> None:
     """Each pod has a unique term and port. Both reject other pods while the pod exists, and are
     removed with it.
     """
-    world = cluster_model.ClusterModel()
-    world.put_queue(QUEUE)
+    model = cluster_model.ClusterModel()
+    model.put_queue(QUEUE)
     for at in range(2_000):
-        world.put_node(builders.make_node(f"n{at:04}", labels={"host": str(at)}))
-    world.settle()
+        model.put_node(builders.make_node(f"n{at:04}", labels={"host": str(at)}))
+    model.settle()
     pods = [carrier(f"p{at}", f"n{at:04}", str(at), 1024 + at) for at in range(500)]
     for pod in pods:
-        world.put_pod(pod)
-    index = world.pod_index
+        model.put_pod(pod)
+    index = model.pod_index
     assert (len(index.anti_affinity_carriers), len(index.ports)) == (500, 500)
     assert index.anti_affinity_carriers.bytes_used + index.ports.bytes_used <= 2 * 500 * 100
-    assert feasible(world, carrier("new", "", "7", 9999)) == set(range(2_000)) - {7}
-    assert feasible(world, carrier("new", "", "none", 1024 + 9)) == set(range(2_000)) - {9}
+    assert feasible(model, carrier("new", "", "7", 9999)) == set(range(2_000)) - {7}
+    assert feasible(model, carrier("new", "", "none", 1024 + 9)) == set(range(2_000)) - {9}
     for pod in pods:
-        world.remove_pod(pod.metadata.key)
+        model.remove_pod(pod.metadata.key)
     assert (len(index.anti_affinity_carriers), len(index.ports)) == (0, 0)
-    assert feasible(world, carrier("new", "", "7", 1024 + 7)) == set(range(2_000))
+    assert feasible(model, carrier("new", "", "7", 1024 + 7)) == set(range(2_000))
 
 
 def carrier(name: str, node: str, app: str, port: int) -> core.Pod:
@@ -205,7 +205,7 @@ def carrier(name: str, node: str, app: str, port: int) -> core.Pod:
     )
 
 
-def feasible(world: cluster_model.ClusterModel, pod: core.Pod) -> set[int]:
+def feasible(model: cluster_model.ClusterModel, pod: core.Pod) -> set[int]:
     """The rows of nodes that predicates allow the pod."""
     group = builders.make_pod_group("asked")
     requested = msgspec.structs.replace(
@@ -214,44 +214,44 @@ def feasible(world: cluster_model.ClusterModel, pod: core.Pod) -> set[int]:
             pod.metadata, annotations={keys.GROUP_NAME: group.metadata.name}
         ),
     )
-    world.put_pod_group(group)
-    world.put_pod(requested)
+    model.put_pod_group(group)
+    model.put_pod(requested)
     configured = sessions.configured(default_sessions.TIER, run="allocate")
-    given = cluster_objects.Cluster(now=builders.NOON)
-    opened = opening.open_on_model(world, configured, given, plugins.find)
-    found = opened.finder.filter_result(opened.world.tasks[requested.metadata.key]).passed
+    cluster = cluster_objects.Cluster(now=builders.NOON)
+    opened = opening.open_on_model(model, configured, cluster, plugins.find)
+    found = opened.finder.filter_result(opened.model.tasks[requested.metadata.key]).passed
     opened.rollback()
-    world.remove_pod(requested.metadata.key)
-    world.remove_pod_group(group.metadata.key)
+    model.remove_pod(requested.metadata.key)
+    model.remove_pod_group(group.metadata.key)
     return set(np.flatnonzero(found).tolist())
 
 
 def test_taints_and_labels_that_nodes_had_are_forgotten() -> None:
     """Controllers write times into both: 2,000 of them cost what one costs."""
-    world = cluster_model.ClusterModel()
-    world.put_queue(QUEUE)
-    world.put_node(builders.make_node("n1"))
-    world.settle()
-    labelled = world.nodes.labelled
+    model = cluster_model.ClusterModel()
+    model.put_queue(QUEUE)
+    model.put_node(builders.make_node("n1"))
+    model.settle()
+    labelled = model.nodes.labelled
     for at in range(2_000):
         taint = core.Taint(key="example.com/at", value=str(at), effect="NoSchedule")
-        world.put_node(
+        model.put_node(
             builders.make_node("n0", labels={"beat": str(at)}, taints=(taint, *TAINTS[at % 3]))
         )
-        world.settle()
+        model.settle()
         assert len(labelled.taint_sets) <= 3
         codes, values = labelled.label_codes("beat")
         assert values[str(at)] == codes[0]
         assert len(values) <= 2 * 2 + 16
-    assert feasible(world, builders.make_pod("new")) == {1}
+    assert feasible(model, builders.make_pod("new")) == {1}
     chosen = builders.make_pod("new", node_selector={"beat": "1999"}, tolerations=[EVERYTHING])
-    assert feasible(world, chosen) == {0}
-    world.put_node(builders.make_node("n0"))
-    assert feasible(world, builders.make_pod("new")) == {0, 1}
+    assert feasible(model, chosen) == {0}
+    model.put_node(builders.make_node("n0"))
+    assert feasible(model, builders.make_pod("new")) == {0, 1}
     assert labelled.keys == 0
-    world.put_node(builders.make_node("n0", taints=TAINTS[1]))
-    world.remove_node("n0")
-    world.settle()
+    model.put_node(builders.make_node("n0", taints=TAINTS[1]))
+    model.remove_node("n0")
+    model.settle()
     assert set(labelled.taint_sets) == {()}
 
 
@@ -267,11 +267,11 @@ def test_labels_by_which_no_pod_selects_any_more_split_no_class() -> None:
     """A pod that selects by the pods' index makes each of them a class of its own while it is
     there.
     """
-    world = cluster_model.ClusterModel()
-    world.put_queue(QUEUE)
-    world.put_pod_group(builders.make_pod_group("g", 20))
+    model = cluster_model.ClusterModel()
+    model.put_queue(QUEUE)
+    model.put_pod_group(builders.make_pod_group("g", 20))
     for at in range(20):
-        world.put_pod(builders.make_pod(f"g-{at}", "g", labels={"index": str(at)}))
+        model.put_pod(builders.make_pod(f"g-{at}", "g", labels={"index": str(at)}))
     for at in range(50):
         selecting = carrier(f"s{at}", "", "x", 80)
         term = core.LabelSelector(match_labels={"index": "1", f"key-{at}": "x"})
@@ -279,11 +279,11 @@ def test_labels_by_which_no_pod_selects_any_more_split_no_class() -> None:
             topology_key="zone", max_skew=1, when_unsatisfiable="DoNotSchedule", label_selector=term
         )
         spec = msgspec.structs.replace(selecting.spec, topology_spread_constraints=(spread,))
-        world.put_pod(msgspec.structs.replace(selecting, spec=spec))
-        assert len({task.task_class for task in world.tasks.values()}) == 20
-        world.remove_pod(f"default/s{at}")
-        world.settle()
-        assert len({task.task_class for task in world.tasks.values()}) == 1
+        model.put_pod(msgspec.structs.replace(selecting, spec=spec))
+        assert len({task.task_class for task in model.tasks.values()}) == 20
+        model.remove_pod(f"default/s{at}")
+        model.settle()
+        assert len({task.task_class for task in model.tasks.values()}) == 1
 
 
 def test_a_cache_of_arrays_drops_the_least_recently_used() -> None:

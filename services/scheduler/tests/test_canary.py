@@ -57,11 +57,11 @@ def test_the_same_configuration_decides_the_same() -> None:
 
 def test_a_gang_that_is_placed_elsewhere_differs() -> None:
     cluster = make_cluster(waiting("a", "1"), waiting("wide", "9"))
-    (found,) = canary.differences(
+    (difference,) = canary.differences(
         canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, PACK), {}
     )
-    assert found.pod_group == "default/a"
-    assert (found.present.binds, found.changed.binds) == ({"n2": 1}, {"n1": 1})
+    assert difference.pod_group == "default/a"
+    assert (difference.present.binds, difference.changed.binds) == ({"n2": 1}, {"n1": 1})
 
 
 def test_evictions_are_shown_with_the_gang_that_they_start() -> None:
@@ -71,22 +71,22 @@ def test_evictions_are_shown_with_the_gang_that_they_start() -> None:
         for node, cpu in (("n1", "2"), ("n2", "4"))
     ]
     cluster = make_cluster(*full, waiting("vip", "4", priority="high"))
-    found = {
+    differences = {
         each.pod_group: each
         for each in canary.differences(
             canary.present_decisions(cluster, SPREAD), canary.present_decisions(cluster, EVICT), {}
         )
     }
-    assert found["default/vip"].present.tier
-    assert sum(found["default/vip"].changed.binds.values()) == 1
-    (evicted,) = found["default/vip"].changed.evictions
+    assert differences["default/vip"].present.tier
+    assert sum(differences["default/vip"].changed.binds.values()) == 1
+    (evicted,) = differences["default/vip"].changed.evictions
     assert evicted == "default/low-n2"
 
 
 def test_pods_that_do_not_exist_yet_have_no_names() -> None:
     cluster = make_cluster(waiting("a", "1"), waiting("wide", "9"))
-    found = canary.present_decisions(cluster, SPREAD)["default/a"]
-    assert (found.binds, found.pods) == ({"n2": 1}, {})
+    gang_decision = canary.present_decisions(cluster, SPREAD)["default/a"]
+    assert (gang_decision.binds, gang_decision.pods) == ({"n2": 1}, {})
 
 
 def test_the_gang_of_a_job_has_the_name_of_the_job() -> None:

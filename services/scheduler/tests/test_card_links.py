@@ -50,16 +50,16 @@ def test_memory_is_counted_in_the_units_of_its_device_plugin() -> None:
 def test_what_is_kept_of_a_node_is_what_objects_say_and_not_what_sessions_did() -> None:
     """A second session has the same GPUs free, and after a change of the node others."""
     objects = [builders.make_queue(), vgpu_node("n1", "A,8000"), *gang("g", wants(memory=8000))]
-    how, given = sessions.configured(tier()), sessions.given(objects)
-    world, _ = opening.build_model(how, given)
+    how, cluster = sessions.configured(tier()), sessions.given(objects)
+    model, _ = opening.build_model(how, cluster)
 
     def placed() -> dict[str, str]:
-        ssn = opening.open_on_model(world, how, given, plugins.find)
+        ssn = opening.open_on_model(model, how, cluster, plugins.find)
         simulate.run_actions(ssn)
         found = given_to(ssn)
         ssn.rollback()
         return found
 
     assert placed() == placed() == {"g-0": "A,NVIDIA,8000,0:"}
-    world.put_node(vgpu_node("n1", "B,8000"))
+    model.put_node(vgpu_node("n1", "B,8000"))
     assert placed() == {"g-0": "B,NVIDIA,8000,0:"}

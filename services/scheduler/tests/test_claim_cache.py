@@ -21,9 +21,9 @@ DISKS = (builders.make_queue(), builders.make_node("n1"), volume_objects.storage
 CARDS = (builders.make_queue(), builders.make_node("n1"), device_claims.device_class())
 
 
-def versioned(made: meta.Object, version: int) -> meta.Object:
-    metadata = msgspec.structs.replace(made.metadata, resource_version=str(version))
-    return msgspec.structs.replace(made, metadata=metadata)
+def versioned(obj: meta.Object, version: int) -> meta.Object:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=str(version))
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 def gang(name: str, *pods: core.Pod) -> list[meta.Object]:
@@ -103,7 +103,7 @@ def test_an_executed_volume_stays_assigned_until_the_claim_is_visibly_bound() ->
     harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
     assert binds(harness) == []
     restarted = fold(harness.log.records)
-    assert restarted.world.auxiliary.volumes["v"].spec.claim_ref is not None
+    assert restarted.model.auxiliary.volumes["v"].spec.claim_ref is not None
     harness.see(versioned(volume_objects.claim("c1", volumeName="v"), 3))
     harness.see(
         versioned(volume_objects.volume("v", claimRef={"namespace": "default", "name": "c1"}), 3)
@@ -310,7 +310,7 @@ def test_claims_deallocated_again_lead_to_the_same_cache_in_any_order(data: st.D
         cache = fold(records)
         cache.finish_session(is_throttled=False)
         return [
-            cache.world.auxiliary.resource_claims,
+            cache.model.auxiliary.resource_claims,
             cache.assumed.devices_for("default/c1", ""),
             cache.restart_from(),
             len(cache.assumed),
@@ -351,7 +351,7 @@ def test_claims_and_decisions_in_any_order_lead_to_the_same_cache() -> None:
     harness.see(versioned(volume_objects.claim("c1"), 7))
 
     def known(records: Sequence[envelope.Record]) -> list[object]:
-        around = fold(records).world.auxiliary
+        around = fold(records).model.auxiliary
         return [around.claims, around.volumes]
 
     forward = known(harness.log.records)

@@ -61,9 +61,9 @@ def test_annotations_of_a_bind_count_immediately() -> None:
         ),
     )
     harness.apply(harness.log.append(draft(topics.DECISIONS, "default/g1", statement)))
-    assert harness.cache.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") == "it"
+    assert harness.cache.model.tasks["default/g1-w-0"].pod.metadata.annotation("on") == "it"
     harness.answer("refused", "g1-w-0")
-    assert harness.cache.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") is None
+    assert harness.cache.model.tasks["default/g1-w-0"].pod.metadata.annotation("on") is None
 
 
 def test_nothing_is_decided_twice(decided: SchedulerHarness) -> None:
@@ -226,7 +226,7 @@ def test_an_unreadable_node_takes_no_pods_and_is_reported() -> None:
     harness.apply(harness.log.garble(topics.NODES, "n1"))
     decided = harness.session()
     assert decided.decisions == ()
-    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+    assert list(harness.cache.model.nodes.excluded) == ["n1"]
     assert len(harness.parked) == 1
     explained = decided.explanations["default/g1"]
     assert explained is not None
@@ -240,7 +240,7 @@ def test_a_node_with_an_invalid_quantity_is_excluded_with_the_reason(quantity: s
     harness = SchedulerHarness()
     harness.see(builders.make_queue(), builders.make_node("n1", cpu=quantity), GROUP, *PODS)
     assert harness.session().decisions == ()
-    assert "allocatable cpu" in harness.cache.world.nodes.excluded["n1"]
+    assert "allocatable cpu" in harness.cache.model.nodes.excluded["n1"]
 
 
 def test_an_unreadable_pod_excludes_its_node() -> None:
@@ -263,7 +263,7 @@ def test_an_undecodable_pod_excludes_its_node_also_after_compaction(*, is_compac
     value = b'{"metadata": 5, "spec": {"nodeName": "n1", "containers": null}}'
     harness.apply(msgspec.structs.replace(garbled, value=value))
     assert harness.session().decisions == ()
-    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+    assert list(harness.cache.model.nodes.excluded) == ["n1"]
 
 
 def test_an_unreadable_member_freezes_its_gang() -> None:
@@ -402,10 +402,10 @@ def test_a_new_rack_lets_a_gang_with_a_hard_constraint_start() -> None:
     """It waits with an explanation until there are HyperNodes."""
     harness = SchedulerHarness()
     harness.see(*insisting())
-    said = harness.session().explanations["default/g1"]
-    assert said is not None
-    assert said.tier == "topology"
-    assert "the cluster has no HyperNodes" in said.message
+    explanation = harness.session().explanations["default/g1"]
+    assert explanation is not None
+    assert explanation.tier == "topology"
+    assert "the cluster has no HyperNodes" in explanation.message
     harness.see(network_objects.rack("r1", "n1", "n2"))
     assert harness.cache.session_cause
     decided = harness.session()

@@ -152,35 +152,35 @@ class History:
     """A model and the present objects. An unreadable object is present as None."""
 
     def __init__(self) -> None:
-        self.world = cluster_model.ClusterModel()
+        self.model = cluster_model.ClusterModel()
         self.there: dict[tuple[type[meta.Object], str], meta.Object | None] = {}
 
     def put(self, each: meta.Object) -> None:
         kind, key = type(each), each.metadata.key
         self.there[kind, key] = each
-        _put(self.world, each)
+        _put(self.model, each)
 
     def put_unreadable(self, kind: type[meta.Object], key: str) -> None:
         """The object can no longer be decoded."""
         self.there[kind, key] = None
-        _lose(self.world, kind, key)
+        _lose(self.model, kind, key)
 
     def remove(self, kind: type[meta.Object], key: str) -> None:
         del self.there[kind, key]
         if kind in PUT:
-            getattr(self.world, f"remove_{PUT[kind]}")(key)
+            getattr(self.model, f"remove_{PUT[kind]}")(key)
         else:
-            self.world.auxiliary.remove(kind, key)
+            self.model.auxiliary.remove(kind, key)
 
     def again(self) -> cluster_model.ClusterModel:
         """A model built from the present objects in the order of names."""
-        made = cluster_model.ClusterModel()
+        model = cluster_model.ClusterModel()
         for (kind, key), each in sorted(self.there.items(), key=lambda entry: entry[0][1]):
             if each is None:
-                _lose(made, kind, key)
+                _lose(model, kind, key)
             else:
-                _put(made, each)
-        return made
+                _put(model, each)
+        return model
 
 
 def _put(into: cluster_model.ClusterModel, each: meta.Object) -> None:
@@ -209,13 +209,13 @@ def _later(pod: core.Pod) -> core.Pod:
     return msgspec.structs.replace(pod, metadata=metadata, status=status)
 
 
-def live(history: History, seen: list[meta.Object], chance: random.Random) -> None:
+def live(history: History, objs: list[meta.Object], chance: random.Random) -> None:
     """These objects are applied in any order; some of the existing ones are deleted."""
-    keys = {(type(each), each.metadata.key) for each in seen}
-    placed = [each for each in seen if isinstance(each, core.Pod) and each.spec.node_name]
+    keys = {(type(each), each.metadata.key) for each in objs}
+    placed = [each for each in objs if isinstance(each, core.Pod) and each.spec.node_name]
     steps: list[Callable[[], None]] = [
         lambda each=each: history.put(each)  # type: ignore[misc]  # bound now
-        for each in (*seen, *map(_later, placed))
+        for each in (*objs, *map(_later, placed))
     ]
     for kind, key in sorted(history.there, key=lambda known: (known[1], known[0].__name__)):
         if (kind, key) not in keys and chance.random() < 0.5:
@@ -224,7 +224,7 @@ def live(history: History, seen: list[meta.Object], chance: random.Random) -> No
     for step in steps:
         step()
         if chance.random() < 0.05:
-            decided(history.world, chance.choice(CONFIGURATIONS))
+            decided(history.model, chance.choice(CONFIGURATIONS))
     for kind, key in sorted(history.there, key=lambda known: (known[1], known[0].__name__)):
         if kind is not core.ResourceQuota and chance.random() < 0.05:
             history.put_unreadable(kind, key)
@@ -297,8 +297,8 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
         },
         "jobs": dict(_jobs(of, named)),
         "queues": {
-            name: (held.jobs, *(named(row) for row in held.table), *map(named, held.rows))
-            for name, held in of.books.queues.items()
+            name: (totals.jobs, *(named(row) for row in totals.table), *map(named, totals.rows))
+            for name, totals in of.queue_usage.queues.items()
         },
         "totals": (
             named(table.allocatable_total),
@@ -354,8 +354,8 @@ def test_an_updated_model_decides_as_one_built_from_scratch(
         live(lived, objects(found, chance), chance)
     again = lived.again()
     for how in CONFIGURATIONS:
-        assert decided(lived.world, how) == decided(again, how)
-    assert dump(lived.world) == dump(again)
+        assert decided(lived.model, how) == decided(again, how)
+    assert dump(lived.model) == dump(again)
 
 
 @thorough
@@ -366,11 +366,11 @@ def test_a_session_leaves_the_model_unchanged(
     chance = random.Random(seed)
     lived = History()
     live(lived, objects(found, chance), chance)
-    lived.world.settle()
-    before = dump(lived.world)
-    first = decided(lived.world, how)
-    assert dump(lived.world) == before
-    assert decided(lived.world, how) == first
+    lived.model.settle()
+    before = dump(lived.model)
+    first = decided(lived.model, how)
+    assert dump(lived.model) == before
+    assert decided(lived.model, how) == first
 
 
 def test_a_placed_pod_that_changes_in_its_status_only_keeps_its_task() -> None:
@@ -420,26 +420,26 @@ def test_a_placed_pod_that_changes_otherwise_gets_a_new_task(change: str) -> Non
 
 def test_opening_costs_the_pending_jobs_and_not_the_running_ones() -> None:
     """Plugins of the default configuration see no job that neither waits nor changed."""
-    found = cluster_model.ClusterModel()
-    found.put_queue(builders.make_queue())
-    found.put_node(builders.make_node("n1", cpu="99", pods=99))
+    model = cluster_model.ClusterModel()
+    model.put_queue(builders.make_queue())
+    model.put_node(builders.make_node("n1", cpu="99", pods=99))
     for name in ("a", "b"):
         for each in default_sessions.gang(name, 2, node="n1"):
-            _put(found, each)
-    decided(found, CONFIGURATIONS[0])
+            _put(model, each)
+    decided(model, CONFIGURATIONS[0])
     for each in default_sessions.gang("new", 2):
-        _put(found, each)
-    opened = opening.open_on_model(found, CONFIGURATIONS[0], NOW, plugins.find)
+        _put(model, each)
+    opened = opening.open_on_model(model, CONFIGURATIONS[0], NOW, plugins.find)
     assert opened.waiting == ["default/new"]
 
 
 def test_the_first_session_visits_no_job_that_runs() -> None:
     """After a start all jobs of the cluster have changed, and few of them wait."""
-    found = cluster_model.ClusterModel()
-    found.put_queue(builders.make_queue())
-    found.put_node(builders.make_node("n1", cpu="99", pods=99))
+    model = cluster_model.ClusterModel()
+    model.put_queue(builders.make_queue())
+    model.put_node(builders.make_node("n1", cpu="99", pods=99))
     running = default_sessions.gang("running", 2, node="n1")
     for each in (*running, *default_sessions.gang("new", 2)):
-        _put(found, each)
-    opened = opening.open_on_model(found, CONFIGURATIONS[0], NOW, plugins.find)
+        _put(model, each)
+    opened = opening.open_on_model(model, CONFIGURATIONS[0], NOW, plugins.find)
     assert opened.waiting == ["default/new"]

@@ -213,15 +213,15 @@ def test_a_file_is_read_again_only_when_its_content_changes(tmp_path: Path) -> N
     mounted = tmp_path / "c.yaml"
     mounted.symlink_to(first)
     file = configuration_file.ConfigurationFile(mounted, REGISTRY)
-    found = file.read_if_changed()
-    assert found is not None
-    assert found.configuration.actions == ("allocate",)
+    loaded_configuration = file.read_if_changed()
+    assert loaded_configuration is not None
+    assert loaded_configuration.configuration.actions == ("allocate",)
     assert file.read_if_changed() is None
     mounted.unlink()
     mounted.symlink_to(second)
     changed = file.read_if_changed()
     assert changed is not None
-    assert changed.configuration.digest != found.configuration.digest
+    assert changed.configuration.digest != loaded_configuration.configuration.digest
 
 
 def test_an_unusable_file_is_reported_once(tmp_path: Path) -> None:

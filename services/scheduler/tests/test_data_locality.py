@@ -332,7 +332,7 @@ def test_no_session_places_more_data_on_a_node_than_its_cache_holds(
             requested.key
             for key, node in decided.decisions.binds.items()
             if node == report_.node
-            for requested in decided.world.tasks[key].task_class.data_sets
+            for requested in decided.model.tasks[key].task_class.data_sets
         }
         assert 10 * GB * len(used) <= report_.capacity_bytes
 

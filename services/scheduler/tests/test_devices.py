@@ -72,10 +72,10 @@ def test_a_discarded_gang_releases_its_devices() -> None:
 
 def test_devices_that_others_have_are_not_free() -> None:
     """A claim keeps what it has, whether its pod is seen or not."""
-    taken = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
+    claim = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
     assert (
         default_sessions.binds(
-            closed(device_claims.devices("n1", 1), taken, device_claims.claim("c"), *one())
+            closed(device_claims.devices("n1", 1), claim, device_claims.claim("c"), *one())
         )
         == {}
     )
@@ -84,8 +84,8 @@ def test_devices_that_others_have_are_not_free() -> None:
 def test_a_claim_that_has_its_devices_ties_its_pods_to_them() -> None:
     """Even if other nodes have free ones."""
     stock = [device_claims.devices("n1", 1), device_claims.devices("n2", 1)]
-    held = device_claims.claim("c", allocated=["n2-gpu-0"], node="n2")
-    decided = closed(*stock, held, *one())
+    claim = device_claims.claim("c", allocated=["n2-gpu-0"], node="n2")
+    decided = closed(*stock, claim, *one())
     assert default_sessions.binds(decided) == {"g-0": "n2"}
     reserved = messages.ClaimedDevices(claim="c", uid="")
     assert decided.decisions.preparations == {"default/g-0": [reserved]}
@@ -102,11 +102,11 @@ def test_pods_that_share_a_claim_share_its_node_and_its_devices() -> None:
 def test_a_claim_from_a_template_is_found_by_the_pods_status() -> None:
     """A claim that does not exist yet keeps its pod waiting."""
     stock = device_claims.devices("n1", 1)
-    made = [
+    objs = [
         device_claims.claim("made"),
         *device_claims.group("g", [device_claims.from_template("g-0", "g", "made")]),
     ]
-    assert default_sessions.binds(closed(stock, *made)) == {"g-0": "n1"}
+    assert default_sessions.binds(closed(stock, *objs)) == {"g-0": "n1"}
     waits = device_claims.group("g", [device_claims.from_template("g-0", "g", None)])
     decided = closed(stock, device_claims.claim("other"), *waits)
     assert default_sessions.binds(decided) == {}
@@ -220,8 +220,8 @@ def test_all_means_every_device_of_a_node_and_none_taken() -> None:
     """A node with an allocated device cannot give all."""
     stock = [device_claims.devices("n1", 2), device_claims.devices("n2", 3)]
     everything = device_claims.claim("c", allocationMode="All")
-    taken = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
-    decided = closed(*stock, taken, everything, *one())
+    claim = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
+    decided = closed(*stock, claim, everything, *one())
     assert default_sessions.binds(decided) == {"g-0": "n2"}
 
 
@@ -272,16 +272,16 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
 
 def test_admin_access_takes_no_device() -> None:
     """A monitoring pod reads devices that others use."""
-    taken = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
+    claim = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
     watching = device_claims.claim("c", adminAccess=True)
-    decided = closed(device_claims.devices("n1", 1), taken, watching, *one())
+    decided = closed(device_claims.devices("n1", 1), claim, watching, *one())
     assert default_sessions.binds(decided) == {"g-0": "n1"}
 
 
 def test_evicting_a_pod_makes_room_among_devices() -> None:
     """A preemptor is nominated to the devices of its victim, and no pod is evicted in vain."""
     classes = [builders.make_priority_class("low", 1), builders.make_priority_class("high", 9)]
-    held = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
+    claim = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
     victims = device_claims.group(
         "old",
         [
@@ -296,7 +296,7 @@ def test_evicting_a_pod_makes_room_among_devices() -> None:
     decided = closed(
         *classes,
         device_claims.devices("n1", 1),
-        held,
+        claim,
         device_claims.claim("c"),
         *victims,
         *newcomer,
@@ -344,14 +344,14 @@ def test_a_shared_claim_is_charged_once() -> None:
 
 def test_running_pods_count() -> None:
     """What the queue holds already is charged when the session opens."""
-    held = device_claims.claim("old", 2, allocated=["n1-gpu-0", "n1-gpu-1"], node="n1")
+    claim = device_claims.claim("old", 2, allocated=["n1-gpu-0", "n1-gpu-1"], node="n1")
     old = device_claims.group(
         "old",
         [device_claims.pod("old-0", "old", "old", node="n1", phase="Running")],
         queue="q",
         phase="Running",
     )
-    assert len(limited(held, *old, *claims(3), gpu=3)) == 1
+    assert len(limited(claim, *old, *claims(3), gpu=3)) == 1
 
 
 def test_a_gang_beyond_its_queues_devices_stays_outside() -> None:

@@ -43,7 +43,7 @@ def test_the_plugin_of_the_documentation_runs(folder: Path) -> None:
     registry = discovery.discover_plugins()
     loaded = configuration_file.parse(block("yaml"), "c.yaml", registry)
     assert loaded.warnings == ()
-    given = sessions.given(
+    cluster = sessions.given(
         [
             builders.make_queue(),
             builders.make_node("free"),
@@ -51,7 +51,7 @@ def test_the_plugin_of_the_documentation_runs(folder: Path) -> None:
             *default_sessions.gang("g", 3),
         ]
     )
-    closed = simulate.run(loaded.configuration, given, registry.find)
+    closed = simulate.run(loaded.configuration, cluster, registry.find)
     assert set(default_sessions.binds(closed).values()) == {"free"}
     assert closed.failures == {}
 

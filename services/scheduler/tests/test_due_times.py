@@ -48,12 +48,12 @@ class Rule(msgspec.Struct, frozen=True):
         """The decisions of a session at this time, and the time at which it requests
         the next one.
         """
-        given = sessions.given([QUEUE, *self.objects], at, self.memory)
-        given = msgspec.structs.replace(given, usage=self.usage)
-        closed = simulate.run(sessions.configured(*self.tiers, run=self.run), given)
-        found = closed.decisions
-        evicted = [eviction.task for eviction in found.evictions]
-        return [dict(found.binds), evicted, found.admitted], closed.wake_at
+        cluster = sessions.given([QUEUE, *self.objects], at, self.memory)
+        cluster = msgspec.structs.replace(cluster, usage=self.usage)
+        closed = simulate.run(sessions.configured(*self.tiers, run=self.run), cluster)
+        decisions = closed.decisions
+        evicted = [eviction.task for eviction in decisions.evictions]
+        return [dict(decisions.binds), evicted, decisions.admitted], closed.wake_at
 
 
 def large(name: str = "large", **notes: str) -> meta.Object:
@@ -323,7 +323,7 @@ def test_an_extender_that_refuses_is_asked_again() -> None:
     cache = seen(*objects)
     by = policies.Policy(configured=sessions.configured(tier))
     decided = schedule.run_session(
-        cache, builders.NOON, by, given=session_inputs.SessionInputs(ask=refuse)
+        cache, builders.NOON, by, inputs=session_inputs.SessionInputs(ask=refuse)
     )
     assert decided.wake_at == builders.NOON + extender.RETRY
 
@@ -337,14 +337,14 @@ def test_measurements_are_used_until_they_are_too_old_and_no_longer() -> None:
         )
     )
     full = cluster_objects.NodeUsage(cpu={"10m": 99.0}, memory={"10m": 99.0})
-    given = session_inputs.SessionInputs(
+    inputs = session_inputs.SessionInputs(
         measured=cluster_objects.MeasuredUsage(builders.NOON, {"n1": full})
     )
     cache = seen(ONE, QUEUE, *default_sessions.gang("g", 1, cpu="1"))
-    first = schedule.run_session(cache, builders.NOON, by, given=given)
+    first = schedule.run_session(cache, builders.NOON, by, inputs=inputs)
     until = builders.NOON + schedule.MEASUREMENT_MAX_AGE
     assert (first.decisions, first.wake_at) == ((), until)
-    assert schedule.run_session(cache, until, by, given=given).decisions
+    assert schedule.run_session(cache, until, by, inputs=inputs).decisions
 
 
 def test_a_plugin_that_failed_is_tried_again_when_its_time_is_over() -> None:

@@ -14,7 +14,7 @@ URGENT = Gang("urgent", "a", 1, 2, 2, waiting=2, is_inside=False)
 MOST_SESSIONS = 20
 
 
-def loop_with(held: Gang, **flags: bool) -> Loop:
+def loop_with(gang: Gang, **flags: bool) -> Loop:
     """Two nodes of 4 cpus, all held by a gang of priority 0, in a configuration that preempts;
     ``flags``: of proportion."""
     tiers = (
@@ -27,7 +27,7 @@ def loop_with(held: Gang, **flags: bool) -> Loop:
     )
     configured = sessions.configured(*tiers, run="enqueue, allocate, preempt, backfill")
     loop = Loop(configured, {"n0": 4, "n1": 4}, [Queue("a")])
-    loop.add(held)
+    loop.add(gang)
     loop.add(URGENT)
     assert loop.settle(MOST_SESSIONS) is not None
     return loop

@@ -115,18 +115,18 @@ def history() -> History:
     return found
 
 
-def one(found: Sequence[explain_past.PastGang]) -> explain_past.PastGang:
-    (gang,) = found
+def one(past_gangs: Sequence[explain_past.PastGang]) -> explain_past.PastGang:
+    (gang,) = past_gangs
     return gang
 
 
 def test_a_job_is_explained_with_the_numbers_of_that_time(history: History) -> None:
-    found = one(history.explain(150))
-    assert found.explained is not None
-    assert found.explained.tier == "resources"
-    (cpu,) = (it for it in found.explained.shortages if it.resource == "cpu")
+    past_gang = one(history.explain(150))
+    assert past_gang.explained is not None
+    assert past_gang.explained.tier == "resources"
+    (cpu,) = (it for it in past_gang.explained.shortages if it.resource == "cpu")
     assert (cpu.needed, cpu.free, cpu.total) == (1000, 0, 1000)
-    assert (found.placed, found.pods, found.in_front) == (0, 1, ())
+    assert (past_gang.placed, past_gang.pods, past_gang.in_front) == (0, 1, ())
 
 
 def test_a_later_image_of_the_topics_changes_nothing(history: History) -> None:
@@ -137,14 +137,14 @@ def test_a_later_image_of_the_topics_changes_nothing(history: History) -> None:
 
 
 def test_a_job_that_is_placed_at_that_time_is_decided(history: History) -> None:
-    found = one(history.explain(200.5))
-    assert found.is_decided
-    assert found.explained is None
+    past_gang = one(history.explain(200.5))
+    assert past_gang.is_decided
+    assert past_gang.explained is None
 
 
 def test_a_job_that_runs_then_is_not_explained(history: History) -> None:
-    found = one(history.explain(300))
-    assert (found.explained, found.placed) == (None, 1)
+    past_gang = one(history.explain(300))
+    assert (past_gang.explained, past_gang.placed) == (None, 1)
 
 
 def test_a_job_that_did_not_exist_is_left_out(history: History) -> None:

@@ -168,29 +168,31 @@ def explained(*objects: meta.Object) -> messages.PodGroupExplained:
 
 
 def test_a_pod_larger_than_every_node_can_never_fit() -> None:
-    found = explained(
+    explanation = explained(
         builders.make_node("n1", cpu="32"),
         builders.make_node("n2", cpu="16"),
         builders.make_pod_group("g1"),
         builders.make_pod("p1", "g1", cpu="64"),
     )
-    assert found.tier == "never-fits"
-    assert found.message.startswith("can never fit: largest node has 32 cpu, a pod needs 64 cpu. ")
+    assert explanation.tier == "never-fits"
+    assert explanation.message.startswith(
+        "can never fit: largest node has 32 cpu, a pod needs 64 cpu. "
+    )
 
 
 def test_a_combination_that_no_node_has_can_never_fit() -> None:
-    found = explained(
+    explanation = explained(
         builders.make_node("n1", cpu="32", memory="1Gi"),
         builders.make_node("n2", cpu="1", memory="64Gi"),
         builders.make_pod_group("g1"),
         builders.make_pod("p1", "g1", cpu="8", memory="8Gi"),
     )
-    assert found.message.startswith("can never fit: no node has 8 cpu with 8Gi memory. ")
+    assert explanation.message.startswith("can never fit: no node has 8 cpu with 8Gi memory. ")
 
 
 def test_a_gang_larger_than_the_cluster_can_never_fit() -> None:
-    found = explained(builders.make_node("n1", cpu="3"), *GANG[1:])
-    assert found.message.startswith(
+    explanation = explained(builders.make_node("n1", cpu="3"), *GANG[1:])
+    assert explanation.message.startswith(
         "can never fit: all nodes together have 3 cpu, the gang needs 4 cpu. "
     )
 
@@ -198,21 +200,24 @@ def test_a_gang_larger_than_the_cluster_can_never_fit() -> None:
 def test_a_gang_that_can_never_fit_is_explained_on_an_empty_cluster() -> None:
     """Its pods are not created yet: what it needs is known from its PodGroup. That the cluster is
     *overused*, as Volcano's text has it, is wrong there."""
-    found = explained(
+    explanation = explained(
         builders.make_node("n1", cpu="32"),
         builders.make_pod_group("g1", 2, phase="Pending", min_resources={"cpu": "64"}),
     )
-    assert found.tier == "never-fits"
-    assert found.message == "can never fit: all nodes together have 32 cpu, the gang needs 64 cpu"
+    assert explanation.tier == "never-fits"
+    assert (
+        explanation.message
+        == "can never fit: all nodes together have 32 cpu, the gang needs 64 cpu"
+    )
 
 
 def test_a_gang_that_waits_for_others_to_end_may_fit_later() -> None:
-    found = explained(
+    explanation = explained(
         builders.make_node("n1", cpu="4"),
         builders.make_pod("busy", cpu="3", node="n1", phase="Running"),
         *GANG[1:],
     )
-    assert found.tier == "resources"
+    assert explanation.tier == "resources"
 
 
 def test_no_gang_counts_as_never_fitting_while_a_node_is_unreadable() -> None:
@@ -225,14 +230,14 @@ def test_no_gang_counts_as_never_fitting_while_a_node_is_unreadable() -> None:
 
 
 def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
-    found = explained(
+    explanation = explained(
         builders.make_node("n1", cpu="32"),
         sessions.queue("small", capability={"cpu": "8"}),
         builders.make_pod_group("g1", 1, queue="small"),
         builders.make_pod("p1", "g1", cpu="16"),
     )
-    assert found.tier == "never-fits"
-    assert found.message.startswith(
+    assert explanation.tier == "never-fits"
+    assert explanation.message.startswith(
         "can never fit: queue small is limited to 8 cpu, the gang needs 16 cpu. "
     )
 
@@ -244,9 +249,11 @@ def test_a_node_that_is_not_ready_takes_no_pod_and_is_a_reason() -> None:
     seen = Reported()
     seen.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
     seen.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
-    found = seen.explain()
-    assert found.tier == "predicates"
-    assert found.refusals == (messages.NodeRejection(nodes=1, reason="node(s) were not ready"),)
+    explanation = seen.explain()
+    assert explanation.tier == "predicates"
+    assert explanation.refusals == (
+        messages.NodeRejection(nodes=1, reason="node(s) were not ready"),
+    )
 
 
 def test_a_node_that_becomes_ready_takes_the_pods_that_wait() -> None:

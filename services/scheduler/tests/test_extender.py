@@ -66,17 +66,17 @@ def held(
     configured = sessions.configured(
         [sessions.plugin("extender", given), *default_sessions.TIER], run=run
     )
-    seen = sessions.given([QUEUE, *NODES, *objects])
-    made, _ = opening.build_model(configured, seen)
-    moment = cluster_objects.Cluster(now=seen.now)
+    cluster = sessions.given([QUEUE, *NODES, *objects])
+    model, _ = opening.build_model(configured, cluster)
+    moment = cluster_objects.Cluster(now=cluster.now)
     return plugin_isolation.run_isolated(
         configured,
         lambda how, find: opening.open_on_model(
-            made, how, moment, find, calls=external_calls.ExternalCalls(asks)
+            model, how, moment, find, calls=external_calls.ExternalCalls(asks)
         ),
         simulate.run_actions,
         plugins.find,
-        seen.now,
+        cluster.now,
         plugin_isolation.FailureHistory(),
     )
 

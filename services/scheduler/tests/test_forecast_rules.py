@@ -125,9 +125,9 @@ def drawn(
 
 
 def test_the_range_is_that_of_the_draws() -> None:
-    found = expected_starts.summarize("a", [drawn(10.0 * at) for at in range(1, 21)])
-    assert found is not None
-    assert (found.answer, found.p10_s, found.p50_s, found.p90_s) == ("starts", 20, 100, 180)
+    start = expected_starts.summarize("a", [drawn(10.0 * at) for at in range(1, 21)])
+    assert start is not None
+    assert (start.answer, start.p10_s, start.p50_s, start.p90_s) == ("starts", 20, 100, 180)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_the_range_is_that_of_the_draws() -> None:
 def test_a_gang_without_a_start_has_a_reason(
     draws: list[expected_starts.DrawnStarts], answer: StartAnswer
 ) -> None:
-    found = expected_starts.summarize("a", draws)
-    assert found is not None
-    assert found.answer == answer
+    start = expected_starts.summarize("a", draws)
+    assert start is not None
+    assert start.answer == answer
 
 
 def test_a_start_behind_a_cut_is_not_known() -> None:
@@ -165,16 +165,16 @@ def test_every_start_is_published_once_and_every_scope_has_a_record(count: int) 
         expected_starts.ExpectedStart(f"default/g{at}", "q", "starts", 1.0, 2.0, None, "")
         for at in range(count)
     ]
-    found = [
+    starts_forecasts = [
         draft.message
         for draft in forecaster.records("first", builders.NOON, 20, starts)
         if isinstance(draft.message, messages.StartsForecast)
     ]
-    assert [each.pod_group for one in found for each in one.starts] == [
+    assert [each.pod_group for one in starts_forecasts for each in one.starts] == [
         each.pod_group for each in starts
     ]
-    assert [each.chunk for each in found] == list(range(max(1, -(-count // 500))))
-    assert {each.chunks for each in found} == {len(found)}
+    assert [each.chunk for each in starts_forecasts] == list(range(max(1, -(-count // 500))))
+    assert {each.chunks for each in starts_forecasts} == {len(starts_forecasts)}
 
 
 def test_a_published_range_has_times() -> None:
@@ -192,9 +192,9 @@ def test_without_a_refresh_interval_nothing_is_forecast() -> None:
 
 def test_all_scopes_together_keep_to_the_share_of_cpu() -> None:
     for share in (0.01, 0.1, 1.0):
-        found = forecaster.scopes(SchedulerSettings(forecast_cpu=share))
-        assert sum(each.share for each in found) == pytest.approx(share)
-        assert all(each.share > 0 for each in found)
+        scopes = forecaster.scopes(SchedulerSettings(forecast_cpu=share))
+        assert sum(each.share for each in scopes) == pytest.approx(share)
+        assert all(each.share > 0 for each in scopes)
 
 
 def test_frames_are_read_as_they_were_written() -> None:

@@ -86,16 +86,16 @@ def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> 
 
 def start(jobs: int) -> tuple[Callable[[], None], list[cluster_cache.ClusterCache]]:
     """What a start does with the records of running jobs of one pod, and its result."""
-    found = restart_cluster.drafts(restart_cluster.Size(nodes=2, pods=jobs, jobs=jobs))
+    drafts = restart_cluster.drafts(restart_cluster.Size(nodes=2, pods=jobs, jobs=jobs))
     log, caches = topic_log.TopicLog(), list[cluster_cache.ClusterCache]()
-    records = [log.append(draft) for draft in found]
+    records = [log.append(draft) for draft in drafts]
 
     def build() -> None:
         cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names, is_deferred=True)
         for record in records:
             cache.apply(record)
         cache.build()
-        cache.world.settle()
+        cache.model.settle()
         caches.append(cache)
 
     return build, caches
@@ -115,5 +115,5 @@ def test_a_job_takes_a_limited_number_of_bytes() -> None:
         build()
         taken.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
-        assert len(caches[0].world.jobs) == number
+        assert len(caches[0].model.jobs) == number
     assert (taken[2] - taken[1]) / 200 < MOST_BYTES

@@ -126,16 +126,23 @@ def test_durations_of_the_newest_sessions_are_percentiles_by_nearest_rank() -> N
     assert durations.take(builders.NOON) is None
     for number in range(1, 101):
         durations.add(number / 100)
-    found = durations.take(builders.NOON)
-    assert found is not None
-    assert (found.sessions, found.p50_s, found.p99_s) == (100, 0.5, 0.99)
+    sessions_measured = durations.take(builders.NOON)
+    assert sessions_measured is not None
+    assert (sessions_measured.sessions, sessions_measured.p50_s, sessions_measured.p99_s) == (
+        100,
+        0.5,
+        0.99,
+    )
     assert durations.take(builders.NOON) is None, "nothing new"
     durations.add(7.0)
     for _ in range(instruments.MOST_DURATIONS - 1):
         durations.add(0.001)
-    found = durations.take(builders.NOON)
-    assert found is not None
-    assert (found.sessions, found.p99_s) == (instruments.MOST_DURATIONS, 0.001)
+    sessions_measured = durations.take(builders.NOON)
+    assert sessions_measured is not None
+    assert (sessions_measured.sessions, sessions_measured.p99_s) == (
+        instruments.MOST_DURATIONS,
+        0.001,
+    )
 
 
 def test_waiting_gangs_are_counted_by_queue_and_tier(metrics: Metrics) -> None:

@@ -138,14 +138,14 @@ def test_the_usage_of_a_queue_is_exact_for_any_requests(
     pods.append(more)
     requested += 2**30
     of.settle()
-    books = of.books.queues["default"]
+    books = of.queue_usage.queues["default"]
     assert {type(each) for each in books.table.ravel().tolist()} == {int}
     assert books.request.tolist()[requirements.MEMORY] == requested
     assert books.allocated.tolist()[requirements.MEMORY] == held
     for pod in pods:
         of.remove_pod(pod.metadata.key)
     of.settle()
-    books = of.books.queues.get("default", queue_usage.UsageTotals(3))
+    books = of.queue_usage.queues.get("default", queue_usage.UsageTotals(3))
     assert not any(map(any, (books.request.tolist(), books.allocated.tolist())))
 
 
@@ -175,7 +175,7 @@ def test_a_gang_may_need_a_hundred_tebibytes_of_disks() -> None:
         tier=tier(*USUAL, "capacity"),
         run="enqueue, allocate",
     )
-    assert ssn.world.complaints() == []
+    assert ssn.model.complaints() == []
     assert len(default_sessions.binds(ssn)) == 1000
     assert ssn.jobs["default/more"].phase == "Pending"
 
@@ -192,7 +192,7 @@ def test_a_node_with_more_than_counts_has_as_much_as_counts(said: str) -> None:
         builders.make_pod_group("g", 1),
         *pods.values(),
     )
-    assert ssn.world.complaints() == []
+    assert ssn.model.complaints() == []
     assert len(default_sessions.binds(ssn)) == 2
 
 
@@ -353,8 +353,8 @@ def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: st
     decided = schedule.run_session(cache, now, by, with_gauges=True)
     assert not decided.failures
     assert decided.explanations.keys() >= {"default/asks", "default/more", "default/door"}
-    for seen in decided.explanations.values():
-        assert msgspec.json.decode(msgspec.json.encode(seen)) is not None
+    for explanation in decided.explanations.values():
+        assert msgspec.json.decode(msgspec.json.encode(explanation)) is not None
     assert not [bind for known in decided.decisions for bind in known.binds]
     assert all(gauge.value >= 0 for gauge in decided.gauges or () if gauge.name != "queue_overused")
 

@@ -82,8 +82,8 @@ def session_of(
     objects = [each for job in jobs for each in job]
     node = builders.make_node("n1", cpu=str(cpus))
     now = builders.NOON + timedelta(seconds=now_s)
-    given = sessions.given([node, QUEUE, *objects], now, {NAME: memory} if memory else {})
-    return simulate.run(sessions.configured(*tiers(**arguments), run=run), given)
+    cluster = sessions.given([node, QUEUE, *objects], now, {NAME: memory} if memory else {})
+    return simulate.run(sessions.configured(*tiers(**arguments), run=run), cluster)
 
 
 def order_of(*jobs: Sequence[meta.Object], now_s: int = 0, **arguments: Any) -> list[str]:

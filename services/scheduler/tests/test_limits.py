@@ -33,8 +33,8 @@ def test_a_hyper_node_of_any_tier_stops_no_session(tier: int) -> None:
     """The whole network is a tier above the highest."""
     members = (topology.Member(type="Node", selector=EXACT),)
     spec = topology.HyperNodeSpec(tier=tier, members=members)
-    found = topology.HyperNode(metadata=builders.make_meta("hypernode", "h"), spec=spec)
-    assert placed(found) == {"fine-0"}
+    hyper_node = topology.HyperNode(metadata=builders.make_meta("hypernode", "h"), spec=spec)
+    assert placed(hyper_node) == {"fine-0"}
 
 
 @pytest.mark.parametrize("created", [FIRST, LAST])

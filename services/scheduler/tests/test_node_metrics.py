@@ -179,8 +179,8 @@ async def test_a_gang_that_waits_for_busy_nodes_starts_once_one_is_not_busy(
         async with serving(other_services.bus, settings):
             await until(lambda: len(server.requests) > 2)
             await other_services.sync()
-            seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
-            explained = envelope.decode(seen[0])
+            records = await other_services.until(topics.EXPLANATIONS, at_least(1))
+            explained = envelope.decode(records[0])
             assert isinstance(explained, messages.PodGroupExplained)
             assert "CPU load" in explained.message
             server.answer = prometheus(idle, idle)

@@ -20,8 +20,8 @@ def rejected(
     node: str = "n1", version: int = 5, cpu: str = "1", reason: str = "OutOfcpu"
 ) -> core.Pod:
     """A pod that the kubelet rejected."""
-    made = builders.make_pod("lost-0", "lost", cpu=cpu, node=node, version=version, phase="Failed")
-    return msgspec.structs.replace(made, status=core.PodStatus(phase="Failed", reason=reason))
+    pod = builders.make_pod("lost-0", "lost", cpu=cpu, node=node, version=version, phase="Failed")
+    return msgspec.structs.replace(pod, status=core.PodStatus(phase="Failed", reason=reason))
 
 
 def after(wait: timedelta) -> datetime:
@@ -125,21 +125,21 @@ def test_the_explanation_names_the_rejection(harness: SchedulerHarness) -> None:
     harness.see(rejected())
     harness.lose(builders.make_node("n2", cpu="2"))
     assert list(nodes(harness, after(timedelta()))) == []
-    (found,) = harness.cache.explained.values()
-    assert found is not None
-    assert [it.reason for it in found.refusals] == [node_cooldowns.REASON]
+    (explanation,) = harness.cache.explained.values()
+    assert explanation is not None
+    assert [it.reason for it in explanation.refusals] == [node_cooldowns.REASON]
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "DeadlineExceeded", "OutOfcpu"])
 def test_a_pod_that_ran_is_no_rejection(reason: str) -> None:
-    found = node_rejections.RejectedPods()
-    made = rejected(reason=reason)
+    rejected_pods = node_rejections.RejectedPods()
+    pod = rejected(reason=reason)
     if reason == "OutOfcpu":
         ran = core.ContainerStatus(name="main")
-        status = msgspec.structs.replace(made.status, container_statuses=(ran,))
-        made = msgspec.structs.replace(made, status=status)
-    assert not found.put("default/lost-0", made)
-    assert list(found.above(0)) == []
+        status = msgspec.structs.replace(pod.status, container_statuses=(ran,))
+        pod = msgspec.structs.replace(pod, status=status)
+    assert not rejected_pods.put("default/lost-0", pod)
+    assert list(rejected_pods.above(0)) == []
 
 
 def test_the_number_of_cooldowns_is_bounded() -> None:

@@ -80,9 +80,9 @@ def remove_gates(loop: Loop, _: Mapping[str, int]) -> None:
     loop.change_pods(msgspec.structs.replace(loop.gangs["waits"], pod={}))
 
 
-def newer(made: meta.Object) -> meta.Object:
-    metadata = msgspec.structs.replace(made.metadata, resource_version="2")
-    return msgspec.structs.replace(made, metadata=metadata)
+def newer(obj: meta.Object) -> meta.Object:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="2")
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 def widen_rack(loop: Loop, _: Mapping[str, int]) -> None:

@@ -15,11 +15,11 @@ GROUP_KEY = "default/g"
 
 
 def template(cpu: str = "1") -> core.Pod:
-    made = builders.make_pod(
+    pod = builders.make_pod(
         "", "g", cpu=cpu, task="w", index=0, owner=JOB, annotations={keys.JOB_VERSION: "0"}
     )
-    metadata = msgspec.structs.replace(made.metadata, uid="", creation_timestamp=None)
-    return msgspec.structs.replace(made, metadata=metadata)
+    metadata = msgspec.structs.replace(pod.metadata, uid="", creation_timestamp=None)
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def plan(replicas: int, cpu: str = "1", version: int = 0, job_uid: str = "") -> plans.PodsPlanned:
@@ -191,8 +191,8 @@ def test_the_room_of_planned_pods_is_held_until_they_are_seen(harness: Scheduler
         assert harness.used_cpu() == 3000
     assert len(harness.cache.assumed) == 1  # the entry is open
     restarted = fold(harness.log.records)
-    restarted.world.settle()
-    assert int(restarted.world.nodes.used[0, 0]) == 3000
+    restarted.model.settle()
+    assert int(restarted.model.nodes.used[0, 0]) == 3000
 
 
 def test_refused_planned_pods_free_their_room(harness: SchedulerHarness) -> None:
@@ -318,12 +318,12 @@ def test_a_copy_of_a_created_pod_without_a_node_does_not_keep_its_bind_open(
     copy = created(
         msgspec.structs.replace(statement.binds[0], node=""), harness.statements[0].id, 12
     )
-    shown = [*harness.log.see(pod), *harness.log.lose(pod), *harness.log.see(copy)]
+    records = [*harness.log.see(pod), *harness.log.lose(pod), *harness.log.see(copy)]
     if is_pod_first:
-        harness.apply(*shown)
+        harness.apply(*records)
     answer(harness, "executed", created_version=9)
     if not is_pod_first:
-        harness.apply(*shown)
+        harness.apply(*records)
     assert harness.used_cpu() == 0
     harness.see(group(1, version=13))
     (again,) = harness.session().decisions

@@ -116,13 +116,15 @@ def test_cpus_gpus_memory_and_network_cards_come_from_one_numa_node() -> None:
 
 def test_gpus_that_lie_apart_are_a_misfit_where_one_numa_node_is_insisted_on() -> None:
     kubelet = aligning("single-numa-node")
-    held = holding("x-0", 0, 2)
+    exclusive_allocation = holding("x-0", 0, 2)
     running = pods("x", container(gpus=2), node="n1")
     wants = pods("a", container(gpus=2))
-    there = observed(gpus=4, kubelet=kubelet, exclusive_allocations=[held])
+    there = observed(gpus=4, kubelet=kubelet, exclusive_allocations=[exclusive_allocation])
     decided = closed(node(gpus=4), there, *running, *wants)
     assert refusals(decided) == {numa_aware.MISFIT: 1}
-    easy = observed(gpus=4, kubelet=aligning("best-effort"), exclusive_allocations=[held])
+    easy = observed(
+        gpus=4, kubelet=aligning("best-effort"), exclusive_allocations=[exclusive_allocation]
+    )
     assert devices(closed(node(gpus=4), easy, *running, *wants)) == {"a-0": ["1", "3"]}
 
 
@@ -454,4 +456,4 @@ def test_a_report_that_is_deleted_or_cannot_be_read_is_none(gone: bool) -> None:
         numa_node.apply(numa_node.log.append(empty))
     else:
         numa_node.apply(numa_node.log.garble(topics.TOPOLOGY, "n1"))
-    assert numa_node.cache.world.auxiliary.hardware == {}
+    assert numa_node.cache.model.auxiliary.hardware == {}

@@ -52,8 +52,8 @@ def held(
     }
     configured = config_reader.read_configuration(document, actions.NAMES, registry.names)
     now = builders.NOON + timedelta(seconds=seconds)
-    given = sessions.given([builders.make_queue(), *NODES, *objects], now)
-    return simulate.run(configured, given, registry.find, plugin_failures)
+    cluster = sessions.given([builders.make_queue(), *NODES, *objects], now)
+    return simulate.run(configured, cluster, registry.find, plugin_failures)
 
 
 @pytest.mark.parametrize("point", ["add_job_order", "add_queue_order", "add_task_order"])
@@ -249,6 +249,6 @@ def test_a_failure_is_attributed_to_the_plugin_whose_function_was_called() -> No
     job = ssn.jobs["default/g"]
     with pytest.raises(ValueError, match="second") as caught:
         second.order(job, job)
-    found = plugin_isolation.find_cause(caught.value, ssn)
-    assert found is not None
-    assert (found.plugin, found.job) == ("gang", "default/g")
+    failure_cause = plugin_isolation.find_cause(caught.value, ssn)
+    assert failure_cause is not None
+    assert (failure_cause.plugin, failure_cause.job) == ("gang", "default/g")

@@ -135,7 +135,7 @@ def test_reserved_cpus_are_no_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "reason"),
+    ("objs", "reason"),
     [
         ([], numa_aware.NO_REPORT),
         ([report("n1", manager="none")], numa_aware.NOT_STATIC),
@@ -144,9 +144,9 @@ def test_reserved_cpus_are_no_pods() -> None:
     ],
 )
 def test_a_pod_that_requires_alignment_has_the_reasons_of_its_nodes(
-    made: Sequence[meta.Object], reason: str
+    objs: Sequence[meta.Object], reason: str
 ) -> None:
-    decided = closed(builders.make_node("n1", cpu=16), *made, group(), pod("g-0", 3))
+    decided = closed(builders.make_node("n1", cpu=16), *objs, group(), pod("g-0", 3))
     assert default_sessions.binds(decided) == {}
     assert refusals(decided) == {reason: 1}
 
@@ -218,10 +218,10 @@ def test_an_invalid_report_counts_as_missing(
     free: str, detail: dict[str, numa.CpuPlace] | None, said: str
 ) -> None:
     """It is reported, and pods that require an alignment are not placed on the node."""
-    made = report("n1", free)
+    numatopology = report("n1", free)
     if detail is not None:
-        spec = msgspec.structs.replace(made.spec, cpu_detail=detail)
-        made = msgspec.structs.replace(made, spec=spec)
-    decided = closed(builders.make_node("n1", cpu=16), made, group(), pod("g-0", 3))
+        spec = msgspec.structs.replace(numatopology.spec, cpu_detail=detail)
+        numatopology = msgspec.structs.replace(numatopology, spec=spec)
+    decided = closed(builders.make_node("n1", cpu=16), numatopology, group(), pod("g-0", 3))
     assert said in decided.complaints
     assert refusals(decided) == {numa_aware.NO_REPORT: 1}

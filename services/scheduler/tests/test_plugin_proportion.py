@@ -184,12 +184,12 @@ def test_a_queue_keeps_its_guarantee_whatever_tier_chooses_the_victims(plugin: s
 @pytest.mark.parametrize(("cpu", "enters"), [("5", True), ("6", False)])
 def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enters: bool) -> None:
     """Three of eight cores are in use, and needed: five more may be added."""
-    held = builders.make_pod_group("g1", 3, queue="a", phase="Running", min_resources={"cpu": "3"})
+    group = builders.make_pod_group("g1", 3, queue="a", phase="Running", min_resources={"cpu": "3"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(3)]
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
-        held,
+        group,
         *pods,
         builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": cpu}),
         tier=TIER,
@@ -201,12 +201,12 @@ def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enter
 
 def test_usage_above_a_jobs_minimum_keeps_no_job_out() -> None:
     """Seven cores are in use, of which one is the minimum: a job of seven may enter."""
-    held = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
+    group = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(7)]
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
-        held,
+        group,
         *pods,
         builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": "7"}),
         tier=TIER,

@@ -90,9 +90,9 @@ def test_a_record_that_is_deleted_or_cannot_be_read_is_unknown_and_not_the_previ
     for gone in (True, False):
         message = observed("n1", disk=50)
         of.apply(of.log.append(draft(message)))
-        assert of.cache.world.auxiliary.node_usage == {"n1": message.usage}
+        assert of.cache.model.auxiliary.node_usage == {"n1": message.usage}
         of.apply(of.log.append(draft(None)) if gone else of.log.garble(topics.USAGE, "n1"))
-        assert of.cache.world.auxiliary.node_usage == {}
+        assert of.cache.model.auxiliary.node_usage == {}
 
 
 def draft(message: node_usage.UsageObserved | None) -> envelope.Draft:

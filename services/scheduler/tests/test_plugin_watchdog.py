@@ -62,12 +62,12 @@ def held(
         "actions": "allocate",
         "tiers": [{"plugins": [*default_sessions.TIER, {"name": "odd"}]}],
     }
-    given = sessions.given(
+    cluster = sessions.given(
         [builders.make_queue(), builders.make_node("n"), *default_sessions.gang("g", 2)]
     )
     return plugin_isolation.run_isolated(
         config_reader.read_configuration(document, actions.NAMES, registry.names),
-        lambda how, find: opening.open_session(how, given, find),
+        lambda how, find: opening.open_session(how, cluster, find),
         simulate.run_actions,
         registry.find,
         builders.NOON,

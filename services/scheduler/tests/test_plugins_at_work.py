@@ -115,13 +115,13 @@ async def test_a_gang_for_which_a_plugin_fails_is_held_back_with_the_reason(
     await other_services.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
-        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        records = await other_services.until(topics.EXPLANATIONS, at_least(1))
         warning = await warned(health, "plugins")
         assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
         assert health.is_ready
     assert warning == "odd: default/g1 is not scheduled: RuntimeError: odd"
-    assert explained(seen[0]).tier == "unknown"
-    assert "plugin odd failed: RuntimeError: odd" in explained(seen[0]).message
+    assert explained(records[0]).tier == "unknown"
+    assert "plugin odd failed: RuntimeError: odd" in explained(records[0]).message
 
 
 @pytest.mark.parametrize("point", ["add_allocatable", "add_predicate", "add_job_enqueueable"])
@@ -137,11 +137,11 @@ async def test_a_plugin_that_never_returns_is_left_out_and_named_in_explanations
     await other_services.see(builders.make_queue(), NODE, *gang(1), at_admission)
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register, SHORT_S)) as health:
-        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        records = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert await warned(health, "plugins") == "odd: left out: it did not respond in time"
         assert health.is_ready
-    assert "odd" in explained(seen[0]).message
-    assert "it did not respond in time" in explained(seen[0]).message
+    assert "odd" in explained(records[0]).message
+    assert "it did not respond in time" in explained(records[0]).message
 
 
 async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
@@ -173,6 +173,6 @@ async def test_a_plugin_that_fails_in_explanations_is_left_out(
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
         assert await warned(health, "plugins") == "odd: left out: RuntimeError: odd"
-        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        records = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert health.is_ready
-    assert explained(seen[0]).pod_group == "default/g2"
+    assert explained(records[0]).pod_group == "default/g2"

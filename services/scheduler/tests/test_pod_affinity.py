@@ -27,7 +27,7 @@ def opened(
         builders.make_node(name, labels={ZONE: zone} if zone else None)
         for name, zone in ZONES.items()
     ]
-    given = cluster_objects.Cluster(
+    cluster = cluster_objects.Cluster(
         now=builders.NOON,
         nodes=tuple(nodes),
         pods=tuple(pods),
@@ -35,7 +35,7 @@ def opened(
         queues=(builders.make_queue(),),
         namespace_labels=labels or {},
     )
-    return opening.open_session(configuration.Configuration((), ()), given, plugins.find)
+    return opening.open_session(configuration.Configuration((), ()), cluster, plugins.find)
 
 
 def lies(name: str, node: str, **labels: str) -> core.Pod:
@@ -83,7 +83,7 @@ def requested(ssn: session.Session) -> tuple[entities.Task, node_views.NodeView]
 
 
 def affinity_index(ssn: session.Session) -> pod_affinity_index.PodAffinityIndex:
-    return pod_affinity_index.PodAffinityIndex(ssn.nodes, ssn.world.pod_index)
+    return pod_affinity_index.PodAffinityIndex(ssn.nodes, ssn.model.pod_index)
 
 
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:

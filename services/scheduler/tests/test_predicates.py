@@ -151,8 +151,8 @@ def test_a_claim_that_waits_for_its_consumer_is_bound_before_the_pod() -> None:
         volume_binding_mode="WaitForFirstConsumer",
     )
     decided = decide(with_claims([claim("data", storage_class_name="late")], [], [late]))
-    made = messages.ClaimedVolume(claim="data", uid="claim-default-data")
-    assert decided.decisions.preparations == {"default/g-0": [made]}
+    claimed_volume = messages.ClaimedVolume(claim="data", uid="claim-default-data")
+    assert decided.decisions.preparations == {"default/g-0": [claimed_volume]}
     waiting = decide(with_claims([]))
     (error,) = waiting.jobs["default/g"].fit_errors.values()
     assert str(error) == 'persistentvolumeclaim "data" not found'

@@ -19,19 +19,19 @@ from stromboli.testkit.strategies import depth, scarce_clusters
 thorough = depth.examples(100)
 
 
-def objects(world: scheduler.ClusterObjects) -> list[meta.Object]:
+def objects(model: scheduler.ClusterObjects) -> list[meta.Object]:
     return [
-        *world.queues,
-        *world.priority_classes,
-        *world.nodes,
-        *world.pod_groups,
-        *world.pods,
+        *model.queues,
+        *model.priority_classes,
+        *model.nodes,
+        *model.pod_groups,
+        *model.pods,
     ]
 
 
-def decide(seen: Sequence[meta.Object]) -> schedule.SessionResult:
+def decide(objs: Sequence[meta.Object]) -> schedule.SessionResult:
     log = topic_log.TopicLog()
-    log.see(*seen)
+    log.see(*objs)
     return schedule.run_session(fold(log.records), builders.NOON + timedelta(minutes=1), POLICY)
 
 
@@ -53,26 +53,26 @@ def found(decided: schedule.SessionResult) -> dict[str, dict[str, str]]:
 @thorough
 @given(scarce_clusters.scarce_clusters(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_decides_nothing(
-    world: scheduler.ClusterObjects, chance: random.Random
+    model: scheduler.ClusterObjects, chance: random.Random
 ) -> None:
-    seen = objects(world)
-    mixed = list(seen)
+    objs = objects(model)
+    mixed = list(objs)
     chance.shuffle(mixed)
-    first, other = (msgspec.structs.replace(decide(order), cause="") for order in (seen, mixed))
+    first, other = (msgspec.structs.replace(decide(order), cause="") for order in (objs, mixed))
     assert msgspec.json.encode(other) == msgspec.json.encode(first)
 
 
 @thorough
 @given(scarce_clusters.scarce_clusters())
-def test_no_node_gives_more_than_it_has(world: scheduler.ClusterObjects) -> None:
-    decided = decide(objects(world))
+def test_no_node_gives_more_than_it_has(model: scheduler.ClusterObjects) -> None:
+    decided = decide(objects(model))
     placed = {bind.pod: bind.node for known in decided.decisions for bind in known.binds}
-    for node in world.nodes:
+    for node in model.nodes:
         name = node.metadata.name
-        new = [pod for pod in world.pods if placed.get(pod.metadata.name) == name]
+        new = [pod for pod in model.pods if placed.get(pod.metadata.name) == name]
         old = [
             pod
-            for pod in world.pods
+            for pod in model.pods
             if pod.spec.node_name == name and pod.status.phase not in ("Succeeded", "Failed")
         ]
         has = units.amounts(node.status.allocatable or {})
@@ -86,15 +86,15 @@ def test_no_node_gives_more_than_it_has(world: scheduler.ClusterObjects) -> None
 
 @thorough
 @given(scarce_clusters.scarce_clusters())
-def test_a_gang_is_whole_or_absent(world: scheduler.ClusterObjects) -> None:
+def test_a_gang_is_whole_or_absent(model: scheduler.ClusterObjects) -> None:
     """Members without requests count wherever they are, as in Volcano: backfill places them."""
-    decided = found(decide(objects(world)))
-    for group in world.pod_groups:
+    decided = found(decide(objects(model)))
+    for group in model.pod_groups:
         binds = decided.get(group.metadata.key, {})
         if binds:
             ready = [
                 pod
-                for pod in world.pods
+                for pod in model.pods
                 if pod.metadata.annotation("scheduling.k8s.io/group-name") == group.metadata.name
                 and (
                     pod.metadata.name in binds
@@ -109,16 +109,16 @@ def test_a_gang_is_whole_or_absent(world: scheduler.ClusterObjects) -> None:
 
 @thorough
 @given(scarce_clusters.scarce_clusters())
-def test_every_gang_that_waits_is_explained(world: scheduler.ClusterObjects) -> None:
-    decided = decide(objects(world))
+def test_every_gang_that_waits_is_explained(model: scheduler.ClusterObjects) -> None:
+    decided = decide(objects(model))
     placed = {bind.pod for known in decided.decisions for bind in known.binds}
     entering = {known.pod_group for known in decided.decisions if known.enqueue}
-    for group in world.pod_groups:
+    for group in model.pod_groups:
         if group.metadata.key in entering and group.metadata.key not in decided.explanations:
             continue  # its pods may be on their way
         unplaced = [
             pod
-            for pod in world.pods
+            for pod in model.pods
             if pod.metadata.annotation("scheduling.k8s.io/group-name") == group.metadata.name
             and pod.status.phase == "Pending"
             and not pod.spec.node_name

@@ -60,16 +60,16 @@ class FragileWorld(cluster_model.ClusterModel):
         if any(each.metadata.annotation("broken") for each in self.nodes.objects):
             raise errors.InvariantError("sums differ")
 
-    def _fail(self, found: meta.Object) -> None:
-        if found.metadata.annotation("odd"):
+    def _fail(self, obj: meta.Object) -> None:
+        if obj.metadata.annotation("odd"):
             raise OverflowError("Python int too large to convert to C long")
 
 
 def fragile(*objects: meta.Object) -> SchedulerHarness:
     harness = SchedulerHarness()
-    harness.cache = cluster_cache.ClusterCache(POLICY.scheduler_names, make_world=FragileWorld)
+    harness.cache = cluster_cache.ClusterCache(POLICY.scheduler_names, make_model=FragileWorld)
     harness.see(*objects)
-    harness.cache.world.settle()
+    harness.cache.model.settle()
     return harness
 
 
@@ -97,7 +97,7 @@ def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_isolated(
         QUEUE, NODE, OTHER, odd(running("bad", "n1")), *default_sessions.gang("fine", 2)
     )
     assert placed(harness.session()) == {"fine-0": "n2", "fine-1": "n2"}
-    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+    assert list(harness.cache.model.nodes.excluded) == ["n1"]
     assert harness.used_cpu("n1") == 0
     assert "Pod default/bad is isolated: internal error: OverflowError" in "".join(
         harness.cache.quarantine.complaints()
@@ -109,7 +109,7 @@ def test_a_start_isolates_each_object_that_cannot_be_applied() -> None:
     bad = (odd(running("bad", "n1")), odd(running("worse", "n1")))
     harness = SchedulerHarness()
     harness.cache = cluster_cache.ClusterCache(
-        POLICY.scheduler_names, is_deferred=True, make_world=FragileWorld
+        POLICY.scheduler_names, is_deferred=True, make_model=FragileWorld
     )
     harness.see(QUEUE, NODE, OTHER, *bad, *default_sessions.gang("fine", 2))
     harness.cache.build()
@@ -156,9 +156,9 @@ def test_a_job_that_a_session_fails_on_is_frozen_and_its_pods_still_count() -> N
 
 def test_an_isolated_object_is_tried_again_when_it_changes() -> None:
     harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
-    assert harness.cache.world.nodes.excluded
+    assert harness.cache.model.nodes.excluded
     harness.see(odd(running("bad", "n1"), {"odd": ""}, version=2))
-    assert not harness.cache.world.nodes.excluded
+    assert not harness.cache.model.nodes.excluded
     assert harness.used_cpu("n1") == 1000
     assert len(harness.cache.quarantine) == 0
 
@@ -168,7 +168,7 @@ def test_an_object_that_fails_repeatedly_is_not_tried_again() -> None:
     harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
     for version in range(2, 10):
         harness.see(odd(running("bad", "n1"), version=version))
-    assert len(harness.cache.quarantine.news) == quarantine.MAX_FAILURES
+    assert len(harness.cache.quarantine.unreported) == quarantine.MAX_FAILURES
     harness.see(odd(running("bad", "n1"), {"odd": ""}, version=10))
     assert len(harness.cache.quarantine) == 1
     another = builders.make_pod("bad", cpu="1", node="n1", phase="Running", generation=2)
@@ -181,7 +181,7 @@ def test_a_deleted_pod_is_no_longer_isolated() -> None:
     harness = fragile(QUEUE, NODE, bad)
     harness.apply(*harness.log.lose(bad))
     assert len(harness.cache.quarantine) == 0
-    assert not harness.cache.world.nodes.excluded
+    assert not harness.cache.model.nodes.excluded
 
 
 def test_a_broken_invariant_ends_the_process_with_the_last_changes() -> None:

@@ -55,11 +55,11 @@ def configured(tmp_path: Path, actions: str) -> Any:
 
 
 async def explained(other_services: OtherServices, number: int = 1) -> messages.PodGroupExplained:
-    seen = await other_services.until(
+    records = await other_services.until(
         topics.EXPLANATIONS,
-        lambda found: sum(record.key == "default/door" for record in found) >= number,
+        lambda records: sum(record.key == "default/door" for record in records) >= number,
     )
-    message = envelope.decode([record for record in seen if record.key == "default/door"][-1])
+    message = envelope.decode([record for record in records if record.key == "default/door"][-1])
     assert isinstance(message, messages.PodGroupExplained)
     return message
 

@@ -30,7 +30,7 @@ def test_four_of_five_starts_are_in_the_range_however_wrong_the_simulation_is(si
     """The simulation takes errors for a third (or nine tenths) of what they are; starts are known
     only after later jobs were forecast."""
     random = np.random.default_rng(1)
-    found = range_calibration.RangeCalibrator()
+    range_calibrator = range_calibration.RangeCalibrator()
     simulated = 0.4
     inside = []
     waiting: list[tuple[str, float]] = []
@@ -38,15 +38,15 @@ def test_four_of_five_starts_are_in_the_range_however_wrong_the_simulation_is(si
         true_s = 3600 * float(np.exp(sigma * random.standard_normal()))
         key = f"default/{number}"
         start = expected(3600 * np.exp(-1.28 * simulated), 3600 * np.exp(1.28 * simulated), key)
-        shown = found.widening.applied(start, WEEK_S)
+        shown = range_calibrator.widening.applied(start, WEEK_S)
         assert shown.p10_s is not None
         assert shown.p90_s is not None
         inside.append(shown.p10_s <= true_s <= shown.p90_s)
-        found.forecast(builders.NOON, start)
+        range_calibrator.forecast(builders.NOON, start)
         waiting.append((key, true_s))
         if len(waiting) > 20:
             ended, wait_s = waiting.pop(0)
-            found.started(ended, builders.NOON + timedelta(seconds=wait_s))
+            range_calibrator.started(ended, builders.NOON + timedelta(seconds=wait_s))
     part = float(np.mean(inside[500:]))
     if sigma < simulated:
         assert part > 0.8, "a range that is wide enough is left as it is"
@@ -62,33 +62,33 @@ def test_four_of_five_starts_are_in_the_range_however_wrong_the_simulation_is(si
 def test_factors_stay_bounded_and_ranges_keep_the_median(
     starts: list[tuple[float, float, float]],
 ) -> None:
-    found = range_calibration.RangeCalibrator()
+    range_calibrator = range_calibration.RangeCalibrator()
     for number, (wait_s, low_s, width_s) in enumerate(starts):
         start = expected(low_s, low_s + width_s, f"default/{number}")
-        shown = found.widening.applied(start, WEEK_S)
+        shown = range_calibrator.widening.applied(start, WEEK_S)
         assert shown.p50_s == start.p50_s
         assert shown.p10_s is not None
         assert start.p10_s is not None
         assert shown.p10_s <= start.p10_s
         assert shown.p90_s is None or start.p90_s is None or start.p90_s <= shown.p90_s <= WEEK_S
-        found.forecast(builders.NOON, start)
-        found.started(start.pod_group, builders.NOON + timedelta(seconds=wait_s))
+        range_calibrator.forecast(builders.NOON, start)
+        range_calibrator.started(start.pod_group, builders.NOON + timedelta(seconds=wait_s))
         most = range_calibration.MOST_FACTOR
-        assert 1 <= found.widening.below <= most
-        assert 1 <= found.widening.above <= most
+        assert 1 <= range_calibrator.widening.below <= most
+        assert 1 <= range_calibrator.widening.above <= most
 
 
 def test_a_start_counts_once_and_against_the_first_forecast_of_its_job() -> None:
-    found = range_calibration.RangeCalibrator()
-    found.forecast(builders.NOON, expected(100, 200))
-    found.forecast(builders.NOON + timedelta(seconds=300), expected(1, 9000))
+    range_calibrator = range_calibration.RangeCalibrator()
+    range_calibrator.forecast(builders.NOON, expected(100, 200))
+    range_calibrator.forecast(builders.NOON + timedelta(seconds=300), expected(1, 9000))
     late = builders.NOON + timedelta(seconds=1000)
-    found.started("default/a", late)
-    once = found.widening
+    range_calibrator.started("default/a", late)
+    once = range_calibrator.widening
     assert once.above > range_calibration.FIRST_FACTOR
     assert once.below < range_calibration.FIRST_FACTOR
-    found.started("default/a", late)
-    assert found.widening == once
+    range_calibrator.started("default/a", late)
+    assert range_calibrator.widening == once
 
 
 @pytest.mark.parametrize(
@@ -98,32 +98,32 @@ def test_a_start_counts_once_and_against_the_first_forecast_of_its_job() -> None
 def test_known_run_times_no_forecast_and_short_waits_teach_nothing(
     p10_s: float | None, p90_s: float | None, wait_s: float
 ) -> None:
-    found = range_calibration.RangeCalibrator()
+    range_calibrator = range_calibration.RangeCalibrator()
     start = expected(p10_s, p90_s)
-    found.forecast(builders.NOON, start)
-    found.started("default/a", builders.NOON + timedelta(seconds=wait_s))
-    assert found.widening == range_calibration.Widening()
+    range_calibrator.forecast(builders.NOON, start)
+    range_calibrator.started("default/a", builders.NOON + timedelta(seconds=wait_s))
+    assert range_calibrator.widening == range_calibration.Widening()
     if p10_s == p90_s:
-        assert found.widening.applied(start, WEEK_S) == start
+        assert range_calibrator.widening.applied(start, WEEK_S) == start
 
 
 def test_a_deleted_job_teaches_nothing() -> None:
-    found = range_calibration.RangeCalibrator()
-    found.forecast(builders.NOON, expected(100, 200))
-    found.deleted("default/a")
-    found.started("default/a", builders.NOON + timedelta(hours=1))
-    assert found.widening == range_calibration.Widening()
+    range_calibrator = range_calibration.RangeCalibrator()
+    range_calibrator.forecast(builders.NOON, expected(100, 200))
+    range_calibrator.deleted("default/a")
+    range_calibrator.started("default/a", builders.NOON + timedelta(hours=1))
+    assert range_calibrator.widening == range_calibration.Widening()
 
 
 def test_open_forecasts_are_bounded() -> None:
     """A user who submits and deletes jobs by the thousand must not fill the process."""
-    found = range_calibration.RangeCalibrator()
+    range_calibrator = range_calibration.RangeCalibrator()
     for number in range(range_calibration.MOST_OPEN + 1):
-        found.forecast(builders.NOON, expected(100, 200, f"default/{number}"))
-    found.started("default/0", builders.NOON + timedelta(hours=1))
-    assert found.widening == range_calibration.Widening(), "the oldest was dropped"
-    found.started("default/1", builders.NOON + timedelta(hours=1))
-    assert found.widening != range_calibration.Widening()
+        range_calibrator.forecast(builders.NOON, expected(100, 200, f"default/{number}"))
+    range_calibrator.started("default/0", builders.NOON + timedelta(hours=1))
+    assert range_calibrator.widening == range_calibration.Widening(), "the oldest was dropped"
+    range_calibrator.started("default/1", builders.NOON + timedelta(hours=1))
+    assert range_calibrator.widening != range_calibration.Widening()
 
 
 def test_the_forecast_process_learns_from_the_events_of_jobs_that_it_forecast() -> None:

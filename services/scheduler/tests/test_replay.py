@@ -66,7 +66,7 @@ class Life:
             builders.NOON + timedelta(seconds=seconds),
             policy.Policy(configured=self.how),
             seed,
-            given=session_inputs.SessionInputs(**given),
+            inputs=session_inputs.SessionInputs(**given),
             find=self.registry.find,
             plugin_failures=self.plugin_failures,
         )

@@ -34,14 +34,14 @@ class Clock:
 
 @pytest.fixture
 async def kafka_services(real_parts: real.RealParts) -> AsyncIterator[OtherServices]:
-    given = kafka.KafkaSettings(
+    settings = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"scheduler-{uuid.uuid4().hex[:8]}"
     )
-    async with kafka.KafkaBus(given) as bus:
+    async with kafka.KafkaBus(settings) as bus:
         monitor = await bus.open_writer("monitor", "test")
-        made = OtherServices(bus, monitor, await bus.open_writer("controller", "test"))
-        heartbeats = asyncio.create_task(made.send_heartbeats())
-        yield made
+        other_services = OtherServices(bus, monitor, await bus.open_writer("controller", "test"))
+        heartbeats = asyncio.create_task(other_services.send_heartbeats())
+        yield other_services
         heartbeats.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await heartbeats

@@ -317,6 +317,6 @@ def test_a_pod_that_starts_in_the_last_second_of_the_calendar_keeps_no_gang_out(
     )
     head = builders.make_pod("head-0", "head", cpu="4")
     groups = [builders.make_pod_group(name, 1, queue="q") for name in ("runs", "head")]
-    given = sessions.given([*FOUR, FIFO, *groups, running, head])
-    closed = simulate.run(sessions.configured(*KEPT), given)
+    cluster = sessions.given([*FOUR, FIFO, *groups, running, head])
+    closed = simulate.run(sessions.configured(*KEPT), cluster)
     assert "starts by 9999-12-31T23:59:59+00:00" in closed.jobs["default/head"].explain()

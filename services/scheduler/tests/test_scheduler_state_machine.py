@@ -332,11 +332,11 @@ class Life(RuleBasedStateMachine):
         objects = {**self.groups, **self.pods, **(claims if with_claims else {})}
         unseen = sorted(
             (objects[key] for key in set(self.unseen) if key in objects),
-            key=lambda found: found.metadata.version,
+            key=lambda obj: obj.metadata.version,
         )
         late = [key for key in self.unseen if key in claims.keys() - objects.keys()]
-        self.unseen[:] = late + [found.metadata.key for found in unseen[count:]]
-        self.unreadable -= {found.metadata.key for found in unseen[:count]}
+        self.unseen[:] = late + [obj.metadata.key for obj in unseen[count:]]
+        self.unreadable -= {obj.metadata.key for obj in unseen[:count]}
         self.harness.see(*unseen[:count])
 
     # What must hold

@@ -48,37 +48,39 @@ EVICTING_WITH_BOOKS = settings_and_cluster(
 Case = tuple[str, shared_clusters.SharedCluster]
 
 
-def cluster_of(given: shared_clusters.SharedCluster) -> cluster_objects.Cluster:
+def cluster_of(shared_cluster: shared_clusters.SharedCluster) -> cluster_objects.Cluster:
     return cluster_objects.Cluster(
         now=shared_clusters.NOW,
-        nodes=given.nodes,
-        pods=given.pods,
-        pod_groups=given.pod_groups,
-        queues=given.queues,
-        priority_classes=given.priority_classes,
+        nodes=shared_cluster.nodes,
+        pods=shared_cluster.pods,
+        pod_groups=shared_cluster.pod_groups,
+        queues=shared_cluster.queues,
+        priority_classes=shared_cluster.priority_classes,
     )
 
 
-def run(name: str, given: shared_clusters.SharedCluster) -> session.Session:
-    return simulate.run(configurations.ALL[name], cluster_of(given))
+def run(name: str, shared_cluster: shared_clusters.SharedCluster) -> session.Session:
+    return simulate.run(configurations.ALL[name], cluster_of(shared_cluster))
 
 
 class Seen:
     """A cluster, what was decided about it, and the sums of both."""
 
-    def __init__(self, given: shared_clusters.SharedCluster, decided: session.Session) -> None:
-        self.given = given
+    def __init__(
+        self, shared_cluster: shared_clusters.SharedCluster, decided: session.Session
+    ) -> None:
+        self.given = shared_cluster
         self.decided = decided
         self.outcome = simulate.summarize("", decided)
-        self.pods = {pod.metadata.key: pod for pod in given.pods}
+        self.pods = {pod.metadata.key: pod for pod in shared_cluster.pods}
         self.binds = self.outcome.binds
         self.evicted = set(self.outcome.evictions)
         self.promised = {
             pod: node for nodes in self.outcome.pipelined.values() for pod, node in nodes.items()
         }
         self.running = {key: pod for key, pod in self.pods.items() if pod.spec.node_name}
-        self.groups = {group.metadata.key: group for group in given.pod_groups}
-        self.queues = {queue.metadata.name: queue for queue in given.queues}
+        self.groups = {group.metadata.key: group for group in shared_cluster.pod_groups}
+        self.queues = {queue.metadata.name: queue for queue in shared_cluster.queues}
 
     def group_of(self, pod: str) -> str:
         return decided_group(self.pods[pod])
@@ -128,13 +130,13 @@ def loads(seen: Seen, pods: Mapping[str, str]) -> dict[str, units.Amounts]:
 @given(EVERY)
 def test_no_node_holds_more_than_it_has(case: Case) -> None:
     """Neither now, with those that are to go still there, nor once promises are kept."""
-    name, given = case
-    seen = Seen(given, run(name, given))
+    name, shared_cluster = case
+    seen = Seen(shared_cluster, run(name, shared_cluster))
     there = {key: pod.spec.node_name for key, pod in seen.running.items()}
     now = loads(seen, {**there, **seen.binds})
     stay = {key: node for key, node in there.items() if key not in seen.evicted}
     later = loads(seen, {**stay, **seen.binds, **seen.promised})
-    for node in given.nodes:
+    for node in shared_cluster.nodes:
         allocatable = units.amounts(node.status.allocatable or {})
         assert fits(now[node.metadata.name], allocatable)
         assert fits(later[node.metadata.name], allocatable)
@@ -146,8 +148,8 @@ def test_a_gang_starts_completely_or_not_at_all(case: Case) -> None:
     """The bound pods complete its job's minimum, together with running pods and pods without
     requests.
     """
-    name, given = case
-    seen = Seen(given, run(name, given))
+    name, shared_cluster = case
+    seen = Seen(shared_cluster, run(name, shared_cluster))
     of_group: Counter[str] = Counter()
     bound = {seen.group_of(pod) for pod in seen.binds}
     for key, pod in seen.pods.items():
@@ -165,8 +167,8 @@ def units_asked(amounts: Mapping[str, int]) -> bool:
 @given(PROTECTED)
 def test_no_gang_is_cut_in_half(case: Case) -> None:
     """A job that loses tasks keeps its minimum, or loses all that may be taken from it."""
-    name, given = case
-    seen = Seen(given, run(name, given))
+    name, shared_cluster = case
+    seen = Seen(shared_cluster, run(name, shared_cluster))
     for group in {seen.group_of(pod) for pod in seen.evicted}:
         members = [pod for pod in seen.running if seen.group_of(pod) == group]
         left = [pod for pod in members if pod not in seen.evicted]
@@ -183,8 +185,8 @@ def test_no_queue_is_given_more_than_it_may_have(case: Case) -> None:
     """What a queue gets stays within its capability, and within what is not guaranteed to others,
     in each requested resource.
     """
-    name, given = case
-    seen = Seen(given, run(name, given))
+    name, shared_cluster = case
+    seen = Seen(shared_cluster, run(name, shared_cluster))
     placed = {**seen.binds, **seen.promised}
     stay = [pod for pod in seen.running if pod not in seen.evicted]
     total = seen.held([*stay, *placed])
@@ -243,9 +245,9 @@ def ceilings(seen: Seen) -> dict[str, units.Amounts]:
 @given(EVICTING_WITH_BOOKS)
 def test_reclaiming_leaves_every_queue_its_guarantee(case: Case) -> None:
     """What a queue had of its guarantee it has afterwards, unless it took it from itself."""
-    name, given = case
-    decided = run(name, given)
-    seen = Seen(given, decided)
+    name, shared_cluster = case
+    decided = run(name, shared_cluster)
+    seen = Seen(shared_cluster, decided)
     reclaimed = {each.task for each in decided.decisions.evictions if "reclaim" in each.reason}
     before, after = seen.held(seen.running), seen.held(set(seen.running) - reclaimed)
     for queue, each in seen.queues.items():
@@ -258,8 +260,8 @@ def test_reclaiming_leaves_every_queue_its_guarantee(case: Case) -> None:
 @given(EVICTING)
 def test_no_pod_is_evicted_in_vain(case: Case) -> None:
     """Each eviction is for a job that then has its minimum, promised or bound."""
-    name, given = case
-    decided = run(name, given)
+    name, shared_cluster = case
+    decided = run(name, shared_cluster)
     for eviction in decided.decisions.evictions:
         job = decided.jobs[eviction.job]
         assert job.waiting or job.count(entities.Status.BINDING)
@@ -271,9 +273,9 @@ def test_no_pod_is_evicted_in_vain(case: Case) -> None:
 def test_no_pod_is_evicted_that_could_stay(case: Case) -> None:
     """With any one victim back, or any job that went as a whole, some promise of its node or of a
     queue could not be kept."""
-    name, given = case
-    decided = run(name, given)
-    seen = Seen(given, decided)
+    name, shared_cluster = case
+    decided = run(name, shared_cluster)
+    seen = Seen(shared_cluster, decided)
     for group in groups_of_victims(seen):
         back = [
             decided.jobs[seen.group_of(pod)].tasks[seen.pods[pod].metadata.uid] for pod in group
@@ -328,8 +330,8 @@ def could_stay(decided: session.Session, back: list[entities.Task]) -> bool:
 @given(EVERY)
 def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
     """Of nodes, jobs and queues, when all is decided."""
-    name, given = case
-    decided = run(name, given)
+    name, shared_cluster = case
+    decided = run(name, shared_cluster)
     table = decided.nodes
     for row, tasks in enumerate(table.tasks):
         for status, column in ((entities.Status.RELEASING, table.releasing), (None, table.used)):
@@ -357,20 +359,22 @@ def test_decisions_come_to_an_end(case: Case) -> None:
     end if the plugin that limits evictions is enabled: reclaim alone follows Volcano, where queues
     may reclaim from each other alternately.
     """
-    name, given = case
+    name, shared_cluster = case
     configured = configurations.limited(name)
     memory: Mapping[str, str] = {}
     evicted: list[set[str]] = []
     for at in range(ROUNDS):
         now = shared_clusters.NOW + timedelta(minutes=at)
-        objects = msgspec.structs.replace(cluster_of(given), now=now, memory=memory)
+        objects = msgspec.structs.replace(cluster_of(shared_cluster), now=now, memory=memory)
         decided = simulate.run(configured, objects)
-        seen, memory = Seen(given, decided), decided.remember
+        seen, memory = Seen(shared_cluster, decided), decided.remember
         if not seen.evicted and not seen.binds:
             return
         evicted.append(seen.evicted)
         phases = seen.outcome.pod_group_phases
-        given = shared_clusters.after_decisions(given, seen.binds, seen.evicted, phases, at)
+        shared_cluster = shared_clusters.after_decisions(
+            shared_cluster, seen.binds, seen.evicted, phases, at
+        )
     pytest.fail(f"evicted round by round: {evicted}")
 
 
@@ -378,11 +382,11 @@ def test_decisions_come_to_an_end(case: Case) -> None:
 @given(EVERY, st.randoms(use_true_random=False))
 def test_the_order_of_objects_decides_nothing(case: Case, chance: random.Random) -> None:
     """Sessions over the same objects decide the same, in whatever order the objects arrive."""
-    name, given = case
+    name, shared_cluster = case
     shuffled = {
         field: tuple(chance.sample(list(found), len(found)))
         for field in ("nodes", "pods", "pod_groups", "queues")
-        if (found := getattr(given, field))
+        if (found := getattr(shared_cluster, field))
     }
-    other = run(name, msgspec.structs.replace(given, **shuffled))
-    assert simulate.summarize("", run(name, given)) == simulate.summarize("", other)
+    other = run(name, msgspec.structs.replace(shared_cluster, **shuffled))
+    assert simulate.summarize("", run(name, shared_cluster)) == simulate.summarize("", other)

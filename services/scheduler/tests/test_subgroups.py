@@ -39,10 +39,10 @@ def divided(
     **pod: Any,
 ) -> list[meta.Object]:
     """A gang with this number of pods per value of the label; the empty value means no label."""
-    made = builders.make_pod_group(
+    group = builders.make_pod_group(
         name, least, phase="Running" if node else "Inqueue", priority_class=priority_class
     )
-    spec = msgspec.structs.replace(made.spec, sub_group_policy=policies)
+    spec = msgspec.structs.replace(group.spec, sub_group_policy=policies)
     pods = [
         builders.make_pod(
             f"{name}-{value or 'x'}-{at}",
@@ -55,7 +55,7 @@ def divided(
         for value, count in groups.items()
         for at in range(count)
     ]
-    return [msgspec.structs.replace(made, spec=spec), *pods]
+    return [msgspec.structs.replace(group, spec=spec), *pods]
 
 
 def bound(decided: session.Session) -> list[str]:
@@ -99,12 +99,12 @@ def test_a_group_that_is_nearer_to_need_goes_first() -> None:
     """The groups that the policy wants go before those that it can do without."""
     first = policy(1, 0, label_selector=core.LabelSelector(match_labels={"kind": "spare"}))
     second = msgspec.structs.replace(policy(1, 1), name="q")
-    made = divided({"0": 1, "1": 1}, first, second, least=1)
+    objs = divided({"0": 1, "1": 1}, first, second, least=1)
     spare = msgspec.structs.replace(
-        made[1],
-        metadata=msgspec.structs.replace(made[1].metadata, labels={RACK: "0", "kind": "spare"}),
+        objs[1],
+        metadata=msgspec.structs.replace(objs[1].metadata, labels={RACK: "0", "kind": "spare"}),
     )
-    assert bound(default_sessions.closed(node(1), made[0], spare, made[2])) == ["g-1-0"]
+    assert bound(default_sessions.closed(node(1), objs[0], spare, objs[2])) == ["g-1-0"]
 
 
 @pytest.mark.parametrize("keys", [(), ("absent",)], ids=["no keys", "a label that pods lack"])

@@ -304,7 +304,7 @@ def test_pods_of_a_gang_are_one_class_as_served() -> None:
     interned = task_classes.TaskClassIndex()
     pods = [served_pods.served_pod(builders.make_pod(f"job-w-{at}", "job")) for at in range(20)]
     assert len({pod.spec.volumes[-1].name for pod in pods}) == 20
-    assert len({id(found) for found in [interned.of(pod) for pod in pods]}) == 1
+    assert len({id(task_class) for task_class in [interned.of(pod) for pod in pods]}) == 1
 
 
 def test_the_order_of_maps_and_unordered_lists_splits_no_class() -> None:

@@ -196,9 +196,9 @@ PARTS = scheduling.SubGroupPolicy(
 
 
 def parts(sizes: Sequence[int], requirement: batch.NetworkTopology | None, least: int) -> Any:
-    made = gang("g", 0, requirement, PARTS, min_member=least)
+    objs = gang("g", 0, requirement, PARTS, min_member=least)
     return [
-        *made,
+        *objs,
         *(
             builders.make_pod(f"g-{part}-{at}", "g", labels={"part": str(part)}, cpu=1)
             for part, size in enumerate(sizes)

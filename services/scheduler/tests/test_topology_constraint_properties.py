@@ -132,7 +132,7 @@ def objects(gang: Gang, placed: Mapping[str, str]) -> list[meta.Object]:
         phase="Running" if runs else "Inqueue",
         priority_class=gang.priority_class,
     )
-    made: list[meta.Object] = [
+    objs: list[meta.Object] = [
         builders.make_pod(
             name,
             gang.name,
@@ -145,7 +145,7 @@ def objects(gang: Gang, placed: Mapping[str, str]) -> list[meta.Object]:
         )
         for name, part in pods(gang).items()
     ]
-    return network_objects.asking([group, *made], requirement, *policies)
+    return network_objects.asking([group, *objs], requirement, *policies)
 
 
 def pods(gang: Gang) -> dict[str, str]:
@@ -179,8 +179,8 @@ def decided(
     found: Sequence[Gang],
     placed: Mapping[str, str],
 ) -> session.Session:
-    made = [each for gang in found for each in objects(gang, placed)]
-    everything = [builders.make_queue(), *CLASSES, *room.nodes, *room.hyper_nodes, *made]
+    objs = [each for gang in found for each in objects(gang, placed)]
+    everything = [builders.make_queue(), *CLASSES, *room.nodes, *room.hyper_nodes, *objs]
     return simulate.run(how, sessions.given(everything))
 
 

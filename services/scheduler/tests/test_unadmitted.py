@@ -49,14 +49,14 @@ def pending_group(name: str, cpu: str, queue: str = "a", priority: str = "") -> 
 
 def with_queues() -> SchedulerHarness:
     """Ten cores, and leaf queues that may hold five each."""
-    made = SchedulerHarness()
-    made.see(builders.make_node("n1", cpu="10"), builders.make_priority_class("high", 10))
-    made.see(sessions.queue("root", capability={"cpu": "10"}))
+    harness = SchedulerHarness()
+    harness.see(builders.make_node("n1", cpu="10"), builders.make_priority_class("high", 10))
+    harness.see(sessions.queue("root", capability={"cpu": "10"}))
     for parent in ("left", "right"):
-        made.see(sessions.queue(parent, parent="root", capability={"cpu": "7"}))
+        harness.see(sessions.queue(parent, parent="root", capability={"cpu": "7"}))
     for name in QUEUES:
-        made.see(sessions.queue(name, parent=PARENTS[name], capability={"cpu": "5"}))
-    return made
+        harness.see(sessions.queue(name, parent=PARENTS[name], capability={"cpu": "5"}))
+    return harness
 
 
 def admitted(decided: schedule.SessionResult) -> list[str]:
@@ -78,8 +78,8 @@ def run_and_apply(
 
 
 def note_explanations(harness: SchedulerHarness, decided: schedule.SessionResult) -> None:
-    for key, found in decided.explanations.items():
-        harness.cache.record_explanation(key, found)
+    for key, explanation in decided.explanations.items():
+        harness.cache.record_explanation(key, explanation)
     for order in decided.orders:
         harness.cache.record_explanation("", order)
 
@@ -95,7 +95,7 @@ def test_a_refused_gang_is_skipped_and_keeps_its_explanation_and_position() -> N
     }
     harness.see(pending_group("other", "1", "c"))
     decided = run_and_apply(harness, TREE)
-    assert harness.cache.world.aside == {"default/g2", "default/g3"}
+    assert harness.cache.model.skipped == {"default/g2", "default/g3"}
     assert decided.explanations == {}
     assert harness.cache.ordered.in_front("a", "default/g3") == ("default/g2",)
 
@@ -228,9 +228,9 @@ def decide_as_without_skipping(harness: SchedulerHarness, by: policy.Policy) -> 
     orders = queue_order.QueueOrders()
     for order in expected.orders:
         orders.put(order)
-    for key, found in expected.explanations.items():
-        assert isinstance(found, messages.PodGroupExplained)
+    for key, explanation in expected.explanations.items():
+        assert isinstance(explanation, messages.PodGroupExplained)
         assert key in harness.cache.explained
-        in_front = harness.cache.ordered.in_front(found.queue, key)
-        assert in_front == orders.in_front(found.queue, key)
+        in_front = harness.cache.ordered.in_front(explanation.queue, key)
+        assert in_front == orders.in_front(explanation.queue, key)
     assert harness.cache.explained.keys() == expected.explanations.keys()

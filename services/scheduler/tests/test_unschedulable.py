@@ -46,9 +46,9 @@ def aside(harness: SchedulerHarness, later: timedelta = timedelta()) -> set[str]
     """Names of the gangs that the next session skips."""
     now = builders.NOON + later
     harness.cache.unschedulable_gangs.skip_unschedulable(
-        harness.cache.world, POLICY.configured, now
+        harness.cache.model, POLICY.configured, now
     )
-    return {key.partition("/")[2] for key in harness.cache.world.aside}
+    return {key.partition("/")[2] for key in harness.cache.model.skipped}
 
 
 def test_an_unschedulable_gang_is_skipped(harness: SchedulerHarness) -> None:
@@ -133,7 +133,7 @@ def test_a_few_gangs_are_all_tried_again_after_the_retry_interval(
 ) -> None:
     harness.see(builders.make_pod("other-0", cpu="1", node="n1", phase="Running"))
     decided = schedule.run_session(harness.cache, builders.NOON + timedelta(seconds=5), POLICY)
-    assert harness.cache.world.aside
+    assert harness.cache.model.skipped
     assert decided.wake_at == builders.NOON + unschedulable.RETRY_INTERVAL
     assert aside(harness, unschedulable.RETRY_INTERVAL) == set()
 
@@ -160,7 +160,7 @@ def test_many_gangs_are_tried_again_in_turn_and_each_within_the_retry_interval(
     now: datetime | None = latest
     while now is not None:
         decided = schedule.run_session(harness.cache, now, POLICY)
-        skipped = {key.partition("/")[2] for key in harness.cache.world.aside}
+        skipped = {key.partition("/")[2] for key in harness.cache.model.skipped}
         assert len(names - skipped) <= together
         tried.extend(names - skipped)
         latest, now = now, decided.wake_at

@@ -22,9 +22,9 @@ POD = builders.make_pod("g-0", "g", cpu="3")
 OTHER = builders.make_pod("other", "", cpu="3", node="n1", phase="Running")
 
 
-def renewed(made: meta.Object) -> meta.Object:
-    metadata = msgspec.structs.replace(made.metadata, resource_version="99")
-    return msgspec.structs.replace(made, metadata=metadata)
+def renewed(obj: meta.Object) -> meta.Object:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version="99")
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 def unreadable_member(harness: SchedulerHarness) -> None:
@@ -68,7 +68,7 @@ def finished(pod: core.Pod) -> core.Pod:
 
 
 @pytest.mark.parametrize(
-    ("waits", "seen", "lost"),
+    ("waits", "obj", "lost"),
     [
         (unreadable_member, builders.make_pod("g-1", "g", cpu="1"), None),
         (unreadable_member, None, builders.make_pod("g-1", "g", cpu="1")),
@@ -85,15 +85,15 @@ def finished(pod: core.Pod) -> core.Pod:
 )
 def test_the_end_of_a_wait_starts_a_session_that_starts_the_gang(
     waits: Callable[[SchedulerHarness], None],
-    seen: meta.Object | None,
+    obj: meta.Object | None,
     lost: meta.Object | None,
 ) -> None:
     harness = SchedulerHarness()
     waits(harness)
     assert not harness.session().decisions
     assert harness.cache.session_cause == ""
-    if seen is not None:
-        harness.see(renewed(seen))
+    if obj is not None:
+        harness.see(renewed(obj))
     if lost is not None:
         harness.lose(lost)
     assert harness.cache.session_cause

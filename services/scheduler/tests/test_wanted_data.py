@@ -157,7 +157,7 @@ def test_a_pending_gang_with_required_data_starts_when_a_node_has_it() -> None:
 def test_a_report_that_cannot_be_read_is_unknown_and_not_the_previous_one() -> None:
     of = Scheduling(NODE)
     of.read(of.log.append(draft(topics.DATA, "n1", report("n1", data_objects.copy("x")))))
-    copies = of.engine.cache.world.auxiliary.data_copies
+    copies = of.engine.cache.model.auxiliary.data_copies
     assert list(copies.of(data_objects.key("x"))) == ["n1"]
     of.read(of.log.garble(topics.DATA, "n1"))
     assert not copies.of(data_objects.key("x"))

@@ -106,26 +106,26 @@ def ask(
 
 
 def test_a_higher_priority_starts_the_job_before_those_in_front() -> None:
-    found = ask(
+    answer = ask(
         make_cluster(waiting("first", 1), waiting("me", 2)), make_gang(priority_class="high")
     )
-    assert (found.present.p50_s, found.changed.p50_s) == (600 + 3600, 600)
-    assert found.notes == ()
+    assert (answer.present.p50_s, answer.changed.p50_s) == (600 + 3600, 600)
+    assert answer.notes == ()
 
 
 def test_a_job_that_is_submitted_again_loses_its_place() -> None:
     """Its queue and its requests cannot change."""
     at_front = make_cluster(waiting("other", -5), waiting("me", -10))
-    found = ask(at_front, make_gang(), is_new=True)
-    assert (found.present.p50_s, found.changed.p50_s) == (600, 600 + 3600)
-    (note,) = found.notes
+    answer = ask(at_front, make_gang(), is_new=True)
+    assert (answer.present.p50_s, answer.changed.p50_s) == (600, 600 + 3600)
+    (note,) = answer.notes
     assert "submitted again now" in note
 
 
 def test_more_nodes_start_the_job_at_once() -> None:
-    found = ask(make_cluster(waiting("first", 1), waiting("me", 2)), None, nodes=2)
-    assert (found.present.p50_s, found.changed.p50_s) == (4200, 0)
-    (note,) = found.notes
+    answer = ask(make_cluster(waiting("first", 1), waiting("me", 2)), None, nodes=2)
+    assert (answer.present.p50_s, answer.changed.p50_s) == (4200, 0)
+    (note,) = answer.notes
     assert note == "2 empty nodes with 1 cpu, 32Gi memory, as 1 of the cluster's nodes have"
 
 
@@ -134,8 +134,8 @@ def test_a_gang_whose_plan_is_announced_starts_as_any_other() -> None:
     group = waiting("me", 1)
     announced = {**(group.metadata.annotations or {}), keys.PLAN_FOLLOWS: "1"}
     metadata = msgspec.structs.replace(group.metadata, annotations=announced)
-    found = ask(make_cluster(msgspec.structs.replace(group, metadata=metadata)), None, nodes=1)
-    assert (found.present.p50_s, found.changed.p50_s) == (600, 0)
+    answer = ask(make_cluster(msgspec.structs.replace(group, metadata=metadata)), None, nodes=1)
+    assert (answer.present.p50_s, answer.changed.p50_s) == (600, 0)
 
 
 def test_added_nodes_are_of_the_kind_that_takes_the_pods() -> None:
@@ -153,9 +153,9 @@ def test_added_nodes_are_of_the_kind_that_takes_the_pods() -> None:
 
 
 def test_a_request_beyond_every_node_can_never_fit() -> None:
-    found = ask(make_cluster(waiting("me", 2)), make_gang(cpu="2"), is_new=True)
-    assert (found.present.answer, found.changed.answer) == ("starts", "can-never-fit")
-    assert "cpu" in found.changed.reason
+    answer = ask(make_cluster(waiting("me", 2)), make_gang(cpu="2"), is_new=True)
+    assert (answer.present.answer, answer.changed.answer) == ("starts", "can-never-fit")
+    assert "cpu" in answer.changed.reason
 
 
 def test_members_that_exist_are_kept_and_others_are_built_from_the_template() -> None:
@@ -189,9 +189,9 @@ def test_fewer_pods_start_where_all_of_them_would_wait() -> None:
     )
     options = expected_starts.Options(configured=CONFIGURED, find=plugins.find)
     draw = run_times.RunTimeEstimator().draw
-    found = what_if.answer(two, requested, options, draw, [[0.5] * 2])
-    assert found.present.answer == "can-never-fit"
-    assert found.changed.p50_s == 600
+    answer = what_if.answer(two, requested, options, draw, [[0.5] * 2])
+    assert answer.present.answer == "can-never-fit"
+    assert answer.changed.p50_s == 600
 
 
 def test_pods_on_nodes_are_not_taken_away() -> None:
@@ -239,8 +239,8 @@ def test_time_that_is_over_ends_the_draws_but_not_the_first_pair() -> None:
     )
     options = expected_starts.Options(configured=CONFIGURED, find=plugins.find)
     draw = run_times.RunTimeEstimator().draw
-    found = what_if.answer(cluster, requested, options, draw, [[0.5] * 3] * 9, lambda: False)
-    assert found.draws == 1
+    answer = what_if.answer(cluster, requested, options, draw, [[0.5] * 3] * 9, lambda: False)
+    assert answer.draws == 1
 
     def pause() -> None:
         raise what_if.OutOfTimeError

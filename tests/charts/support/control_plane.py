@@ -209,9 +209,9 @@ async def running_control_plane(found: tools.Tools, state: Path) -> AsyncIterato
 @asynccontextmanager
 async def running_services(control: ControlPlane) -> AsyncIterator[Services]:
     """Running while inside."""
-    made = Services(control, await control.objects())
+    services = Services(control, await control.objects())
     try:
-        await made.start()
-        yield made
+        await services.start()
+        yield services
     finally:
-        await made.stop()
+        await services.stop()

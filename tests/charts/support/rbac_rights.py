@@ -49,7 +49,7 @@ def granted(roles: Iterable[Object]) -> set[Right]:
 
 def documented() -> set[Right]:
     """The rights that admission needs when REST is enabled, from the table in its README."""
-    found = set()
+    rights = set()
     for line in _TABLE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) != 4 or "`" not in cells[1] or not set(cells[2].split(", ")) <= VERBS:
@@ -58,8 +58,8 @@ def documented() -> set[Right]:
         for resource in (cell.strip("`") for cell in cells[1].split(", ")):
             of = {kind.group for kind in kinds.BY_NAME.values() if kind.plural == resource}
             (group,) = of & set(groups) or groups
-            found |= {Right(group, resource, verb) for verb in cells[2].split(", ")}
-    return found
+            rights |= {Right(group, resource, verb) for verb in cells[2].split(", ")}
+    return rights
 
 
 VERBS = frozenset({"get", "list", "watch", "create", "patch", "delete"})

@@ -10,15 +10,15 @@ WITHIN_S = 30.0
 
 def csrf_in(page: httpx.Response) -> str:
     """The value that the forms of a page carry."""
-    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
+    match = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert match is not None, page.text
+    return match[1]
 
 
 def uid_in(page: httpx.Response) -> str:
-    found = re.search(r'name="uid" value="([^"]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
+    match = re.search(r'name="uid" value="([^"]+)"', page.text)
+    assert match is not None, page.text
+    return match[1]
 
 
 async def shows(browser: httpx.AsyncClient, path: str, text: str) -> None:

@@ -110,10 +110,10 @@ class ConsoleSystem(msgspec.Struct, frozen=True):
     async def login(self, token: str = "", namespace: str = "") -> AsyncIterator[httpx.AsyncClient]:
         """A browser that has logged in."""
         form = {"token": token or self.token, "namespace": namespace}
-        async with self.browser() as made:
-            answer = await made.post("/login", data=form)
+        async with self.browser() as async_client:
+            answer = await async_client.post("/login", data=form)
             assert answer.status_code == 303, answer.text
-            yield made
+            yield async_client
 
 
 @contextlib.asynccontextmanager
@@ -285,16 +285,20 @@ def hyper_nodes(racks: Mapping[str, Sequence[str]], spine: str) -> list[Document
     return [*leaves, made(spine, 2, "spine", "HyperNode", racks)]
 
 
-async def preempt(made: ConsoleSystem, namespace: str, loser: str, winner: str) -> None:
+async def preempt(console_system: ConsoleSystem, namespace: str, loser: str, winner: str) -> None:
     """Two jobs of one queue for the last GPUs: the second one, which is urgent, evicts a pod of
     the first one."""
-    await made.client.apply([priority_class("urgent", 1000)])
+    await console_system.client.apply([priority_class("urgent", 1000)])
     victim = job(loser, 2, namespace=namespace, gpus=1, minimum=1)
-    await made.client.submit(victim, namespace=namespace)
-    await made.client.wait(loser, namespace, phases=("Running",), timeout_s=READY_WITHIN_S)
+    await console_system.client.submit(victim, namespace=namespace)
+    await console_system.client.wait(
+        loser, namespace, phases=("Running",), timeout_s=READY_WITHIN_S
+    )
     urgent = job(winner, namespace=namespace, gpus=1, priority="urgent")
-    await made.client.submit(urgent, namespace=namespace)
-    await made.client.wait(winner, namespace, phases=("Running",), timeout_s=READY_WITHIN_S)
+    await console_system.client.submit(urgent, namespace=namespace)
+    await console_system.client.wait(
+        winner, namespace, phases=("Running",), timeout_s=READY_WITHIN_S
+    )
 
 
 STEPS = {
@@ -308,9 +312,9 @@ STEPS = {
 """The steps of a flow -> the steps before each."""
 
 
-async def fill(made: ConsoleSystem) -> None:
+async def fill(console_system: ConsoleSystem) -> None:
     """A working day: queues that borrow, jobs that run, wait for GPUs and have ended."""
-    client = made.client
+    client = console_system.client
     for name, weight, deserved, capability in (
         ("research", 2, {"cpu": "16", GPU: "4"}, {"cpu": "48", GPU: "10"}),
         ("production", 4, {"cpu": "32", GPU: "8"}, {"cpu": "48", GPU: "12"}),
@@ -338,7 +342,7 @@ async def fill(made: ConsoleSystem) -> None:
             phases=("Running",),
             timeout_s=READY_WITHIN_S,
         )
-    await preempt(made, "vision", "distill-student", "hotfix-eval")
+    await preempt(console_system, "vision", "distill-student", "hotfix-eval")
     await client.apply(flow("nightly", STEPS, namespace="vision", run_s=0.2))
     await client.apply(
         [

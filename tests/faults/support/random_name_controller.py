@@ -21,13 +21,13 @@ class Members(tasks.Members):
 
     def of(self, name: str) -> tasks.Member | None:
         """Pods with a name of this process; all others are none of the job's."""
-        found = super().of(name.removesuffix(SUFFIX)) if name.endswith(SUFFIX) else None
-        return None if found is None else tasks.Member(found.task, found.index, name)
+        member = super().of(name.removesuffix(SUFFIX)) if name.endswith(SUFFIX) else None
+        return None if member is None else tasks.Member(member.task, member.index, name)
 
     def member(self, task: str, index: int) -> tasks.Member:
         """The pod, under a name of this process."""
-        found = super().member(task, index)
-        return tasks.Member(found.task, found.index, f"{found.name}{SUFFIX}")
+        member = super().member(task, index)
+        return tasks.Member(member.task, member.index, f"{member.name}{SUFFIX}")
 
 
 if __name__ == "__main__":

@@ -303,7 +303,7 @@ class ComposeServices:
         if mounts:
             longest_first = "|".join(map(re.escape, sorted(mounts, reverse=True)))
             below = rf"(?<![\w.-])(?:{longest_first})(?![\w.-])"
-            text = re.sub(below, lambda found: str(mounts[found[0]]), text)
+            text = re.sub(below, lambda match: str(mounts[match[0]]), text)
         return self._addressed(text, service)
 
     def _addressed(self, text: str, service: str) -> str:

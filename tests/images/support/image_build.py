@@ -52,15 +52,15 @@ def dockerfile(service: str) -> list[Step]:
 def build(service: str, where: Path) -> Image:
     """Run the install steps of all stages below ``where``. Raises CalledProcessError."""
     stages: dict[str, Path] = {}
-    made = Stage(where)
+    stage = Stage(where)
     for step in dockerfile(service):
         if step.instruction == "FROM":
             name = step.value.partition(" AS ")[2] or "final"
-            made = Stage(where / name)
-            stages[name] = made.root
+            stage = Stage(where / name)
+            stages[name] = stage.root
         else:
-            made.take(step, stages)
-    return Image(made.root, made.environment, made.entrypoint, made.healthcheck, made.user)
+            stage.take(step, stages)
+    return Image(stage.root, stage.environment, stage.entrypoint, stage.healthcheck, stage.user)
 
 
 class Stage:
@@ -147,6 +147,6 @@ def locked() -> dict[str, str]:
 
 def _pins(path: Path) -> Iterator[tuple[str, str]]:
     for line in path.read_text().splitlines():
-        found = re.match(r"([\w.\-]+)==([^ ;\\]+)", line)
-        if found:
-            yield found[1], found[2]
+        match = re.match(r"([\w.\-]+)==([^ ;\\]+)", line)
+        if match:
+            yield match[1], match[2]

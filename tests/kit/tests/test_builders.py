@@ -18,20 +18,20 @@ MADE: tuple[meta.Object, ...] = (
 )
 
 
-@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
-def test_every_object_is_read_from_its_record_unchanged(made: meta.Object) -> None:
+@pytest.mark.parametrize("obj", MADE, ids=lambda obj: type(obj).__name__)
+def test_every_object_is_read_from_its_record_unchanged(obj: meta.Object) -> None:
     """A builder's object survives its topic."""
-    record = builders.make_record(builders.snapshot_of(made))
-    assert envelope.decode(record) == made
+    record = builders.make_record(builders.snapshot_of(obj))
+    assert envelope.decode(record) == obj
 
 
-@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
-def test_a_tombstone_ends_the_object(made: meta.Object) -> None:
+@pytest.mark.parametrize("obj", MADE, ids=lambda obj: type(obj).__name__)
+def test_a_tombstone_ends_the_object(obj: meta.Object) -> None:
     """A tombstone removes the observed object."""
     snapshot_of_log = snapshot.Snapshot()
-    snapshot_of_log.apply(builders.make_record(builders.snapshot_of(made), 0))
-    snapshot_of_log.apply(builders.make_record(builders.tombstone_of(made), 1))
-    assert snapshot_of_log.state(builders.kind_of(made), made.metadata.key) is None
+    snapshot_of_log.apply(builders.make_record(builders.snapshot_of(obj), 0))
+    snapshot_of_log.apply(builders.make_record(builders.tombstone_of(obj), 1))
+    assert snapshot_of_log.state(builders.kind_of(obj), obj.metadata.key) is None
 
 
 def test_a_garbled_record_makes_its_key_unknown() -> None:

@@ -77,10 +77,14 @@ class ForbiddenError(CommandError):
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
         why = f"forbidden: {count} permission{'s' * (count > 1)} missing"
-        shown = violations[:RIGHTS_SHOWN]
-        details = [line for each in shown for line in (each.reason, f"  needed: {each.expected}")]
-        if len(shown) < count:
-            details.append(f"and {count - len(shown)} more")
+        first_violations = violations[:RIGHTS_SHOWN]
+        details = [
+            line
+            for each in first_violations
+            for line in (each.reason, f"  needed: {each.expected}")
+        ]
+        if len(first_violations) < count:
+            details.append(f"and {count - len(first_violations)} more")
         super().__init__(
             what, why, "ask a cluster administrator for a role; nothing was done", tuple(details)
         )
@@ -162,8 +166,8 @@ class Client:
 
     def expected_starts(self, namespace: str | None) -> dict[str, ExpectedStart]:
         """PodGroup -> when it is expected to start; ``namespace`` None for all namespaces."""
-        found = self.send(job_calls.expected_starts(namespace or ""))
-        return {each.pod_group: each for each in found.items}
+        starts = self.send(job_calls.expected_starts(namespace or ""))
+        return {each.pod_group: each for each in starts.items}
 
     def wait(
         self,
@@ -291,15 +295,15 @@ class Client:
     def _not_found(self, call: calls.Call[Any], error: NotFoundError) -> NotFoundError:
         """The error about an absent object with similar names of its kind, if they can be read, and
         the command that shows the past of a deleted job."""
-        found = _OBJECT_PATH.match(call.path)
-        if found is None:
+        match = _OBJECT_PATH.match(call.path)
+        if match is None:
             return error
-        listed = calls.list_page(found["all"], error.what, NAMES_COMPARED, "")
-        name, hint, deleted, next_step = unquote(found["name"]), "", "", error.next_step
+        listed = calls.list_page(match["all"], error.what, NAMES_COMPARED, "")
+        name, hint, deleted, next_step = unquote(match["name"]), "", "", error.next_step
         with contextlib.suppress(client_errors.ClientError, msgspec.DecodeError):
             names = [kinds.metadata_of(raw).name for raw in self._client.send(listed).items]
             hint = usage_errors.did_you_mean(name, (it for it in names if it != name))
-        if found["all"].endswith("/jobs") and (namespace := unquote(found["namespace"] or "")):
+        if match["all"].endswith("/jobs") and (namespace := unquote(match["namespace"] or "")):
             deleted, past = self._past_of(namespace, name)
             next_step = f"see its attempts: {past} {name} -n {namespace}" if past else next_step
         return NotFoundError(error.what, f"{error.why}{deleted}{hint}", next_step)

@@ -41,9 +41,9 @@ def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
         return contexts.current(environment)
 
 
-def save(environment: Mapping[str, str], found: Contexts) -> None:
+def save(environment: Mapping[str, str], stored_contexts: Contexts) -> None:
     """Write the file of contexts. Raises CommandError."""
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(stored_contexts), indent=2) + b"\n"
     write_private(folder(environment) / FILE, text)
 
 
@@ -53,8 +53,8 @@ def write_private(file: Path, content: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number, name = tempfile.mkstemp(dir=file.parent)  # mode 0600
         try:
-            with os.fdopen(number, "wb") as made:
-                made.write(content)
+            with os.fdopen(number, "wb") as stream:
+                stream.write(content)
             Path(name).replace(file)
         except BaseException:
             Path(name).unlink(missing_ok=True)

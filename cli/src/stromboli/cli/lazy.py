@@ -133,10 +133,10 @@ class Group(TyperGroup):
             known = [*self.list_commands(ctx), *self.aliases]
             ctx.fail(f"No such command {word!r}{did_you_mean(word, known)}")
         name, command, rest = super().resolve_command(ctx, args)
-        found = loaded(command)
-        use_plain_values(found)
-        use_context_namespace(found)
-        return (self.aliases.get(name, name) if name else name), found, rest
+        loaded_command = loaded(command)
+        use_plain_values(loaded_command)
+        use_context_namespace(loaded_command)
+        return (self.aliases.get(name, name) if name else name), loaded_command, rest
 
 
 class GetGroup(Group):

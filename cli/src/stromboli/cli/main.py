@@ -188,10 +188,10 @@ class Root(lazy.Group):
         command: Any = self
         for word in words:
             group = command if isinstance(command, TyperGroup) else None
-            found = group.get_command(typer.Context(group), word) if group else None
-            if found is not None:
-                path.append(found.name or word)
-                command = lazy.loaded(found)
+            subcommand = group.get_command(typer.Context(group), word) if group else None
+            if subcommand is not None:
+                path.append(subcommand.name or word)
+                command = lazy.loaded(subcommand)
         return " ".join(path), command
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]

@@ -50,18 +50,18 @@ def read(names: Iterable[str], stdin: Iterable[str] = ()) -> list[Manifest]:
 
     Raises CommandError with file and line for an invalid manifest, and for no document at all.
     """
-    found = [
+    manifests = [
         part
         for name in names
         for file, text in _texts(name, stdin)
         for manifest in parse(text, file)
         for part in _members(manifest)
     ]
-    if not found:
+    if not manifests:
         raise CommandError(
             ", ".join(names), "it contains no object", "specify a file with a manifest"
         )
-    return found
+    return manifests
 
 
 def parse(text: str, file: str) -> list[Manifest]:
@@ -82,13 +82,13 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield "stdin", "".join(stdin)
         return
     path = Path(name)
-    found = [path]
+    paths = [path]
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if _is_manifest(file))
-        if not found:
+        paths = sorted(file for file in path.iterdir() if _is_manifest(file))
+        if not paths:
             wanted = ", ".join(SUFFIXES)
             raise CommandError(name, "no manifest in this directory", f"manifests end in {wanted}")
-    for file in found:
+    for file in paths:
         yield str(file), files.text(str(file), instead="specify a manifest")
 
 

@@ -70,10 +70,10 @@ def complete_names(
     """Names with this prefix; empty if no server responds, as completion shows no errors."""
     try:
         with client(ctx.params.get("server")) as connection:
-            found = [kinds.metadata_of(raw).name for raw in read(connection)]
+            object_names = [kinds.metadata_of(raw).name for raw in read(connection)]
     except CommandError:
         return []
-    return sorted(name for name in found if name.startswith(incomplete))
+    return sorted(name for name in object_names if name.startswith(incomplete))
 
 
 Namespace = Annotated[
@@ -217,9 +217,9 @@ def submitter(client: "Client", *, is_me: bool, user: str | None = None) -> str 
     return (client.user_name() or None) if is_me else user
 
 
-def is_submitted_by(user: str | None, found: meta.Object) -> bool:
+def is_submitted_by(user: str | None, obj: meta.Object) -> bool:
     """Whether this user has submitted an object; None is any user."""
-    return user is None or found.metadata.annotation(keys.USER) == user
+    return user is None or obj.metadata.annotation(keys.USER) == user
 
 
 def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:

@@ -34,10 +34,10 @@ def render_reference() -> str:
     """The content of docs/cli.md."""
     root = typer.main.get_command(main.app)
     context = typer.Context(root, info_name="strom")
-    found = list(_commands(root, context))
+    entries = list(_commands(root, context))
     lines = [_HEAD, "| command | what it does |", "|---|---|"]
-    lines += [f"| [`{path}`](#{_anchor(path)}) | {_first(one)} |" for path, one, _ in found]
-    for path, one, inner in found:
+    lines += [f"| [`{path}`](#{_anchor(path)}) | {_first(one)} |" for path, one, _ in entries]
+    for path, one, inner in entries:
         lines += ["", *_section(path, one, inner)]
     return "\n".join(lines) + "\n"
 

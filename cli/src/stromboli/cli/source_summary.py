@@ -18,10 +18,10 @@ def summary(module: str, name: str) -> str:
 
 def _summary_of(node: ast.stmt, name: str) -> str | None:
     match node:
-        case ast.FunctionDef(name=found) if found == name:
+        case ast.FunctionDef(name=state) if state == name:
             return ast.get_docstring(node)
-        case ast.Assign(targets=[ast.Name(id=found)], value=ast.Call(keywords=keywords)) if (
-            found == name
+        case ast.Assign(targets=[ast.Name(id=state)], value=ast.Call(keywords=keywords)) if (
+            state == name
         ):
             values = [each.value for each in keywords if each.arg == "help"]
             return next(

@@ -28,10 +28,10 @@ WORDS = {
 
 def parser_message(error: typer.TyperException) -> str:
     """The parser's message without a full stop."""
-    found = _validation_message(error)
-    if found is not None and isinstance(error, typer.BadParameter):
-        form = WORDS.get(found["type"], "{input!r}: {msg}")
-        error.message = form.format(**found, **found.get("ctx", {}))
+    details = _validation_message(error)
+    if details is not None and isinstance(error, typer.BadParameter):
+        form = WORDS.get(details["type"], "{input!r}: {msg}")
+        error.message = form.format(**details, **details.get("ctx", {}))
     if possible := getattr(error, "possibilities", None):
         return f"{error.message}{_question(possible)}"
     return error.format_message().strip().rstrip(".")

@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-    found = getattr(home, name)
-    globals()[name] = found
-    return found
+    member = getattr(home, name)
+    globals()[name] = member
+    return member

@@ -41,22 +41,22 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def find(
-    given: str | None,
+    explicit_url: str | None,
     environment: Mapping[str, str],
     directory: Path | None = None,
     argument: str = "from the argument url",
 ) -> Address:
     """The address in force. ``directory``: by default the working directory; ``argument``: the
-    origin of ``given``. Raises InvalidArgumentError for one that is not a URL, SettingError."""
-    if given:
-        return checked(given, argument)
+    origin of ``explicit_url``. Raises InvalidArgumentError for one that is no URL, SettingError."""
+    if explicit_url:
+        return checked(explicit_url, argument)
     if named := environment.get(VARIABLE):
         return checked(named, f"from {VARIABLE}")
     if selected := contexts.current(environment):
         name, context = selected
-        found = checked(context.server, f"from context {name}")
+        address = checked(context.server, f"from context {name}")
         files = {"token_file": context.token_file, "ca_file": context.ca_file}
-        return msgspec.structs.replace(found, **files)
+        return msgspec.structs.replace(address, **files)
     file = config_file(environment)
     if configured := _configured(file):
         return checked(configured, f"from {file}")
@@ -89,13 +89,13 @@ def _stored(directory: Path | None) -> Address | None:
     for parent in (start, *start.parents):
         file = parent / STORED
         if line := _text(file).strip():
-            found = checked(line, f"stored by strom up in {file}")
-            if found.is_loopback:
-                return found
+            address = checked(line, f"stored by strom up in {file}")
+            if address.is_loopback:
+                return address
             # The owner of the directory controls this file, and tokens are sent to its address.
             raise errors.SettingError(
-                f"server {found.url}",
-                f"{found.origin}, which may contain only an address of this machine",
+                f"server {address.url}",
+                f"{address.origin}, which may contain only an address of this machine",
                 f"delete that file, or set the server with --server or {VARIABLE}",
             )
     return None
@@ -109,13 +109,17 @@ def _configured(file: Path) -> str | None:
     from stromboli.shared.formats import documents
 
     try:
-        found = [document for document, _ in documents.read(text)]
+        parsed_documents = [document for document, _ in documents.read(text)]
     except documents.DocumentError as error:
         raise errors.SettingError(str(file), str(error), error.next_step) from None
-    if not found:
+    if not parsed_documents:
         return None
-    url = found[0].get("server") if isinstance(found[0], dict) else None
-    if len(found) > 1 or not isinstance(url, str) or set(found[0]) - {"server"}:
+    url = parsed_documents[0].get("server") if isinstance(parsed_documents[0], dict) else None
+    if (
+        len(parsed_documents) > 1
+        or not isinstance(url, str)
+        or set(parsed_documents[0]) - {"server"}
+    ):
         raise errors.SettingError(
             str(file),
             "the file may have one key only, server, whose value is a URL",

@@ -304,8 +304,8 @@ class AsyncClient(connection.AsyncConnection):
         while True:
             call = node_calls.data_sets(namespace, uri=uri, node=node, continue_=after)
             page = await self.send(call)
-            for found in page.items:
-                yield found
+            for copies in page.items:
+                yield copies
             after = page.continue_
             if not after:
                 return
@@ -416,14 +416,14 @@ class AsyncClient(connection.AsyncConnection):
         )
         while True:
             try:
-                if (found := awaited.observe_job(await self.job(name, namespace))) is not None:
-                    return found
+                if (job := awaited.observe_job(await self.job(name, namespace))) is not None:
+                    return job
                 left_s = awaited.left_s(time.monotonic())
                 watch = self.watch(call, left_s, on_break=on_break)
                 async with contextlib.aclosing(watch) as changes:
                     async for change in changes:
-                        if (found := awaited.seen(change)) is not None:
-                            return found
+                        if (job := awaited.seen(change)) is not None:
+                            return job
             except errors.ClientError as error:
                 awaited.handle_error(error)
             await asyncio.sleep(awaited.pause_s(time.monotonic()))

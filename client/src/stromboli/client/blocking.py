@@ -392,14 +392,14 @@ class Client(connection.Connection):
         )
         while True:
             try:
-                if (found := awaited.observe_job(self.job(name, namespace))) is not None:
-                    return found
+                if (job := awaited.observe_job(self.job(name, namespace))) is not None:
+                    return job
                 left_s = awaited.left_s(time.monotonic())
                 watch = self.watch(call, left_s, on_break=on_break)
                 with contextlib.closing(watch) as changes:
                     for change in changes:
-                        if (found := awaited.seen(change)) is not None:
-                            return found
+                        if (job := awaited.seen(change)) is not None:
+                            return job
             except errors.ClientError as error:
                 awaited.handle_error(error)
             time.sleep(awaited.pause_s(time.monotonic()))

@@ -67,8 +67,8 @@ class Connection:
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> its problem or warning."""
         response = self._send(calls.readiness(), within_s)
-        said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
-        return response.is_success, said
+        problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
+        return response.is_success, problems_by_service
 
     def _send(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
         try:
@@ -146,8 +146,8 @@ class AsyncConnection:
     async def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> its problem or warning."""
         response = await self._send(calls.readiness(), within_s)
-        said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
-        return response.is_success, said
+        problems_by_service = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
+        return response.is_success, problems_by_service
 
     async def _send(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
         try:

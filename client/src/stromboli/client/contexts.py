@@ -58,12 +58,12 @@ def load(environment: Mapping[str, str]) -> Contexts:
 def current(environment: Mapping[str, str]) -> tuple[str, Context] | None:
     """The selected context and its name; None without one. Raises SettingError if it does not
     exist."""
-    found = load(environment)
-    name = environment.get(VARIABLE) or found.current
+    contexts = load(environment)
+    name = environment.get(VARIABLE) or contexts.current
     if not name:
         return None
-    if name not in found.contexts:
-        known = ", ".join(found.contexts) or "none"
+    if name not in contexts.contexts:
+        known = ", ".join(contexts.contexts) or "none"
         why = f"it does not exist; there are {known}"
         raise errors.SettingError(f"context {name}", why, "select: strom context use")
-    return name, found.contexts[name]
+    return name, contexts.contexts[name]

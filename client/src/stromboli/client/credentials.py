@@ -67,9 +67,9 @@ def authentication(
 ) -> Bearer | LoopbackBearer | None:
     """The authentication of requests; None without a token. Raises UnsafeTokenError if the token
     would be sent unencrypted."""
-    given: Token = token or ("" if token_file else os.environ.get(TOKEN, ""))
-    file: str | Path | None = None if given else token_file or os.environ.get(TOKEN_FILE)
-    if not given and not file:
+    explicit_token: Token = token or ("" if token_file else os.environ.get(TOKEN, ""))
+    file: str | Path | None = None if explicit_token else token_file or os.environ.get(TOKEN_FILE)
+    if not explicit_token and not file:
         if (local := loopback_token.file_for(base_url, os.environ)) is not None:
             return LoopbackBearer(local, IN_POD)
         if not IN_POD.exists():
@@ -79,7 +79,10 @@ def authentication(
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
         why = "a token is sent over https or to this machine only"
         raise errors.UnsafeTokenError(f"server {base_url}", why)
-    return Bearer(given.strip() if isinstance(given, str) else given, Path(file) if file else None)
+    return Bearer(
+        explicit_token.strip() if isinstance(explicit_token, str) else explicit_token,
+        Path(file) if file else None,
+    )
 
 
 def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:

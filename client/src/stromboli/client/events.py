@@ -59,6 +59,6 @@ class Parser:
 
     def _completed(self) -> Event | None:
         self.last_id = self._id
-        found = Event(self._type or "message", "\n".join(self._data)) if self._data else None
+        event = Event(self._type or "message", "\n".join(self._data)) if self._data else None
         self._type, self._data = "", []
-        return found
+        return event

@@ -41,9 +41,9 @@ def phase_of(job: batch.Job) -> str:
 
 def reason_of(job: batch.Job) -> str:
     """Why the job is in its phase, in plain words; empty where the phase says it."""
-    held = job.metadata.annotation(keys.HELD)
-    if held and phase_of(job) == "Pending":
-        return held
+    hold_reason = job.metadata.annotation(keys.HELD)
+    if hold_reason and phase_of(job) == "Pending":
+        return hold_reason
     return in_words(job.status.state.reason, job.status.state.message)
 
 

@@ -20,9 +20,11 @@ OBJECT_WITHIN_S = 0.5
 """Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 
 
-def address(given: str | Address | None) -> Address:
+def address(url_or_address: str | Address | None) -> Address:
     """The server of these arguments (``address.find``). Raises ClientError."""
-    return given if isinstance(given, Address) else find(given, os.environ)
+    return (
+        url_or_address if isinstance(url_or_address, Address) else find(url_or_address, os.environ)
+    )
 
 
 def credential_files(
@@ -56,7 +58,7 @@ def httpx_options(
     """The arguments of an httpx client. No proxy is used for this machine itself. Raises
     ClientError for a token that must not be sent there, or a CA file that cannot be read."""
     is_loopback = urlsplit(base_url).hostname in credentials.LOOPBACK
-    found = {
+    options = {
         "base_url": base_url,
         "timeout": response_timeout_s,
         "trust_env": not is_loopback,
@@ -67,13 +69,13 @@ def httpx_options(
     if urlsplit(base_url).scheme == "http":
         # No certificate is needed for http: loading the system's takes 30 ms. Without any, a
         # redirect to https would fail, not pass unchecked.
-        found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if (authority := credentials.certificate_authority(ca_file)) is not None:
-        found["verify"] = authority
+        options["verify"] = authority
     # Needed without a token, too: with a trusted environment httpx would use credentials of
     # ~/.netrc.
-    found["auth"] = credentials.authentication(base_url, token, token_file) or httpx.Auth()
-    return found
+    options["auth"] = credentials.authentication(base_url, token, token_file) or httpx.Auth()
+    return options
 
 
 def request(call: calls.Call[Any]) -> dict[str, Any]:

@@ -108,10 +108,10 @@ class ResumingWatch(Generic[T]):
     def _change(self, event: Event) -> Change[T] | None:
         if event.type in ("added", "modified", "deleted"):
             try:
-                found = self.call.read(event.data.encode())
+                api_object = self.call.read(event.data.encode())
             except msgspec.DecodeError as error:
                 raise errors.UnreadableError(self.call.what, str(error)) from None
-            return Change(event.type, found)  # type: ignore[arg-type]  # one of the three
+            return Change(event.type, api_object)  # type: ignore[arg-type]  # one of the three
         if event.type in ("reset", "synced"):
             return Change(event.type)  # type: ignore[arg-type]  # the two just named
         return None
@@ -147,9 +147,9 @@ class JobWait:
 
     def observe_job(self, job: batch.Job) -> batch.Job | None:
         """The job if it is in a wanted phase. Raises GoneError."""
-        found = self.seen(Change("added", job))
+        wanted_job = self.seen(Change("added", job))
         self._is_there = self._is_broken = False  # the watch that follows starts with a list
-        return found
+        return wanted_job
 
     def seen(self, change: Change[batch.Job]) -> batch.Job | None:
         """The job once it is in a wanted phase or ended. Raises GoneError, NotFoundError."""

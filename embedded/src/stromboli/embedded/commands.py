@@ -183,19 +183,19 @@ def up(
         raise typer.Exit(1) from None
 
 
-def _data_origins(given: list[str] | None) -> tuple[str, ...]:
+def _data_origins(uris: list[str] | None) -> tuple[str, ...]:
     """The origins of ``--data-origin``. Raises ValueError for one that is not a URI."""
-    if given is None:
+    if uris is None:
         return system.DATA_ORIGINS
-    AllowedOrigins(given)
-    return tuple(given)
+    AllowedOrigins(uris)
+    return tuple(uris)
 
 
-def _visible(given: list[Path] | None, process_nodes: int, *, isolate: bool) -> list[str] | None:
+def _visible(paths: list[Path] | None, process_nodes: int, *, isolate: bool) -> list[str] | None:
     """The paths of ``--visible``, None without ``--isolate``. Raises ValueError."""
     if isolate and not process_nodes:
         raise ValueError("--isolate has no effect without --process-nodes: only these run commands")
-    return machine.shown_paths(given, isolate=isolate)
+    return machine.shown_paths(paths, isolate=isolate)
 
 
 def _notifications(file: Path | None) -> str:
@@ -223,8 +223,8 @@ async def _up(options: system.Options, state: Path, pages: console_server.Option
         await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         if pages is not None:
-            shown = await stack.enter_async_context(console_server.serving(running, pages))
-            typer.echo(f"web    {shown}")
+            console_status = await stack.enter_async_context(console_server.serving(running, pages))
+            typer.echo(f"web    {console_status}")
         typer.echo(f"state  {options.state}")
         for line in node_sizes(options):
             typer.echo(f"nodes  {line}")
@@ -246,10 +246,10 @@ def node_sizes(options: system.Options) -> list[str]:
     for word, nodes in (("simulated", options.nodes), ("process", options.process_nodes)):
         if nodes:
             size = nodes[0]["status"]["allocatable"]
-            shown = ", ".join(
+            resources = ", ".join(
                 f"{name} {amount}" for name, amount in size.items() if name not in HIDDEN_RESOURCES
             )
-            lines.append(f"{len(nodes)} {word}, each with {shown}")
+            lines.append(f"{len(nodes)} {word}, each with {resources}")
     return lines
 
 
@@ -331,12 +331,12 @@ async def _demo(console: Console, state: Path) -> list[str]:
         "\nSo far nodes only simulated pods. Now real jobs: their commands run as processes of "
         "this machine,\neach with an address of its own, and find each other by name.\n"
     )
-    shown = await real.show(state / "real")
-    for line in report.real_jobs(shown):
+    real_jobs_result = await real.show(state / "real")
+    for line in report.real_jobs(real_jobs_result):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     stayed = (
         []
         if near > apart
         else [f"{near:.0%} of the traffic stayed inside a node, no more than without task-topology"]
     )
-    return [*report.failures([*trials, restarted], reasons), *stayed, *shown.failures]
+    return [*report.failures([*trials, restarted], reasons), *stayed, *real_jobs_result.failures]

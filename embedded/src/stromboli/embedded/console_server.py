@@ -35,10 +35,10 @@ async def serving(running: system.System, options: Options) -> AsyncIterator[str
     console is not served."""
     async with contextlib.AsyncExitStack() as stack:
         try:
-            shown = await stack.enter_async_context(_pages(running, options))
+            console_status = await stack.enter_async_context(_pages(running, options))
         except Exception as error:  # an error of the console does not stop the system
-            shown = f"not served: {_reason(error, options)}"
-        yield shown
+            console_status = f"not served: {_reason(error, options)}"
+        yield console_status
 
 
 @contextlib.asynccontextmanager

@@ -39,7 +39,9 @@ def explain(
         if _UID.sub("", key) == f"{namespace}/{name}"
     ]
     try:
-        found = explain_past.explain_past(records, at, keys, known, policy.Policy(), registry.find)
+        past_gangs = explain_past.explain_past(
+            records, at, keys, known, policy.Policy(), registry.find
+        )
     except explain_past.TooEarlyError as error:
         next_step = "wait until the monitor has written a complete state"
         if error.oldest is not None:
@@ -58,5 +60,5 @@ def explain(
             explained=each.explained,
             in_front=each.in_front,
         )
-        for each in found
+        for each in past_gangs
     ]

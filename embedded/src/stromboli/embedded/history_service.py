@@ -74,10 +74,10 @@ class EmbeddedHistory:
         settings = HistorySettings(
             database=f"sqlite:///{(state / FILE).resolve()}", notifications_file=notifications
         )
-        made = service.HistoryService(settings, bus, clock, health.warn, health.warn)
-        self._started.set_result(made)
+        history_service = service.HistoryService(settings, bus, clock, health.warn, health.warn)
+        self._started.set_result(history_service)
         try:
-            await made.run()
+            await history_service.run()
         except* errors.ConfigurationError as group:
             # A file of a later version: everything else works without the history.
             health.warn("history", "; ".join(str(each) for each in group.exceptions))

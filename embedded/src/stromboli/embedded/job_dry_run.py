@@ -55,21 +55,21 @@ def dry_run_job(
     scheduler_cache.sessions_may_evict = bool(
         policy.EVICTING_ACTIONS.intersection(loaded.configuration.actions)
     )
-    found = [_decoded(item) for item in items]
+    objs = [_decoded(item) for item in items]
     job = kinds.JOBS.decode(document)
     job = msgspec.structs.replace(
         job,
         metadata=msgspec.structs.replace(job.metadata, uid=UID, creation_timestamp=now),
         status=batch.JobStatus(),
     )
-    classes = [each for each in found if isinstance(each, core.PriorityClass)]
+    classes = [each for each in objs if isinstance(each, core.PriorityClass)]
     alone = controller_cache.ControllerCache(
         [job.spec.scheduler_name], event_history.EventHistory()
     )
     for one in classes:
         alone.observe(kinds.PRIORITY_CLASSES, one)
-    made = _create_objects(alone, job, classes, now)
-    for offset, each in enumerate([*found, *made]):
+    job_objects = _create_objects(alone, job, classes, now)
+    for offset, each in enumerate([*objs, *job_objects]):
         scheduler_cache.apply(_record(each, offset, now))
     scheduler_cache.request_session(UID)
     first = schedule.run_session(scheduler_cache, now, by, find=registry.find)
@@ -83,27 +83,27 @@ def dry_run_job(
     explained = scheduler_cache.explained.get(group)
     return DryRunResult(
         pod_group=group,
-        pods=len(made) - 1,
+        pods=len(job_objects) - 1,
         nodes=_nodes(own),
         evicted=tuple(f"{one.namespace}/{one.pod}" for one in own.evictions) if own else (),
         explained=explained,
         in_front=scheduler_cache.ordered.in_front(job.spec.queue, group),
         configuration=loaded.origin,
         complaints=(*loaded.warnings, *first.complaints),
-        quotas=tuple(_exceeded_quotas(job, made, found, alone)),
+        quotas=tuple(_exceeded_quotas(job, job_objects, objs, alone)),
     )
 
 
 def _exceeded_quotas(
     job: batch.Job,
-    made: Sequence[scheduling.PodGroup | core.Pod],
-    found: Sequence[meta.Object],
+    job_objects: Sequence[scheduling.PodGroup | core.Pod],
+    objs: Sequence[meta.Object],
     scheduler_cache: controller_cache.ControllerCache,
 ) -> Iterator[str]:
     """Yield the quotas of the namespace that the job's minimum gang would exceed."""
     specs = {
         pod.metadata.annotation(keys.TASK_SPEC): pod.spec
-        for pod in made
+        for pod in job_objects
         if isinstance(pod, core.Pod)
     }
     gang = [
@@ -111,17 +111,17 @@ def _exceeded_quotas(
         for task, count in pod_groups.smallest(scheduler_cache, job).items()
         if count
     ]
-    for each in found:
+    for each in objs:
         is_near = each.metadata.namespace == job.metadata.namespace
         if not isinstance(each, core.ResourceQuota) or not is_near:
             continue
         needs, used = quota_scopes.needs(each.spec, gang), each.status.used or {}
         for name, limit in sorted((each.spec.hard or {}).items()):
-            needed, held = needs.get(name, 0), used.get(name, 0)
-            if needed and quota.amount(name, held) + needed > quota.amount(name, limit):
+            needed, usage = needs.get(name, 0), used.get(name, 0)
+            if needed and quota.amount(name, usage) + needed > quota.amount(name, limit):
                 yield (
                     f"quota {each.metadata.name}: {name}: needs {quota.text(name, needed)}, "
-                    f"{held} of {limit} are used"
+                    f"{usage} of {limit} are used"
                 )
 
 
@@ -135,13 +135,13 @@ def _create_objects(
     them.
     """
     group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
-    made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
+    objects: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
     for member in tasks.Members(job):
         pod = _stored(kinds.PODS.decode(pods.create(job, member).body), now)
         spec = msgspec.structs.replace(pod.spec, priority=_priority(pod, classes))
         status = core.PodStatus(phase="Pending")
-        made.append(msgspec.structs.replace(pod, spec=spec, status=status))
-    return made
+        objects.append(msgspec.structs.replace(pod, spec=spec, status=status))
+    return objects
 
 
 def _priority(pod: core.Pod, classes: Sequence[core.PriorityClass]) -> int:
@@ -157,14 +157,14 @@ def _priority(pod: core.Pod, classes: Sequence[core.PriorityClass]) -> int:
     )
 
 
-def _stored(made: Any, now: datetime) -> Any:
+def _stored(api_object: Any, now: datetime) -> Any:
     metadata = msgspec.structs.replace(
-        made.metadata,
-        uid=f"{UID}-{made.metadata.name}",
+        api_object.metadata,
+        uid=f"{UID}-{api_object.metadata.name}",
         resource_version="1",
         creation_timestamp=now,
     )
-    return msgspec.structs.replace(made, metadata=metadata)
+    return msgspec.structs.replace(api_object, metadata=metadata)
 
 
 def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
@@ -172,11 +172,11 @@ def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
     return kinds.BY_NAME[named.api_version, named.kind].decode(item)
 
 
-def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
+def _record(obj: meta.Object, offset: int, now: datetime) -> envelope.Record:
     """Return the record that the monitor would publish."""
-    topic = next(topic for topic in subscriptions.TOPICS if type(seen) in topic.messages)
-    key = seen.metadata.key
-    draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
+    topic = next(topic for topic in subscriptions.TOPICS if type(obj) in topic.messages)
+    key = obj.metadata.key
+    draft = envelope.Draft(topic=topic, key=key, message=obj, time=now)
     headers, value = envelope.seal(draft, UID, 0, offset, cluster_name="default")
     return envelope.Record(topic, offset, key, value, headers)
 

@@ -72,9 +72,9 @@ def _copy(file: Path, to: Path) -> None:
 
 async def _read(bus: port.Bus) -> list[envelope.Record]:
     async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
-        found: list[envelope.Record] = []
+        log_records: list[envelope.Record] = []
         async for batch in batches:
-            found += batch.records
+            log_records += batch.records
             if batch.caught_up:
-                return found
+                return log_records
     raise AssertionError("materialize never ends")

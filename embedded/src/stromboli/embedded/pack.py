@@ -79,7 +79,7 @@ def pack(
         str,
         typer.Option(metavar="SEEDS", help="Seeds of the arrival sequences: 42-51, 42,45 or 7."),
     ] = PUBLISHED_SEEDS,
-    shown: Annotated[
+    output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
@@ -92,14 +92,14 @@ def pack(
     wanted = parse_seeds(seeds)
     cluster, requested = read(nodes, pods)
     report = run(cluster, requested, str(policy), wanted, (str(nodes), str(pods)))
-    if shown is Format.TABLE:
+    if output_format is Format.TABLE:
         output.show_table(*table(report))
     typer.echo(msgspec.json.encode(report).decode())
 
 
 def parse_seeds(text: str) -> list[int]:
     """Parse seeds such as ``42-51`` or ``42,45``, or both; each seed once, in the given order."""
-    found: dict[int, None] = {}
+    unique_seeds: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip(), re.ASCII)
         if match is None:
@@ -111,12 +111,12 @@ def parse_seeds(text: str) -> list[int]:
             raise typer.BadParameter(
                 f"{part}: the range is descending; write {last}-{first}", param_hint="--seeds"
             )
-        if last - first + len(found) >= MOST_SEEDS:
+        if last - first + len(unique_seeds) >= MOST_SEEDS:
             raise typer.BadParameter(
                 f"at most {MOST_SEEDS} seeds are allowed", param_hint="--seeds"
             )
-        found.update(dict.fromkeys(range(first, last + 1)))
-    return list(found)
+        unique_seeds.update(dict.fromkeys(range(first, last + 1)))
+    return list(unique_seeds)
 
 
 def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:

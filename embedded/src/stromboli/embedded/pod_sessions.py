@@ -32,10 +32,10 @@ class EmbeddedPodSessions:
     ) -> AsyncIterator[pod_sessions.ExecSession]:
         """Run a command beside a container."""
         what = f"run a command in Pod {namespace}/{pod}"
-        found, agent = await self._running(namespace, pod, what)
-        container = pods.container_of(found, request.container, what)
+        pod_object, agent = await self._running(namespace, pod, what)
+        container = pods.container_of(pod_object, request.container, what)
         chosen = msgspec.structs.replace(request, container=container)
-        async with agent.exec(found.metadata.uid, chosen) as session:
+        async with agent.exec(pod_object.metadata.uid, chosen) as session:
             yield session
 
     @contextlib.asynccontextmanager
@@ -44,8 +44,8 @@ class EmbeddedPodSessions:
     ) -> AsyncIterator[pod_sessions.PodConnection]:
         """Connect to a port on the pod's address."""
         what = f"connect to port {port} of Pod {namespace}/{pod}"
-        found, agent = await self._running(namespace, pod, what)
-        address = agent.address(found.metadata.uid)
+        pod_object, agent = await self._running(namespace, pod, what)
+        address = agent.address(pod_object.metadata.uid)
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 reader, writer = await asyncio.open_connection(address, port)

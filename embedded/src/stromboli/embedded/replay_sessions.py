@@ -61,14 +61,14 @@ def replay(
     decisions differ where they must be equal, or a session could not be run. The last line, on
     stderr, counts them.
     """
-    found = log_reading.records(log_reading.Place(state, kafka, cluster_name))
+    records = log_reading.records(log_reading.Place(state, kafka, cluster_name))
     registry = discovery.discover_plugins()
-    given = {path: scheduler_file.read(str(path)).configuration for path in config or []}
+    configurations = {path: scheduler_file.read(str(path)).configuration for path in config or []}
     other = None if instead is None else scheduler_file.read(str(instead)).configuration
-    past = snapshot_history.read_history(each for each in found if each.topic == topics.CHANGES)
+    past = snapshot_history.read_history(each for each in records if each.topic == topics.CHANGES)
     runs = session_replay.replay_sessions(
-        (each for each in found if each.topic != topics.CHANGES),
-        [*given.values(), configuration_file.load_default(registry).configuration],
+        (each for each in records if each.topic != topics.CHANGES),
+        [*configurations.values(), configuration_file.load_default(registry).configuration],
         policy.Policy(),
         registry.find,
         past,
@@ -81,7 +81,7 @@ def replay(
         in_force.add(each.record.configuration)
         typer.echo(msgspec.json.encode(_line(each)).decode())
     typer.echo(_summary(counts), err=True)
-    for path, configuration in given.items():
+    for path, configuration in configurations.items():
         if instead is None and configuration.digest not in in_force:
             next_step = f"to decide with it, use --instead {path}"
             typer.echo(f"{path}: no session was decided with it; {next_step}", err=True)
@@ -89,10 +89,10 @@ def replay(
         raise typer.Exit(1)
 
 
-def _outcome(found: session_replay.ReplayedSession) -> str:
-    if found.problem:
+def _outcome(replayed: session_replay.ReplayedSession) -> str:
+    if replayed.problem:
         return "failed"
-    return "same" if found.is_same else "differs"
+    return "same" if replayed.is_same else "differs"
 
 
 def _summary(counts: Counter[str]) -> str:
@@ -105,20 +105,20 @@ def _summary(counts: Counter[str]) -> str:
     return f"{line}, {counts['failed']} could not be run" if counts["failed"] else line
 
 
-def _line(found: session_replay.ReplayedSession) -> ReplayResult:
-    binds, evictions = _of(found.decided)
+def _line(replayed: session_replay.ReplayedSession) -> ReplayResult:
+    binds, evictions = _of(replayed.decided)
     line = ReplayResult(
-        session=found.record.session,
-        now=found.record.now.isoformat(),
-        same=found.is_same,
+        session=replayed.record.session,
+        now=replayed.record.now.isoformat(),
+        same=replayed.is_same,
         binds=binds,
         evictions=evictions,
-        problem=found.problem,
-        missing=dict(found.missing),
+        problem=replayed.problem,
+        missing=dict(replayed.missing),
     )
-    if found.is_same:
+    if replayed.is_same:
         return line
-    recorded = _of(found.recorded)
+    recorded = _of(replayed.recorded)
     return msgspec.structs.replace(line, recorded_binds=recorded[0], recorded_evictions=recorded[1])
 
 

@@ -115,7 +115,7 @@ def check(
     last: Annotated[
         int, typer.Option(min=1, help="How many recorded sessions are run, the newest ones.")
     ] = 100,
-    shown: Annotated[
+    output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
     server: options.Server = None,
@@ -132,17 +132,19 @@ def check(
         wanted = scheduler_file.read(str(new))
         present = scheduler_file.read(None if current is None else str(current))
         cluster = _cluster(objects, server)
-        found = _check(wanted, present, cluster)
+        comparison = _check(wanted, present, cluster)
         if state is None and not objects and not kafka:
             state = _default_state()
         if state is not None or kafka:
             place = log_reading.Place(state or state_folder.STATE, kafka, cluster_name)
-            found = _with_sessions(found, _replayed(log_reading.records(place), wanted, last))
-    if shown is Format.JSON:
-        output.show_lines([msgspec.json.encode(found).decode()])
+            comparison = _with_sessions(
+                comparison, _replayed(log_reading.records(place), wanted, last)
+            )
+    if output_format is Format.JSON:
+        output.show_lines([msgspec.json.encode(comparison).decode()])
     else:
-        _show(found)
-    if found.differs:
+        _show(comparison)
+    if comparison.differs:
         raise typer.Exit(DIFFERS)
 
 
@@ -169,10 +171,10 @@ def _cluster(objects: list[str] | None, server: str | None) -> cluster_objects.C
     if objects:
         return manifest_objects.cluster(objects, sys.stdin, datetime.now(UTC))
     with options.client(server) as client:
-        seen = client.scheduling_input()
-    for unread in seen.unread:
+        scheduling_input = client.scheduling_input()
+    for unread in scheduling_input.unread:
         output.show_note(f"strom: left out, not readable: {unread}")
-    items = (msgspec.json.decode(item) for item in seen.items)
+    items = (msgspec.json.decode(item) for item in scheduling_input.items)
     return simulate.cluster_from_manifests(items, datetime.now(UTC))
 
 
@@ -214,7 +216,7 @@ def _replayed(
     )
 
 
-def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession]) -> Check:
+def _with_sessions(comparison: Check, runs: Iterator[session_replay.ReplayedSession]) -> Check:
     replayed = incomplete = 0
     differing: list[SessionDifference] = []
     failed: dict[int, str] = {}
@@ -232,7 +234,7 @@ def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession])
         if gangs:
             differing.append(SessionDifference(each.record.session, each.record.now, gangs))
     return msgspec.structs.replace(
-        found,
+        comparison,
         replayed=replayed,
         incomplete=incomplete,
         not_replayed=failed,
@@ -240,29 +242,32 @@ def _with_sessions(found: Check, runs: Iterator[session_replay.ReplayedSession])
     )
 
 
-def _show(found: Check) -> None:
-    for warning in found.warnings:
+def _show(comparison: Check) -> None:
+    for warning in comparison.warnings:
         output.show_note(f"strom: {warning}")
-    size = f"{found.nodes} nodes, {found.pod_groups} PodGroups"
-    verb = "differs" if len(found.gangs) == 1 else "differ"
-    output.show_lines([f"present state ({size}): {_count(len(found.gangs), 'gang')} {verb}"])
-    _show_gangs(found.gangs)
-    if found.replayed is None:
+    size = f"{comparison.nodes} nodes, {comparison.pod_groups} PodGroups"
+    verb = "differs" if len(comparison.gangs) == 1 else "differ"
+    output.show_lines([f"present state ({size}): {_count(len(comparison.gangs), 'gang')} {verb}"])
+    _show_gangs(comparison.gangs)
+    if comparison.replayed is None:
         output.show_note("strom: recorded sessions: not run; specify their log: --state or --kafka")
         return
-    verb = "decides" if len(found.sessions) == 1 else "decide"
+    verb = "decides" if len(comparison.sessions) == 1 else "decide"
     output.show_lines(
-        [f"recorded sessions ({found.replayed} run): {len(found.sessions)} {verb} differently"]
+        [
+            f"recorded sessions ({comparison.replayed} run): "
+            f"{len(comparison.sessions)} {verb} differently"
+        ]
     )
-    if found.incomplete:
+    if comparison.incomplete:
         output.show_note(
-            f"strom: {found.incomplete} of the sessions were run without records that the log no "
-            "longer has; differences may be due to that"
+            f"strom: {comparison.incomplete} of the sessions were run without records that the log "
+            "no longer has; differences may be due to that"
         )
-    for each in found.sessions:
+    for each in comparison.sessions:
         output.show_lines([f"session {each.session} of {each.now:%Y-%m-%d %H:%M:%SZ}"])
         _show_gangs(each.gangs)
-    for number, problem in found.not_replayed.items():
+    for number, problem in comparison.not_replayed.items():
         output.show_note(f"strom: session {number} could not be run: {problem}")
 
 

@@ -39,11 +39,11 @@ class SessionServer:
 
     def app(self) -> web.Application:
         """The web application with the routes of sessions."""
-        made = web.Application()
+        web_app = web.Application()
         pod = "/api/v1/namespaces/{namespace}/pods/{pod}"
-        made.router.add_get(f"{pod}/exec", self._exec)
-        made.router.add_get(f"{pod}/portforward", self._forward)
-        return made
+        web_app.router.add_get(f"{pod}/exec", self._exec)
+        web_app.router.add_get(f"{pod}/portforward", self._forward)
+        return web_app
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         namespace, pod = await self._checked(request, "exec")
@@ -137,12 +137,12 @@ def authorizer(
     async def authorize(
         headers: Mapping[str, str], namespace: str, pod: str, subresource: str
     ) -> None:
-        shown = authentication.bearer(headers.get("Authorization"))
+        bearer_token = authentication.bearer(headers.get("Authorization"))
         if authenticator is None:
-            if not hmac.compare_digest(shown.encode(), token.encode()):
+            if not hmac.compare_digest(bearer_token.encode(), token.encode()):
                 raise authentication.UnauthenticatedError(authorization.WRONG_TOKEN)
             return
-        principal = await authenticator.authenticate(shown, settings.rest_audiences)
+        principal = await authenticator.authenticate(bearer_token, settings.rest_audiences)
         right = accounts.right("create", kinds.PODS, namespace, pod, subresource)
         await authentication.require(principal, [right])
 

@@ -67,13 +67,13 @@ class VolumeController:
                 self._changed.set()
                 continue
             try:
-                found = kind.decode(event.object)
+                api_object = kind.decode(event.object)
             except msgspec.DecodeError:
                 continue
             if event.type == "DELETED":
-                known.pop(found.metadata.key, None)
+                known.pop(api_object.metadata.key, None)
             else:
-                known[found.metadata.key] = found
+                known[api_object.metadata.key] = api_object
             self._changed.set()
 
     async def _look(self) -> None:

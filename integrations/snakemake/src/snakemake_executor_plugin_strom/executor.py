@@ -51,10 +51,10 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
     def run_job(self, job: Any) -> None:
         """Submit the job, or adopt one of an earlier run. Raises WorkflowError if the job is
         rejected."""
-        made = manifest.manifest(self._work(job), self._settings)
-        name = made.metadata.name
+        batch_job = manifest.manifest(self._work(job), self._settings)
+        name = batch_job.metadata.name
         try:
-            self._submit(made)
+            self._submit(batch_job)
         except errors.ClientError as error:
             raise WorkflowError(f"job {name} was not submitted: {error}") from error
         self._names.add(name)
@@ -71,12 +71,12 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
             command=self.format_job_exec(job),
         )
 
-    def _submit(self, made: batch.Job) -> None:
+    def _submit(self, job: batch.Job) -> None:
         """Submit or adopt a job. Raises ClientError."""
-        name, deadline = made.metadata.name, time.monotonic() + REPLACED_WITHIN_S
+        name, deadline = job.metadata.name, time.monotonic() + REPLACED_WITHIN_S
         while True:
             try:
-                self._client.submit(made, self._settings.namespace)
+                self._client.submit(job, self._settings.namespace)
                 return
             except errors.ConflictError:
                 if self._is_unfinished(name):
@@ -113,19 +113,19 @@ class StromExecutor(RemoteExecutor):  # type: ignore[misc]  # Snakemake is not i
     def _is_active(self, each: SubmittedJobInfo) -> bool:
         name = str(each.external_jobid)
         try:
-            found = self._client.job(name, self._settings.namespace)
+            job = self._client.job(name, self._settings.namespace)
         except errors.NotFoundError:
             self._names.discard(name)
             self.report_job_error(each, msg=f"job {name} was deleted. ")
             return False
-        phase = phases.phase_of(found)
+        phase = phases.phase_of(job)
         if phase not in phases.FINAL:
             return True
         if phase == "Completed":
             self._forget(name)
             self.report_job_success(each)
             return False
-        reason = found.status.state.message
+        reason = job.status.state.message
         log = self._save_log(name)
         self._forget(name)
         what = f"job {name} is {phase}" + (f": {reason}" if reason else "")

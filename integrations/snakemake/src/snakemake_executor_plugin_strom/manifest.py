@@ -49,26 +49,28 @@ def name(work: Work) -> str:
 def manifest(work: Work, settings: ExecutorSettings) -> batch.Job:
     """The job. ``threads`` are its CPUs; resources: ``mem_mb``, ``gpu``, ``runtime`` in minutes,
     ``strom_queue``, ``strom_priority_class`` and ``strom_image``."""
-    found = work.resources
-    image = str(found.get("strom_image") or settings.image)
+    job_resources = work.resources
+    image = str(job_resources.get("strom_image") or settings.image)
     requests = {"cpu": str(work.threads)}
-    if memory := found.get("mem_mb"):
+    if memory := job_resources.get("mem_mb"):
         requests["memory"] = f"{int(memory)}M"
-    made = job(
+    base_job = job(
         name(work),
         image=image or "process-node",
         command=["sh", "-c", work.command],
         requests=requests,
-        gpus=int(found.get("gpu") or 0),
+        gpus=int(job_resources.get("gpu") or 0),
         working_dir=work.directory,
-        time_limit=timedelta(minutes=int(found["runtime"])) if found.get("runtime") else None,
-        queue=str(found.get("strom_queue") or settings.queue),
-        priority_class=str(found.get("strom_priority_class") or settings.priority_class),
+        time_limit=timedelta(minutes=int(job_resources["runtime"]))
+        if job_resources.get("runtime")
+        else None,
+        queue=str(job_resources.get("strom_queue") or settings.queue),
+        priority_class=str(job_resources.get("strom_priority_class") or settings.priority_class),
     )
     labels = {WORKFLOW_LABEL: digest(work.directory)}
     evicted = batch.LifecyclePolicy(event="PodEvicted", action="RestartPod")
     spec = msgspec.structs.replace(
-        made.spec,
+        base_job.spec,
         policies=(evicted,),
         max_retry=MAX_RETRY,
         ttl_seconds_after_finished=ENDED_TTL_S,
@@ -83,5 +85,5 @@ def manifest(work: Work, settings: ExecutorSettings) -> batch.Job:
                 ),
             ),
         )
-    metadata = msgspec.structs.replace(made.metadata, labels=labels)
-    return msgspec.structs.replace(made, metadata=metadata, spec=spec)
+    metadata = msgspec.structs.replace(base_job.metadata, labels=labels)
+    return msgspec.structs.replace(base_job, metadata=metadata, spec=spec)

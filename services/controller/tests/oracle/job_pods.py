@@ -23,7 +23,7 @@ def check(cache: controller_cache.ControllerCache, item: controller_cache.Reconc
     for pod in cache.objects(kinds.PODS):
         group = controller_cache.group_of(pod)
         if group is not None:
-            standing = member_state_of(pod, is_going=cache.is_going(pod))
+            standing = member_state_of(pod, is_terminating=cache.is_terminating(pod))
             counted.put(pod.metadata.key, group, standing)
     assert set(counted.groups()) == set(cache.group_members.groups())
     for group in counted.groups():

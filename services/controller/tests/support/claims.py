@@ -60,10 +60,12 @@ async def device_claim(harness: Harness, name: str, device_class: str = "gpu") -
 
 def allocation(device: str = "gpu-0") -> resource.Allocation:
     """One device of n1."""
-    given = resource.AllocatedDevice(request="r", driver=DRIVER, pool="n1", device=device)
+    allocated_device = resource.AllocatedDevice(
+        request="r", driver=DRIVER, pool="n1", device=device
+    )
     named = core.SelectorRequirement(key="metadata.name", operator="In", values=("n1",))
     return resource.Allocation(
-        devices=resource.AllocationDevices(results=(given,)),
+        devices=resource.AllocationDevices(results=(allocated_device,)),
         node_selector=core.NodeSelector(
             node_selector_terms=(core.NodeSelectorTerm(match_fields=(named,)),)
         ),

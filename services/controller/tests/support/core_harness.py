@@ -183,15 +183,15 @@ class CoreHarness:
             case commands.ReadOwner():
                 owner = self._look(command)
                 read = None if owner is None else _metadata(owner)
-                found = self.cache.note_owner(command.namespace, command.uid, read)
-                self.dirty |= dict.fromkeys(found)
+                reconcile_keys = self.cache.note_owner(command.namespace, command.uid, read)
+                self.dirty |= dict.fromkeys(reconcile_keys)
             case commands.ReadSpec():
                 self._take_in(command.kind, command.key)
             case commands.CatchUp():
                 self._take_in(command.kind, command.key)
                 is_there = self._look(command) is not None
-                found = self.cache.note_caught_up(command, is_there=is_there)
-                self.dirty |= dict.fromkeys(found)
+                reconcile_keys = self.cache.note_caught_up(command, is_there=is_there)
+                self.dirty |= dict.fromkeys(reconcile_keys)
             case commands.RunProbe():
                 passed = (command.host, command.question) in self.answering
                 answer = controller_cache.ProbeResult(passed, self.now)
@@ -270,13 +270,13 @@ class CoreHarness:
 
     # The cluster
 
-    def submit(self, made: meta.Object) -> str:
+    def submit(self, obj: meta.Object) -> str:
         """A user's object; returns its key."""
-        kind = builders.kind_of(made)
-        body = msgspec.json.decode(msgspec.json.encode(made))
+        kind = builders.kind_of(obj)
+        body = msgspec.json.decode(msgspec.json.encode(obj))
         body["metadata"].pop("uid")
         self.put(kind, body)
-        return made.metadata.key
+        return obj.metadata.key
 
     def put(self, kind: kinds.Kind[Any], body: Body) -> None:
         """Store an object with the next version, and publish it."""
@@ -296,8 +296,8 @@ class CoreHarness:
             self._show(builders.snapshot_of(redaction.without_values(stored)))
         elif kind in kinds.WORKLOADS and self.cache.unmanaged_pods.has_owners(kind):
             owner = stored.metadata
-            found = self.cache.note_owner(owner.namespace, owner.uid, owner)
-            self.dirty |= dict.fromkeys(found)
+            reconcile_keys = self.cache.note_owner(owner.namespace, owner.uid, owner)
+            self.dirty |= dict.fromkeys(reconcile_keys)
         if isinstance(stored, batch.Job):
             self._check_life(stored)
         elif isinstance(stored, core.Pod):

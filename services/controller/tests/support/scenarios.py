@@ -86,9 +86,9 @@ def restarted(action: str = "RestartJob", retries: int = 3) -> CoreHarness:
     return harness
 
 
-def competitors_observed(harness: CoreHarness, *found: messages.Competitor) -> envelope.Draft:
+def competitors_observed(harness: CoreHarness, *competitors: messages.Competitor) -> envelope.Draft:
     """The monitor reports competing systems."""
-    seen = messages.CompetitorsObserved(competitors=found)
+    seen = messages.CompetitorsObserved(competitors=competitors)
     return envelope.Draft(
         topic=topics.SYNC, key=messages.COMPETITORS_KEY, message=seen, time=harness.now
     )

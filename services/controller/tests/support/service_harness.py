@@ -67,8 +67,10 @@ class Harness:
         if self.faults is not None:
             bus = FaultyBus(bus, self.faults)
             cluster = FaultyCluster(cluster, self.faults)
-        given = ControllerSettings(**settings)
-        running = asyncio.create_task(service.serve(given, bus, cluster, self.health, self.clock))
+        controller_settings = ControllerSettings(**settings)
+        running = asyncio.create_task(
+            service.serve(controller_settings, bus, cluster, self.health, self.clock)
+        )
         try:
             await self._unless_over(running, self.health.ready())
             yield
@@ -228,14 +230,14 @@ class Harness:
 
     # Users and kubelets
 
-    async def submit(self, made: meta.Object) -> None:
+    async def submit(self, obj: meta.Object) -> None:
         """Create an object as a user does."""
-        kind = builders.kind_of(made)
-        body = msgspec.json.decode(msgspec.json.encode(made))
+        kind = builders.kind_of(obj)
+        body = msgspec.json.decode(msgspec.json.encode(obj))
         for field in ("uid", "resourceVersion", "creationTimestamp"):
             body["metadata"].pop(field, None)
         body |= {"apiVersion": kind.api_version, "kind": kind.kind}
-        await self.cluster.create(kind, made.metadata.namespace, msgspec.json.encode(body))
+        await self.cluster.create(kind, obj.metadata.namespace, msgspec.json.encode(body))
 
     async def report(self, pod: core.Pod, phase: str) -> None:
         """The kubelet's word on a pod."""

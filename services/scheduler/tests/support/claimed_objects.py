@@ -32,14 +32,14 @@ class ClaimedObjects:
         self.volumes[name] = self._renewed(volume_objects.volume(name))
 
     def create_volume_claim(self, name: str) -> None:
-        made = self._renewed(volume_objects.claim(name))
-        self.volume_claims[made.metadata.key] = made
+        persistent_volume_claim = self._renewed(volume_objects.claim(name))
+        self.volume_claims[persistent_volume_claim.metadata.key] = persistent_volume_claim
 
     def create_device_claim(self, name: str) -> None:
-        made = self._renewed(device_claims.claim(name))
-        metadata = msgspec.structs.replace(made.metadata, uid=f"uid-{name}")
-        made = msgspec.structs.replace(made, metadata=metadata)
-        self.device_claims[made.metadata.key] = made
+        claim = self._renewed(device_claims.claim(name))
+        metadata = msgspec.structs.replace(claim.metadata, uid=f"uid-{name}")
+        claim = msgspec.structs.replace(claim, metadata=metadata)
+        self.device_claims[claim.metadata.key] = claim
 
     def claiming(self, name: str, pods: list[core.Pod], what: str) -> list[core.Pod]:
         """The first two pods with new claims, ``name-c...``."""
@@ -83,7 +83,7 @@ class ClaimedObjects:
         self, binds: Sequence[messages.Bind], bound: Collection[str]
     ) -> tuple[messages.ClaimOutcome, ...]:
         """The outcomes of claims that the binds allocate. ``bound``: uids of bound pods."""
-        found = {}
+        claim_outcomes = {}
         for bind in binds:
             for step in bind.devices:
                 claim = self.device_claims.get(f"{bind.namespace}/{step.claim}")
@@ -91,13 +91,13 @@ class ClaimedObjects:
                     continue
                 users = {it.uid for it in binds for each in it.devices if each.claim == step.claim}
                 if not users.isdisjoint(bound) or claim.status.allocation == step.allocation:
-                    found[step.claim] = messages.ClaimOutcome(
+                    claim_outcomes[step.claim] = messages.ClaimOutcome(
                         namespace=bind.namespace,
                         claim=step.claim,
                         uid=step.uid,
                         version=claim.metadata.version,
                     )
-        return tuple(found.values())
+        return tuple(claim_outcomes.values())
 
     # Kubernetes' controllers
 
@@ -111,9 +111,9 @@ class ClaimedObjects:
 
     def remove(self, key: str) -> meta.Object | None:
         """Remove a claim that nothing uses; its volume is available again."""
-        held = self.device_claims.get(key)
-        if held is not None:
-            is_free = held.status.allocation is None
+        claim = self.device_claims.get(key)
+        if claim is not None:
+            is_free = claim.status.allocation is None
             return self.device_claims.pop(key) if is_free else None
         gone = self.volume_claims.pop(key)
         for name, volume in self.volumes.items():
@@ -157,12 +157,12 @@ class ClaimedObjects:
         claim = self.device_claims.get(f"{bind.namespace}/{step.claim}")
         if claim is None or claim.metadata.uid != step.uid:
             return False
-        has, given = claim.status.allocation, step.allocation
-        if (has is None and given is None) or (has and given and has != given):
+        has, allocation = claim.status.allocation, step.allocation
+        if (has is None and allocation is None) or (has and allocation and has != allocation):
             return False
         if all(each.uid != bind.uid for each in claim.status.reserved_for):
             pod = resource.ClaimConsumer(resource="pods", name=bind.pod, uid=bind.uid)
-            self._write_devices(claim, has or given, (*claim.status.reserved_for, pod))
+            self._write_devices(claim, has or allocation, (*claim.status.reserved_for, pod))
         return True
 
     def _write_devices(

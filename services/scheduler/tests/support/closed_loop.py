@@ -360,7 +360,7 @@ class Loop:
 
     def _new_pod(self, gang: Gang, name: str, node: str) -> core.Pod:
         version = self._next_version()
-        made = builders.make_pod(
+        pod = builders.make_pod(
             name,
             gang.name,
             cpu=str(gang.cpus[int(name.rpartition("-")[2])] if gang.cpus else gang.cpu),
@@ -373,7 +373,7 @@ class Loop:
             created=self.now,
             **gang.pod,
         )
-        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **gang.spec))
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **gang.spec))
 
     def _show_pod(self, pod: core.Pod) -> None:
         self.pods[pod.metadata.key] = pod

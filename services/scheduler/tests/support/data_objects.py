@@ -22,8 +22,8 @@ def key(name: str) -> str:
 
 def request(name: str, size: int = 10 * GB, **fields: Any) -> data_sets.DataSetRequest:
     """A request for a data set in the bucket; ``fields`` as in ``spec.dataSets``."""
-    found = batch.DataSet(name=name, **{"uri": uri(name), "size": size or "", **fields})
-    return data_sets.request_of(found)
+    data_set = batch.DataSet(name=name, **{"uri": uri(name), "size": size or "", **fields})
+    return data_sets.request_of(data_set)
 
 
 def notes(*requests: data_sets.DataSetRequest) -> dict[str, str]:

@@ -74,8 +74,8 @@ class SchedulerHarness:
         self.apply(self.log.append(answer(self.statements[decision], result, *pods, claims=claims)))
 
     def used_cpu(self, node: str = "n1") -> int:
-        self.cache.world.settle()
-        nodes = self.cache.world.nodes
+        self.cache.model.settle()
+        nodes = self.cache.model.nodes
         return int(nodes.used[0, nodes.rows[node]]) if node in nodes.rows else 0
 
 

@@ -96,9 +96,9 @@ def settled(cache: cluster_cache.ClusterCache) -> cluster_cache.ClusterCache:
 
 def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
     """Everything of a cache that a decision depends on, in terms that do not depend on order."""
-    made = cache.world
-    made.settle()
-    nodes, names = made.nodes, made.resources.names
+    model = cache.model
+    model.settle()
+    nodes, names = model.nodes, model.resources.names
 
     def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
@@ -114,10 +114,12 @@ def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
         },
         "gangs": {
             key: {task.key: (task.uid, str(task.status), task.node) for task in job.tasks.values()}
-            for key, job in made.jobs.items()
+            for key, job in model.jobs.items()
         },
         "waiting": cache.waiting,
-        "promised": {name: named(held.inqueue) for name, held in made.books.queues.items()},
+        "promised": {
+            name: named(totals.inqueue) for name, totals in model.queue_usage.queues.items()
+        },
         "unanswered": cache.unanswered(),
     }
 

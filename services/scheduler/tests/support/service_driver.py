@@ -49,7 +49,7 @@ class OtherServices:
         return replaced
 
     async def see(self, *objects: meta.Object) -> None:
-        await self._monitor.append(*(builders.snapshot_of(made) for made in objects))
+        await self._monitor.append(*(builders.snapshot_of(obj) for obj in objects))
 
     async def sync(self) -> None:
         """Append sync markers for every kind, now and with every heartbeat."""

@@ -55,8 +55,8 @@ def simulated(
     while second <= until:
         alive = [job for job in jobs if job.at <= second and not _has_ended(job, run, second)]
         objects = [each for job in alive for each in _objects(job, run.started, places)]
-        given = sessions.given([*nodes, *queues, *objects], _time(second), memory)
-        decided = simulate.run(configured, given)
+        cluster = sessions.given([*nodes, *queues, *objects], _time(second), memory)
+        decided = simulate.run(configured, cluster)
         run.sessions.append((second, decided))
         memory = decided.remember
         for pod, node in decided.decisions.binds.items():

@@ -263,11 +263,11 @@ def field_descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
     """Field -> its description in the docstring: the text after ``name``: and before the next
     field."""
     text = _text(struct)
-    found = list(_FIELD.finditer(text))
-    ends = [*(each.start() for each in found[1:]), len(text)]
+    matches = list(_FIELD.finditer(text))
+    ends = [*(each.start() for each in matches[1:]), len(text)]
     return {
         name: text[each.end() : end].strip(" ;.")
-        for each, end in zip(found, ends, strict=False)
+        for each, end in zip(matches, ends, strict=False)
         for name in _NAME.findall(each.group())
     }
 

@@ -26,14 +26,14 @@ def assigned_devices(annotations: Mapping[str, str] | None) -> DeviceAssignments
     CPUs are lists such as ``0-3,8``.
     """
     notes = annotations or {}
-    found: dict[str, list[str]] = {}
+    assignments: dict[str, list[str]] = {}
     for own in _read(_CPUS, notes.get(keys.CPUS)).values():
-        found.setdefault("cpu", []).append(own)
-    for given in _read(_DEVICES, notes.get(keys.DEVICES)).values():
-        for resource, ids in given.items():
-            found.setdefault(resource, []).extend(ids)
+        assignments.setdefault("cpu", []).append(own)
+    for ids_by_resource in _read(_DEVICES, notes.get(keys.DEVICES)).values():
+        for resource, ids in ids_by_resource.items():
+            assignments.setdefault(resource, []).extend(ids)
     if notes.get(GPU_INDEX):
-        found["volcano.sh/gpu"] = notes[GPU_INDEX].split(",")
+        assignments["volcano.sh/gpu"] = notes[GPU_INDEX].split(",")
     shares = [
         part.split(",")
         for container in notes.get(VGPU_IDS, "").split(";")
@@ -41,14 +41,16 @@ def assigned_devices(annotations: Mapping[str, str] | None) -> DeviceAssignments
         if part
     ]
     if shares and all(len(fields) == 4 for fields in shares):
-        found["volcano.sh/vgpu"] = [f"{fields[0]} ({fields[2]}MiB)" for fields in shares]
-    return {resource: tuple(ids) for resource, ids in sorted(found.items())}
+        assignments["volcano.sh/vgpu"] = [f"{fields[0]} ({fields[2]}MiB)" for fields in shares]
+    return {resource: tuple(ids) for resource, ids in sorted(assignments.items())}
 
 
-def format_assignments(found: Mapping[str, tuple[str, ...]]) -> str:
+def format_assignments(ids_by_resource: Mapping[str, tuple[str, ...]]) -> str:
     """The assignments in one line: ``cpu 0-3; gpu GPU-a,GPU-b``."""
     return "; ".join(
-        f"{resource.rpartition('/')[2]} {','.join(ids)}" for resource, ids in found.items() if ids
+        f"{resource.rpartition('/')[2]} {','.join(ids)}"
+        for resource, ids in ids_by_resource.items()
+        if ids
     )
 
 

@@ -39,12 +39,12 @@ class Layout(NamedTuple):
 
     def counts(self) -> list[int]:
         """The number of nodes of each domain, including its descendants."""
-        found = [0] * len(self.names)
+        node_counts = [0] * len(self.names)
         for home in self.homes.values():
-            found[home] += 1
+            node_counts[home] += 1
         for number in range(len(self.names) - 1, ROOT_INDEX, -1):
-            found[self.parents[number]] += found[number]
-        return found
+            node_counts[self.parents[number]] += node_counts[number]
+        return node_counts
 
 
 class Tiers(NamedTuple):
@@ -59,14 +59,14 @@ class Tiers(NamedTuple):
 def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
     """The tiers of these HyperNodes."""
     names: dict[str, int] = {}
-    found = [each.spec for each in hyper_nodes]
-    for spec in found:
+    hyper_node_specs = [each.spec for each in hyper_nodes]
+    for spec in hyper_node_specs:
         if spec.tier_name:
             names[spec.tier_name] = min(names.get(spec.tier_name, spec.tier), spec.tier)
-    return Tiers(min((spec.tier for spec in found), default=None), names)
+    return Tiers(min((spec.tier for spec in hyper_node_specs), default=None), names)
 
 
-def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
+def highest_tier(network_topology: batch.NetworkTopology, known: Tiers) -> int:
     """The highest tier that a hard constraint allows its pods to span.
 
     Raises ValueError with the reason if the constraint cannot be satisfied: ignoring it could
@@ -74,21 +74,22 @@ def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
     """
     if known.lowest is None:
         raise ValueError("hard networkTopology, but the cluster has no HyperNodes")
-    if given.highest_tier_allowed is not None:
-        if given.highest_tier_allowed < known.lowest:
+    if network_topology.highest_tier_allowed is not None:
+        if network_topology.highest_tier_allowed < known.lowest:
             raise ValueError(
-                f"highestTierAllowed {given.highest_tier_allowed}: "
+                f"highestTierAllowed {network_topology.highest_tier_allowed}: "
                 f"the lowest tier of the HyperNodes is {known.lowest}"
             )
-        return given.highest_tier_allowed
-    if not given.highest_tier_name:
+        return network_topology.highest_tier_allowed
+    if not network_topology.highest_tier_name:
         raise ValueError(NO_TIER)
-    if given.highest_tier_name not in known.names:
+    if network_topology.highest_tier_name not in known.names:
         listed = ", ".join(sorted(known.names)) or "no HyperNode has a tier name"
         raise ValueError(
-            f"highestTierName {given.highest_tier_name}: no HyperNode has this tier name ({listed})"
+            f"highestTierName {network_topology.highest_tier_name}: no HyperNode has this tier "
+            f"name ({listed})"
         )
-    return known.names[given.highest_tier_name]
+    return known.names[network_topology.highest_tier_name]
 
 
 def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
@@ -176,14 +177,14 @@ class _Builder:
         if exact is None:
             self._complain(name, "members of type HyperNode are given by exactMatch")
             return
-        found = self._known.get(exact.name)
-        if found is None:
+        hyper_node = self._known.get(exact.name)
+        if hyper_node is None:
             self._complain(name, f"its member HyperNode {exact.name} does not exist")
-        elif found.spec.tier >= self._known[name].spec.tier:
+        elif hyper_node.spec.tier >= self._known[name].spec.tier:
             self._complain(
                 name,
-                f"its member HyperNode {exact.name} of tier {found.spec.tier} is not below its "
-                f"own tier {self._known[name].spec.tier}: the member is ignored",
+                f"its member HyperNode {exact.name} of tier {hyper_node.spec.tier} is not below "
+                f"its own tier {self._known[name].spec.tier}: the member is ignored",
             )
         else:
             claims.setdefault(exact.name, []).append(name)
@@ -236,11 +237,11 @@ class _Builder:
         return names
 
     def _complain_of_tier_names(self) -> None:
-        found: dict[str, set[int]] = {}
+        tiers_by_name: dict[str, set[int]] = {}
         for each in self._known.values():
             if each.spec.tier_name:
-                found.setdefault(each.spec.tier_name, set()).add(each.spec.tier)
-        for name, meant in sorted(found.items()):
+                tiers_by_name.setdefault(each.spec.tier_name, set()).add(each.spec.tier)
+        for name, meant in sorted(tiers_by_name.items()):
             if len(meant) > 1:
                 numbers = ", ".join(str(tier) for tier in sorted(meant))
                 text = f"several tiers ({numbers}) have the tier name {name}: the lowest is used"

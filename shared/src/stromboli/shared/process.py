@@ -61,8 +61,8 @@ def start(
 async def serve_health(health: runtime.Health, host: str, port: int) -> AsyncIterator[None]:
     """Serve ``/livez``, ``/readyz`` and ``/metrics`` during the block."""
     bound = http.listen(host, port)
-    async with http.serving(http.health_app(health), bound) as taken:
-        telemetry.log.info("listening", health=f"http://{host}:{taken}")
+    async with http.serving(http.health_app(health), bound) as bound_port:
+        telemetry.log.info("listening", health=f"http://{host}:{bound_port}")
         yield
 
 

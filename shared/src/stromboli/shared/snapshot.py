@@ -138,9 +138,9 @@ class Snapshot:
         self._remember_gone(kind, key, uid, math.inf)
         return self._put(kind, key, None, None)
 
-    def replace(self, kind: Kind[Any], found: meta.Object) -> None:
+    def replace(self, kind: Kind[Any], obj: meta.Object) -> None:
         """Replace an object by the same version with fields that its record leaves out."""
-        self._of(kind)[found.metadata.key] = found
+        self._of(kind)[obj.metadata.key] = obj
 
     def mark_unknown(self, kind: Kind[Any], key: str, reason: str) -> Change:
         """Mark a key as unknown until its next record, because its object cannot be handled."""

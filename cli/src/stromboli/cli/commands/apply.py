@@ -46,13 +46,13 @@ def apply(
     """
     from stromboli.cli.client import RejectedError
 
-    found = manifests_of(files)
-    documents = [in_namespace(manifest, namespace) for manifest in found]
+    input_manifests = manifests_of(files)
+    documents = [in_namespace(manifest, namespace) for manifest in input_manifests]
     with options.client(server) as client:
         try:
             applied = client.apply(documents)
         except RejectedError as error:
-            raise with_source(error, found) from None
+            raise with_source(error, input_manifests) from None
     output.show_lines(f"{title(one.object, one.name)} {one.result}" for one in applied)
 
 
@@ -89,7 +89,7 @@ def in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
-def with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandError:
+def with_source(error: "RejectedError", input_manifests: "Sequence[Manifest]") -> CommandError:
     """The rejection with file and line instead of the object's index."""
     details = []
     for violation in error.violations:
@@ -97,7 +97,7 @@ def with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandE
         if path.startswith("objects["):
             number, _, path = path.removeprefix("objects[").partition("].")
             index = int(number)
-        manifest = found[index]
-        shown = msgspec.structs.replace(violation, path=path).message
-        details.append(f"{manifest.place(path)}: {manifest.title}: {shown}")
+        manifest = input_manifests[index]
+        violation_text = msgspec.structs.replace(violation, path=path).message
+        details.append(f"{manifest.place(path)}: {manifest.title}: {violation_text}")
     return CommandError(error.what, error.why, error.next_step, tuple(details))

@@ -27,10 +27,10 @@ def dump(server: options.Server = None) -> None:
     foreign annotations.
     """
     with options.client(server) as client:
-        seen = client.scheduling_input()
+        scheduling_input = client.scheduling_input()
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    lines = ",\n".join(bytes(item).decode() for item in seen.items)
+    lines = ",\n".join(bytes(item).decode() for item in scheduling_input.items)
     output.show_lines([f'{{"apiVersion":"v1","kind":"List","items":[\n{lines}\n]}}'])
-    for unread in seen.unread:
+    for unread in scheduling_input.unread:
         output.show_note(f"strom: left out, not readable: {unread}")
     output.show_note(f"next: strom simulate session --objects FILE --config CONFIG --now {now}")

@@ -44,14 +44,14 @@ ContextNamespace = Annotated[
 @app.command("list")
 def list_contexts() -> None:
     """List contexts; * marks the selected one."""
-    found = contexts.load(os.environ)
-    selected = os.environ.get(contexts.VARIABLE) or found.current
-    if not found.contexts:
+    stored_contexts = contexts.load(os.environ)
+    selected = os.environ.get(contexts.VARIABLE) or stored_contexts.current
+    if not stored_contexts.contexts:
         output.show_empty_list("contexts")
         return
     rows = [
         ("*" if name == selected else "", name, it.server, it.namespace, it.token_file, it.ca_file)
-        for name, it in sorted(found.contexts.items())
+        for name, it in sorted(stored_contexts.contexts.items())
     ]
     output.show_table(HEADERS, rows)
 
@@ -59,12 +59,12 @@ def list_contexts() -> None:
 @app.command("use")
 def use(name: Name) -> None:
     """Select a context for further commands."""
-    found = contexts.load(os.environ)
-    if name not in found.contexts:
-        known = ", ".join(found.contexts) or "none"
+    stored_contexts = contexts.load(os.environ)
+    if name not in stored_contexts.contexts:
+        known = ", ".join(stored_contexts.contexts) or "none"
         why, next_step = f"it does not exist; there are {known}", "create it: strom context set"
         raise CommandError(f"context {name}", why, next_step)
-    contexts.save(os.environ, msgspec.structs.replace(found, current=name))
+    contexts.save(os.environ, msgspec.structs.replace(stored_contexts, current=name))
     output.show_lines([f"context {name} selected"])
 
 
@@ -86,11 +86,11 @@ def set_context(
 @app.command("delete")
 def delete(name: Name) -> None:
     """Delete a context and the token that login stored for it."""
-    found = contexts.load(os.environ)
-    if name not in found.contexts:
+    stored_contexts = contexts.load(os.environ)
+    if name not in stored_contexts.contexts:
         raise CommandError(f"context {name}", "it does not exist", "list: strom context list")
-    left = {key: value for key, value in found.contexts.items() if key != name}
-    current = "" if found.current == name else found.current
+    left = {key: value for key, value in stored_contexts.contexts.items() if key != name}
+    current = "" if stored_contexts.current == name else stored_contexts.current
     contexts.save(os.environ, contexts.Contexts(current, left))
     _token_file(name).unlink(missing_ok=True)
     output.show_lines([f"context {name} deleted"])
@@ -126,8 +126,8 @@ def login(
     finally:
         draft.unlink(missing_ok=True)
     _store(name, server, str(file), ca_file, namespace, is_selected=True)
-    who = f"you are {user}" if user else "the server has no accounts"
-    output.show_lines([f"context {name} selected: {who}"])
+    identity = f"you are {user}" if user else "the server has no accounts"
+    output.show_lines([f"context {name} selected: {identity}"])
 
 
 def whoami(server: options.Server = None) -> None:
@@ -177,13 +177,13 @@ def _changed(
     before = contexts.load(os.environ).contexts.get(name)
     if before is None and server is None:
         raise typer.BadParameter("a new context needs a server", param_hint="--server")
-    given = {
+    fields = {
         "server": server,
         "token_file": token_file and str(Path(token_file).absolute()),
         "ca_file": ca_file and str(Path(ca_file).absolute()),
         "namespace": namespace,
     }
-    known = {key: value for key, value in given.items() if value is not None}
+    known = {key: value for key, value in fields.items() if value is not None}
     base = before or contexts.Context(server or "")
     return msgspec.structs.replace(base, **known)
 
@@ -201,6 +201,8 @@ def _store(
     from stromboli.cli.server import checked
 
     checked(context.server, "from --server")
-    found = contexts.load(os.environ)
-    current = name if is_selected or not found.current else found.current
-    contexts.save(os.environ, contexts.Contexts(current, {**found.contexts, name: context}))
+    stored_contexts = contexts.load(os.environ)
+    current = name if is_selected or not stored_contexts.current else stored_contexts.current
+    contexts.save(
+        os.environ, contexts.Contexts(current, {**stored_contexts.contexts, name: context})
+    )

@@ -45,13 +45,13 @@ def list_data_sets(
     """
     inside = None if all_namespaces else namespace
     with options.client(server) as client:
-        found = read(client, inside, uri=uri, node=node)
+        copies = read(client, inside, uri=uri, node=node)
     if output_format is not output.DocumentFormat.TABLE:
-        output.show_document(output_format, _document(found))
-    elif not found:
+        output.show_document(output_format, _document(copies))
+    elif not copies:
         output.show_empty_list("data sets", inside)
     else:
-        _show_list(found, is_of_node=bool(node))
+        _show_list(copies, is_of_node=bool(node))
 
 
 @app.command("get")
@@ -71,25 +71,25 @@ def get(
     inside = None if all_namespaces else namespace
     wanted = {"key": name} if _KEY.fullmatch(name) else {"uri": name}
     with options.client(server) as client:
-        found = [each for each in read(client, inside, **wanted) if name in (each.key, each.uri)]
-    if not found:
+        copies = [each for each in read(client, inside, **wanted) if name in (each.key, each.uri)]
+    if not copies:
         where = "-A" if inside is None else f"-n {inside}"
         raise NotFoundError(
             f"data set {name}", "not found", f"list what exists: strom data list {where}"
         )
     if output_format is output.DocumentFormat.TABLE:
-        for number, each in enumerate(found):
+        for number, each in enumerate(copies):
             output.show_lines([""] if number else [])
             _show(each)
     else:
-        output.show_document(output_format, _document(found))
+        output.show_document(output_format, _document(copies))
 
 
 def read(
     client: "Client", namespace: str | None, *, key: str = "", uri: str = "", node: str = ""
 ) -> list[DataSetCopies]:
     """The data sets that jobs of a namespace use, or all, by URI. Raises CommandError."""
-    found: list[DataSetCopies] = []
+    copies: list[DataSetCopies] = []
     token = ""
     while True:
         call = node_calls.data_sets(
@@ -101,27 +101,27 @@ def read(
             continue_=token,
         )
         page = client.send(call)
-        found += page.items
+        copies += page.items
         token = page.continue_
         if not token:
-            return sorted(found, key=lambda each: (each.uri, each.key))
+            return sorted(copies, key=lambda each: (each.uri, each.key))
 
 
-def _show_list(found: list[DataSetCopies], *, is_of_node: bool) -> None:
+def _show_list(copies: list[DataSetCopies], *, is_of_node: bool) -> None:
     now = datetime.now(UTC)
     if is_of_node:
-        rows = [data_view.on_node_row(each, copy, now) for each in found for copy in each.nodes]
+        rows = [data_view.on_node_row(each, copy, now) for each in copies for copy in each.nodes]
         output.show_table(data_view.ON_NODE_HEADERS, rows)
     else:
-        output.show_table(data_view.HEADERS, [data_view.row(each, now) for each in found])
+        output.show_table(data_view.HEADERS, [data_view.row(each, now) for each in copies])
 
 
-def _show(found: DataSetCopies) -> None:
-    output.show_lines(data_view.facts(found))
-    if found.nodes:
+def _show(copies: DataSetCopies) -> None:
+    output.show_lines(data_view.facts(copies))
+    if copies.nodes:
         output.show_lines([""])
-        output.show_table(data_view.NODE_HEADERS, data_view.node_rows(found, datetime.now(UTC)))
+        output.show_table(data_view.NODE_HEADERS, data_view.node_rows(copies, datetime.now(UTC)))
 
 
-def _document(found: list[DataSetCopies]) -> dict[str, Any]:
-    return {"items": [msgspec.to_builtins(each) for each in found]}
+def _document(copies: list[DataSetCopies]) -> dict[str, Any]:
+    return {"items": [msgspec.to_builtins(each) for each in copies]}

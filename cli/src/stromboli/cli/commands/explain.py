@@ -118,11 +118,11 @@ def _what_if(
     except ValueError as error:
         raise UsageError("--if", str(error), "correct it") from None
     with options.client(server) as client:
-        found = client.what_if(namespace, name, wanted)
+        what_if = client.what_if(namespace, name, wanted)
     if output_format is output.DocumentFormat.TABLE:
-        output.show_lines(what_if_view.render(found, changes, datetime.now(UTC)))
+        output.show_lines(what_if_view.render(what_if, changes, datetime.now(UTC)))
     else:
-        output.show_document(output_format, msgspec.to_builtins(found))
+        output.show_document(output_format, msgspec.to_builtins(what_if))
 
 
 def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
@@ -164,7 +164,7 @@ def _awaited_data(
     waiting = data_view.waiting_for_data(pods)
     if not waiting:
         return ()
-    found: list[DataSetCopies] = []
+    copies: list[DataSetCopies] = []
     with contextlib.suppress(CommandError):
-        found = data.read(client, waiting[0].metadata.namespace)
-    return data_view.waiting_lines(waiting, {each.key: each for each in found}, now)
+        copies = data.read(client, waiting[0].metadata.namespace)
+    return data_view.waiting_lines(waiting, {each.key: each for each in copies}, now)

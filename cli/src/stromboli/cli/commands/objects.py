@@ -40,21 +40,21 @@ def get(
     kind's own commands get and list.
     """
     word, slash, name = kind.partition("/")
-    found = _resource(word.partition(".")[0] if slash else kind)
+    resource = _resource(word.partition(".")[0] if slash else kind)
     names = [name, *(names or ())] if slash else names
     if output_format.is_table:
-        _delegate(ctx, found, names, namespace, all_namespaces, selector, output_format, server)
+        _delegate(ctx, resource, names, namespace, all_namespaces, selector, output_format, server)
         return
     wanted = options.selector(selector)
-    names = [object_names.without_kind(found.word, name) for name in names or ()]
+    names = [object_names.without_kind(resource.word, name) for name in names or ()]
     with options.client(server) as client:
         if names:
-            raws = [msgspec.Raw(client.send(found.get(namespace, name))) for name in names]
+            raws = [msgspec.Raw(client.send(resource.get(namespace, name))) for name in names]
         else:
-            items = client.send(found.list("" if all_namespaces else namespace)).items
+            items = client.send(resource.list("" if all_namespaces else namespace)).items
             labelled = [(kinds.metadata_of(raw).labels, raw) for raw in items]
             raws = [raw for labels, raw in labelled if selectors.matches(wanted, labels)]
-    output.show_objects(output_format, found.kind, raws, many=len(names) != 1)
+    output.show_objects(output_format, resource.kind, raws, many=len(names) != 1)
 
 
 def delete(
@@ -73,8 +73,10 @@ def delete(
     The last object is deleted first, so that jobs precede their queue. An error about one object
     does not stop the others.
     """
-    found = [apply.in_namespace(each, namespace) for each in reversed(apply.manifests_of(files))]
-    titles = {title(document): document for document in found}
+    documents = [
+        apply.in_namespace(each, namespace) for each in reversed(apply.manifests_of(files))
+    ]
+    titles = {title(document): document for document in documents}
     with options.client(server) as client:
 
         def remove(name: str) -> str:
@@ -106,10 +108,10 @@ def diff(
     The defaults and errors of admission are included. Exit code 0: no difference. 1: differences,
     or rejected.
     """
-    found = apply.manifests_of(files)
-    documents = [apply.in_namespace(each, namespace) for each in found]
+    manifests = apply.manifests_of(files)
+    documents = [apply.in_namespace(each, namespace) for each in manifests]
     with options.client(server) as client:
-        lines = [line for pair in _pairs(client, found, documents) for line in _diff(*pair)]
+        lines = [line for pair in _pairs(client, manifests, documents) for line in _diff(*pair)]
     output.show_lines(lines)
     if lines:
         raise typer.Exit(1)
@@ -125,7 +127,7 @@ def title(document: dict[str, Any]) -> str:
 
 
 def _pairs(
-    client: "Client", found: "list[Manifest]", documents: list[dict[str, Any]]
+    client: "Client", manifests: "list[Manifest]", documents: list[dict[str, Any]]
 ) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """The title of each object, as it is stored and as ``apply`` would store it."""
     from stromboli.cli.client import RejectedError
@@ -133,7 +135,7 @@ def _pairs(
     try:
         checked = client.check(documents)
     except RejectedError as error:
-        raise apply.with_source(error, found) from None
+        raise apply.with_source(error, manifests) from None
     pairs = []
     for document, after in zip(documents, checked, strict=True):
         resource = _resource_of(document)
@@ -158,15 +160,15 @@ def _yaml(document: dict[str, Any]) -> list[str]:
     if not document:
         return []
     metadata = {k: v for k, v in document["metadata"].items() if k not in SYSTEM_FIELDS}
-    shown = {**document, "metadata": metadata}
-    shown.pop("status", None)
-    text: str = yaml.safe_dump(shown, allow_unicode=True)
+    manifest = {**document, "metadata": metadata}
+    manifest.pop("status", None)
+    text: str = yaml.safe_dump(manifest, allow_unicode=True)
     return text.splitlines()
 
 
 def _delegate(
     ctx: typer.Context,
-    found: resources.Resource,
+    resource: resources.Resource,
     names: list[str] | None,
     namespace: str,
     all_namespaces: bool,
@@ -175,14 +177,14 @@ def _delegate(
     server: str | None,
 ) -> None:
     """Call the kind's own ``get`` for each name, or its ``list``."""
-    place = ["-n", namespace] if found.kind.namespaced else []
+    place = ["-n", namespace] if resource.kind.namespaced else []
     common = [*(["--server", server] if server else [])]
     if not names:
-        scope = ["-A"] if all_namespaces and found.kind.namespaced else place
+        scope = ["-A"] if all_namespaces and resource.kind.namespaced else place
         labels = ["-l", selector] if selector else []
-        return _call(ctx, [found.word, "list", *scope, *labels, "-o", wanted.value, *common])
+        return _call(ctx, [resource.word, "list", *scope, *labels, "-o", wanted.value, *common])
     for name in names:
-        _call(ctx, [found.word, "get", name, *place, *common])
+        _call(ctx, [resource.word, "get", name, *place, *common])
     return None
 
 
@@ -193,19 +195,19 @@ def _call(ctx: typer.Context, words: list[str]) -> None:
 
 
 def _resource(word: str) -> resources.Resource:
-    found = resources.named(word)
-    if found is None:
+    resource = resources.named(word)
+    if resource is None:
         hint = usage_errors.did_you_mean(word, [it.word for it in resources.RESOURCES])
         raise typer.BadParameter(f"{word!r} is not one of {WORDS}{hint}", param_hint="KIND")
-    return found
+    return resource
 
 
 def _resource_of(document: dict[str, Any]) -> resources.Resource:
     """Raises CommandError for a kind that REST does not read."""
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
-    found = None if kind is None else resources.BY_KIND.get(kind)
-    if found is None:
+    resource = None if kind is None else resources.BY_KIND.get(kind)
+    if resource is None:
         known = ", ".join(it.kind.kind for it in resources.RESOURCES)
         why = f"unsupported kind; supported are {known}"
         raise CommandError(title(document), why, "use kubectl for other kinds")
-    return found
+    return resource

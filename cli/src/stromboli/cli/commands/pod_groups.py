@@ -43,7 +43,7 @@ def list_pod_groups(
     def cells(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
         return row(group, now) + (wide_cells(group) if is_wide else ())
 
-    found = listing.Listing(
+    pod_group_listing = listing.Listing(
         kind=kinds.POD_GROUPS,
         what="PodGroups",
         headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
@@ -55,10 +55,15 @@ def list_pod_groups(
     with options.client(server) as client:
         submitter = options.submitter(client, is_me=me)
         if watch:
-            call = calls.watch_pod_groups(found.namespace or "")
-            listing.follow(client, found, output_format, call)
+            call = calls.watch_pod_groups(pod_group_listing.namespace or "")
+            listing.follow(client, pod_group_listing, output_format, call)
         else:
-            listing.show(client, found, output_format, client.pod_groups(found.namespace))
+            listing.show(
+                client,
+                pod_group_listing,
+                output_format,
+                client.pod_groups(pod_group_listing.namespace),
+            )
 
 
 @app.command("get")
@@ -146,8 +151,8 @@ def phase(group: scheduling.PodGroup) -> str:
 
 def owner(group: scheduling.PodGroup) -> str:
     """The kind and name of the PodGroup's owner."""
-    found = group.metadata.controller
-    return f"{found.kind}/{found.name}" if found else ""
+    owner_reference = group.metadata.controller
+    return f"{owner_reference.kind}/{owner_reference.name}" if owner_reference else ""
 
 
 def unschedulable_message(group: scheduling.PodGroup) -> str:

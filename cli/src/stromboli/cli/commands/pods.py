@@ -70,7 +70,7 @@ def list_pods(
     def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
         return row(pod, now) + (wide_cells(pod) if is_wide else ())
 
-    found = listing.Listing(
+    pod_listing = listing.Listing(
         kind=pod_status.PODS,
         what="pods",
         headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
@@ -80,11 +80,13 @@ def list_pods(
         state="STATUS",
     )
     with options.client(server) as client:
-        own_jobs = _own_jobs(client, found.namespace) if me else None
+        own_jobs = _own_jobs(client, pod_listing.namespace) if me else None
         if watch:
-            listing.follow(client, found, output_format, calls.watch_pods(found.namespace or ""))
+            listing.follow(
+                client, pod_listing, output_format, calls.watch_pods(pod_listing.namespace or "")
+            )
         else:
-            listing.show(client, found, output_format, client.all_pods(found.namespace))
+            listing.show(client, pod_listing, output_format, client.all_pods(pod_listing.namespace))
 
 
 PodName = Annotated[

@@ -116,8 +116,8 @@ def update(
     commas: cpu=8,memory=16Gi,nvidia.com/gpu=4
     """
     spec = amounts(capability, deserved, guarantee)
-    given = {"weight": weight, "priority": priority, "reclaimable": reclaimable}
-    spec |= {key: value for key, value in given.items() if value is not None}
+    fields = {"weight": weight, "priority": priority, "reclaimable": reclaimable}
+    spec |= {key: value for key, value in fields.items() if value is not None}
     if not spec:
         raise typer.BadParameter(
             "set at least one option", param_hint="--weight, --capability, ..."
@@ -130,26 +130,26 @@ def update(
 def amounts(capability: str | None, deserved: str | None, guarantee: str | None) -> dict[str, Any]:
     """A queue's spec from these options. Raises BadParameter."""
     spec: dict[str, Any] = {}
-    if found := options.resources(capability, "--capability"):
-        spec["capability"] = found
-    if found := options.resources(deserved, "--deserved"):
-        spec["deserved"] = found
-    if found := options.resources(guarantee, "--guarantee"):
-        spec["guarantee"] = {"resource": found}
+    if quantities := options.resources(capability, "--capability"):
+        spec["capability"] = quantities
+    if quantities := options.resources(deserved, "--deserved"):
+        spec["deserved"] = quantities
+    if quantities := options.resources(guarantee, "--guarantee"):
+        spec["guarantee"] = {"resource": quantities}
     return spec
 
 
 def change(client: "Client", name: str, spec: dict[str, Any]) -> str:
     """Merge into a queue's spec; returns the result. Raises NotFoundError, RejectedError."""
-    found = kinds.metadata_of(client.queue(name))
-    (applied,) = client.apply([_document(found, {"spec": spec})])
+    metadata = kinds.metadata_of(client.queue(name))
+    (applied,) = client.apply([_document(metadata, {"spec": spec})])
     return applied.result
 
 
 def send(client: "Client", name: str, action: Action) -> None:
     """Request that a queue is opened or closed. Raises NotFoundError, RejectedError."""
-    found = kinds.metadata_of(client.queue(name))
-    client.apply([command(found, action)], f"queue {name}")
+    metadata = kinds.metadata_of(client.queue(name))
+    client.apply([command(metadata, action)], f"queue {name}")
 
 
 def command(queue: ObjectMeta, action: Action) -> dict[str, Any]:
@@ -174,11 +174,11 @@ def command(queue: ObjectMeta, action: Action) -> dict[str, Any]:
     }
 
 
-def _document(found: ObjectMeta, changes: dict[str, Any]) -> dict[str, Any]:
+def _document(metadata: ObjectMeta, changes: dict[str, Any]) -> dict[str, Any]:
     """A patch with the uid, so that a recreated queue of this name is not changed."""
     return {
         "apiVersion": kinds.QUEUES.api_version,
         "kind": kinds.QUEUES.kind,
-        "metadata": msgspec.to_builtins(ObjectMeta(name=found.name, uid=found.uid)),
+        "metadata": msgspec.to_builtins(ObjectMeta(name=metadata.name, uid=metadata.uid)),
         **changes,
     }

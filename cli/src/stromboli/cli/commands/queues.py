@@ -212,8 +212,8 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
 
 def invalid_fields(queue: scheduling.Queue) -> Sequence[str]:
     """The fields of a queue that admission would reject; the queue was stored without admission."""
-    found = queue.metadata.annotation(keys.VIOLATIONS)
-    return [f"{'invalid':<11} {found}"] if found else []
+    violations = queue.metadata.annotation(keys.VIOLATIONS)
+    return [f"{'invalid':<11} {violations}"] if violations else []
 
 
 def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "=") -> str:

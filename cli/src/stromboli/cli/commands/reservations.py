@@ -122,8 +122,8 @@ def create(
         if node_count:
             _choose_nodes(client, document, node_count)
         (applied,) = client.apply([document])
-    said = f"{output.title(kinds.ADVANCE_RESERVATIONS, name)} {applied.result}"
-    output.show_lines([said])
+    result_line = f"{output.title(kinds.ADVANCE_RESERVATIONS, name)} {applied.result}"
+    output.show_lines([result_line])
 
 
 @app.command("list")
@@ -131,7 +131,7 @@ def list_all(
     output_format: options.Output = output.Format.TABLE, server: options.Server = None
 ) -> None:
     """List reservations."""
-    found = listing.Listing(
+    reservation_listing = listing.Listing(
         kind=kinds.ADVANCE_RESERVATIONS,
         what="reservations",
         headers=HEADERS,
@@ -142,7 +142,7 @@ def list_all(
     )
     with options.client(server) as client:
         raws = client.send(workload_calls.reservations()).items
-        listing.show(client, found, output_format, raws)
+        listing.show(client, reservation_listing, output_format, raws)
 
 
 @app.command("get")
@@ -157,8 +157,8 @@ def get(
         if not output_format.is_table:
             output.show_objects(output_format, kinds.ADVANCE_RESERVATIONS, [raw])
             return
-        found = client.decode(kinds.ADVANCE_RESERVATIONS, raw)
-    output.show_table(HEADERS, [row(found, datetime.now(UTC))])
+        advance_reservation = client.decode(kinds.ADVANCE_RESERVATIONS, raw)
+    output.show_table(HEADERS, [row(advance_reservation, datetime.now(UTC))])
 
 
 @app.command("delete")
@@ -173,16 +173,29 @@ def delete(names: Names, server: options.Server = None) -> None:
         options.for_each(names, remove)
 
 
-def row(found: reservation.AdvanceReservation, now: datetime) -> tuple[str, ...]:
+def row(advance_reservation: reservation.AdvanceReservation, now: datetime) -> tuple[str, ...]:
     """A reservation as a row under ``HEADERS``."""
-    spec = found.spec
+    spec = advance_reservation.spec
     try:
         period = reservations.period(spec)
     except ValueError:
-        return (found.metadata.name, "Invalid", "", "", nodes_text(spec), principals_text(spec))
+        return (
+            advance_reservation.metadata.name,
+            "Invalid",
+            "",
+            "",
+            nodes_text(spec),
+            principals_text(spec),
+        )
     state = "Ended" if period.end <= now else "Active" if period.start <= now else "Planned"
     times = time_options.short(period.start), time_options.short(period.end)
-    return (found.metadata.name, state, *times, nodes_text(spec), principals_text(spec))
+    return (
+        advance_reservation.metadata.name,
+        state,
+        *times,
+        nodes_text(spec),
+        principals_text(spec),
+    )
 
 
 def nodes_text(spec: reservation.AdvanceReservationSpec) -> str:
@@ -241,14 +254,15 @@ def free_nodes(
 ) -> list[str]:
     """The schedulable nodes with these labels that no other reservation has in the period, by
     name."""
-    taken = [each.spec for each in others if _overlaps(each.spec, period)]
+    advance_reservation_specs = [each.spec for each in others if _overlaps(each.spec, period)]
     return sorted(
         each.metadata.name
         for each in nodes
         if not each.spec.unschedulable
         and labels.items() <= (each.metadata.labels or {}).items()
         and not any(
-            reservations.covers(spec, each.metadata.name, each.metadata.labels) for spec in taken
+            reservations.covers(spec, each.metadata.name, each.metadata.labels)
+            for spec in advance_reservation_specs
         )
     )
 
@@ -262,13 +276,13 @@ def _overlaps(spec: reservation.AdvanceReservationSpec, period: reservations.Per
 
 def _period(spec: dict[str, Any]) -> reservations.Period:
     end = datetime.fromisoformat(spec["endTime"]) if "endTime" in spec else None
-    made = reservation.AdvanceReservationSpec(
+    advance_reservation_spec = reservation.AdvanceReservationSpec(
         start_time=datetime.fromisoformat(spec["startTime"]),
         end_time=end,
         duration=spec.get("duration", ""),
     )
     try:
-        return reservations.period(made)
+        return reservations.period(advance_reservation_spec)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--end") from None
 
@@ -281,8 +295,8 @@ def _time(text: str, now: datetime, option: str) -> datetime:
         if text.startswith("+"):
             ahead = timedelta(seconds=parsing.duration_s(text[1:]))
             return (now + ahead).replace(microsecond=0)
-        found = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         expected = "write 2026-12-01T08:00:00Z, now or +2h"
         raise typer.BadParameter(f"{text!r} is not a time; {expected}", param_hint=option) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return parsed_time if parsed_time.tzinfo is not None else parsed_time.replace(tzinfo=UTC)

@@ -91,14 +91,14 @@ def read_table(
     client: "Client", what: What
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
     """Facts about the cluster, headers and rows. Raises CommandError."""
-    seen = usage.read(_scheduling_input(client))
+    objects = usage.read(_scheduling_input(client))
     if what is What.QUEUES:
-        headers, rows = usage.queues(seen)
+        headers, rows = usage.queues(objects)
     elif what is What.JOBS:
-        headers, rows = usage.jobs(seen, datetime.now(UTC))
+        headers, rows = usage.jobs(objects, datetime.now(UTC))
     else:
-        headers, rows = usage.nodes(seen)
-    return usage.headline(seen), headers, rows
+        headers, rows = usage.nodes(objects)
+    return usage.headline(objects), headers, rows
 
 
 def _scheduling_input(client: "Client") -> tuple[msgspec.Raw, ...]:

@@ -39,12 +39,12 @@ class Domain(msgspec.Struct, rename="camel"):
     total: Amounts = {}
     inside: list["Domain"] = []
 
-    def take(self, held: Amounts, has: Amounts) -> None:
+    def take(self, requests: Amounts, has: Amounts) -> None:
         """Add a node with its requested and its allocatable amounts to the domain."""
         self.nodes += 1
-        self.idle_nodes += not any(held.get(each, 0) for each in usage.RESOURCES)
+        self.idle_nodes += not any(requests.get(each, 0) for each in usage.RESOURCES)
         self.total = units.add(self.total, has)
-        self.free = units.add(self.free, _free_amounts(has, held))
+        self.free = units.add(self.free, _free_amounts(has, requests))
 
 
 WIDEST = 10_000
@@ -62,8 +62,8 @@ def topology(
     Free is allocatable minus the requests of the pods on the nodes.
     """
     with options.client(server) as client:
-        seen = usage.read(client.scheduling_input().items)
-    root, complaints = domain_tree(seen, with_nodes=nodes)
+        objects = usage.read(client.scheduling_input().items)
+    root, complaints = domain_tree(objects, with_nodes=nodes)
     if output_format is output.DocumentFormat.TABLE:
         from rich.console import Console
 
@@ -75,41 +75,43 @@ def topology(
 
 
 def domain_tree(
-    seen: usage.ClusterObjects, *, with_nodes: bool = False
+    objects: usage.ClusterObjects, *, with_nodes: bool = False
 ) -> tuple[Domain, list[str]]:
     """The root domain with all domains inside, and warnings about invalid HyperNodes."""
-    labels = {each.metadata.name: each.metadata.labels or {} for each in seen.nodes}
-    found = network_topology.layout(seen.hyper_nodes, labels)
-    tier_names = {each.metadata.name: each.spec.tier_name for each in seen.hyper_nodes}
-    made = [
+    labels = {each.metadata.name: each.metadata.labels or {} for each in objects.nodes}
+    domain_layout = network_topology.layout(objects.hyper_nodes, labels)
+    tier_names = {each.metadata.name: each.spec.tier_name for each in objects.hyper_nodes}
+    domains = [
         Domain(name, tier, tier_names.get(name, ""))
-        for name, tier in zip(found.names, found.tiers, strict=True)
+        for name, tier in zip(domain_layout.names, domain_layout.tiers, strict=True)
     ]
-    made[network_topology.ROOT_INDEX].name = CLUSTER
-    for at, parent in enumerate(found.parents):
+    domains[network_topology.ROOT_INDEX].name = CLUSTER
+    for at, parent in enumerate(domain_layout.parents):
         if at != network_topology.ROOT_INDEX:
-            made[parent].inside.append(made[at])
-    held = _allocated(seen)
-    for node in sorted(seen.nodes, key=lambda each: each.metadata.name):
+            domains[parent].inside.append(domains[at])
+    allocated = _allocated(objects)
+    for node in sorted(objects.nodes, key=lambda each: each.metadata.name):
         name, has = node.metadata.name, units.amounts(node.status.allocatable or {})
         if with_nodes:
             own = Domain(name, -1)
-            own.take(held.get(name, {}), has)
-            made[found.homes[name]].inside.append(own)
-        for at in _ancestors(found, found.homes[name]):
-            made[at].take(held.get(name, {}), has)
-    return made[network_topology.ROOT_INDEX], [
-        *found.complaints,
-        *_nodes_without_domain(seen, found),
+            own.take(allocated.get(name, {}), has)
+            domains[domain_layout.homes[name]].inside.append(own)
+        for at in _ancestors(domain_layout, domain_layout.homes[name]):
+            domains[at].take(allocated.get(name, {}), has)
+    return domains[network_topology.ROOT_INDEX], [
+        *domain_layout.complaints,
+        *_nodes_without_domain(objects, domain_layout),
     ]
 
 
 def _nodes_without_domain(
-    seen: usage.ClusterObjects, found: network_topology.Layout
+    objects: usage.ClusterObjects, domain_layout: network_topology.Layout
 ) -> Iterator[str]:
     """A warning about nodes in no HyperNode, if there are HyperNodes."""
-    outside = sorted(name for name, at in found.homes.items() if at == network_topology.ROOT_INDEX)
-    if seen.hyper_nodes and outside:
+    outside = sorted(
+        name for name, at in domain_layout.homes.items() if at == network_topology.ROOT_INDEX
+    )
+    if objects.hyper_nodes and outside:
         named = ", ".join(outside[: network_topology.NODES_BY_NAME])
         more = len(outside) - network_topology.NODES_BY_NAME
         listed = f"{named} and {more} more" if more > 0 else named
@@ -117,24 +119,24 @@ def _nodes_without_domain(
         yield f"{why}: {listed}"
 
 
-def _ancestors(found: network_topology.Layout, at: int) -> Iterator[int]:
+def _ancestors(domain_layout: network_topology.Layout, at: int) -> Iterator[int]:
     while at != network_topology.ROOT_INDEX:
         yield at
-        at = found.parents[at]
+        at = domain_layout.parents[at]
     yield network_topology.ROOT_INDEX
 
 
-def _allocated(seen: usage.ClusterObjects) -> dict[str, Amounts]:
-    held: dict[str, Amounts] = {}
-    for pod in usage.active_pods(seen):
+def _allocated(objects: usage.ClusterObjects) -> dict[str, Amounts]:
+    allocated: dict[str, Amounts] = {}
+    for pod in usage.active_pods(objects):
         node = pod.spec.node_name
         if node:
-            held[node] = units.add(held.get(node, {}), quota.requests(pod.spec))
-    return held
+            allocated[node] = units.add(allocated.get(node, {}), quota.requests(pod.spec))
+    return allocated
 
 
-def _free_amounts(has: Amounts, held: Amounts) -> Amounts:
-    return {name: max(amount - held.get(name, 0), 0) for name, amount in has.items()}
+def _free_amounts(has: Amounts, allocated: Amounts) -> Amounts:
+    return {name: max(amount - allocated.get(name, 0), 0) for name, amount in has.items()}
 
 
 def line(place: Domain) -> str:
@@ -146,13 +148,13 @@ def line(place: Domain) -> str:
 
 
 def _free(place: Domain) -> str:
-    shown = [
+    amounts = [
         f"{explanation_view.format_amount(name, place.free.get(name, 0))} of "
         f"{explanation_view.format_amount(name, place.total[name])} {usage.label(name)}"
         for name in usage.RESOURCES
         if place.total.get(name)
     ]
-    return f"free: {', '.join(shown)}" if shown else "free: none"
+    return f"free: {', '.join(amounts)}" if amounts else "free: none"
 
 
 def _tree(root: Domain) -> "Tree":

@@ -15,13 +15,13 @@ def version(server: options.Server = None) -> None:
     with options.client(server) as client:
         where = f"server {client.address.url} ({client.address.origin})"
         try:
-            is_ready, said = client.readiness()
+            is_ready, problems_by_service = client.readiness()
         except UnreachableError as error:
             output.show_lines([f"{where}: not reachable: {error.why}"])
             return
     problems = [
         f"{service}: {fact}: {problem}"
-        for service, facts in said.items()
+        for service, facts in problems_by_service.items()
         for fact, problem in facts.items()
     ]
     output.show_lines([f"{where}: {'ready' if is_ready else 'not ready'}"])

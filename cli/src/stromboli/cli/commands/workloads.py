@@ -120,11 +120,13 @@ def _list(
         raise typer.BadParameter(f"the submitter of a {word} is not recorded", param_hint="--me")
     submitter: str | None = None
 
-    def is_wanted(found: Any) -> bool:
-        labels = found.metadata.labels
-        return selectors.matches(wanted, labels) and options.is_submitted_by(submitter, found)
+    def is_wanted(workload_object: Any) -> bool:
+        labels = workload_object.metadata.labels
+        return selectors.matches(wanted, labels) and options.is_submitted_by(
+            submitter, workload_object
+        )
 
-    found = listing.Listing(
+    workload_listing = listing.Listing(
         kind=workload.kind,
         what=f"{workload_calls.WORKLOADS[workload.kind]}s",
         headers=workload.headers,
@@ -137,9 +139,11 @@ def _list(
         submitter = options.submitter(client, is_me=me)
         if watch:
             call = workload_calls.watch_workloads(workload.kind, namespace or "")
-            listing.follow(client, found, output_format, call)
+            listing.follow(client, workload_listing, output_format, call)
         else:
-            listing.show(client, found, output_format, client.workloads(workload.kind, namespace))
+            listing.show(
+                client, workload_listing, output_format, client.workloads(workload.kind, namespace)
+            )
 
 
 def _get(
@@ -154,13 +158,13 @@ def _get(
         if not output_format.is_table:
             output.show_objects(output_format, workload.kind, [raw])
             return
-        found = client.decode(workload.kind, raw)
+        workload_object = client.decode(workload.kind, raw)
         events = client.send(workload_calls.workload_events(workload.kind, namespace, name)).items
     now = datetime.now(UTC)
-    output.show_lines(workload.facts(found, now))
+    output.show_lines(workload.facts(workload_object, now))
     if workload.rows is not None:
         output.show_lines([""])
-        output.show_table(workload.row_headers, workload.rows(found, now))
+        output.show_table(workload.row_headers, workload.rows(workload_object, now))
     if events:
         output.show_lines([""])
         output.show_table(workload_view.EVENT_HEADERS, workload_view.event_rows(events, now))
@@ -177,8 +181,8 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
         # Without this check, apply would create an incomplete cron.
         client.send(workload_calls.workload(kinds.CRON_JOBS, namespace, name))
         client.apply([document])
-    said = "suspended" if is_suspended else "resumed"
-    output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
+    new_state = "suspended" if is_suspended else "resumed"
+    output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {new_state}"])
 
 
 flows = kind_app(FLOWS, "Inspect flows: jobs created in order from templates.")

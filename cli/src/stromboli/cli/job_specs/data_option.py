@@ -31,8 +31,8 @@ def parse(text: str) -> DataArgument:
     if not name or not equals:
         raise ValueError(f"{text!r} has no name; write {FORM}")
     settings: Document = {}
-    while found := _SETTING.fullmatch(rest):
-        rest, setting = found[1], found[2]
+    while match := _SETTING.fullmatch(rest):
+        rest, setting = match[1], match[2]
         field, _, value = setting.partition("=")
         if field in settings:
             raise ValueError(f"{field} is set twice in {text!r}; set it once")

@@ -52,7 +52,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(words: list[str]) -> Fields:
     """``queue=research priority=high time-limit=4h replicas.worker=8``. Raises FieldError."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     replicas: dict[str, int] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -60,18 +60,18 @@ def parse(words: list[str]) -> Fields:
             raise FieldError(f"{word!r} is not FIELD=VALUE; fields are {FIELDS}")
         field, _, task = name.partition(".")
         if name in ("queue", "priority"):
-            found[name] = value
+            values[name] = value
         elif name == "time-limit":
-            found["time_s"] = _time_s(value)
+            values["time_s"] = _time_s(value)
         elif name == "min":
-            found["minimum"] = _count(name, value)
+            values["minimum"] = _count(name, value)
         elif field == "replicas":
             replicas[task] = _count(name, value)
         else:
             meant = OPTIONS.get(f"--{name}", "")
             hint = f"; did you mean {meant}? " if meant else "; "
             raise FieldError(f"{name!r} is not a field that can be set{hint}fields are {FIELDS}")
-    return Fields(**found, replicas=replicas)
+    return Fields(**values, replicas=replicas)
 
 
 def with_fields(document: Document, fields: Fields) -> Document:
@@ -106,8 +106,8 @@ def same_job(stored: Document, name: str) -> Document:
     before = stored["metadata"]
     metadata: Document = {"name": name, "namespace": before["namespace"]}
     for part in ("labels", "annotations"):
-        found = before.get(part) or {}
-        if kept := {key: value for key, value in found.items() if key not in OF_ONE_JOB}:
+        entries = before.get(part) or {}
+        if kept := {key: value for key, value in entries.items() if key not in OF_ONE_JOB}:
             metadata[part] = kept
     spec = {**stored["spec"]}
     if array := spec.get("array"):

@@ -17,11 +17,11 @@ def names_indexes(text: str) -> bool:
 def split(text: str, index: int | None = None) -> tuple[str, indexes.Indexes | None]:
     """The job and the selected indexes, None for all of them; ``index`` is the value of
     ``--index``. Raises BadParameter for invalid indexes, and for both forms together."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         return text, None if index is None else indexes.of([index])
     if index is not None:
         raise typer.BadParameter(f"{text} names indexes, too", param_hint="--index")
-    if problem := indexes.problem(found["indexes"]):
+    if problem := indexes.problem(match["indexes"]):
         raise typer.BadParameter(f"{problem}; write {indexes.FORM}", param_hint="JOB")
-    return found["job"], indexes.parse(found["indexes"])
+    return match["job"], indexes.parse(match["indexes"])

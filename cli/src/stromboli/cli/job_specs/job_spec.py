@@ -137,16 +137,16 @@ def amounts(
     ValueError for a resource that is given twice, and for an implausibly small memory.
     """
     short = {"cpu": cpus, "memory": memory, GPU: None if gpus is None else str(gpus)}
-    given = {name: amount for name, amount in short.items() if amount is not None}
-    if twice := [name for name in given if name in requests]:
+    short_amounts = {name: amount for name, amount in short.items() if amount is not None}
+    if twice := [name for name in short_amounts if name in requests]:
         raise ValueError(f"{twice[0]} is in --requests too; set it once")
     if memory is not None and 0 < units.quantity(memory) < LEAST_MEMORY_BYTES:
         raise ValueError(f"a memory of {memory} bytes is too small; write {memory}Gi or {memory}Mi")
-    if not given:
+    if not short_amounts:
         return requests, limits
-    wanted = {**DEFAULT_REQUESTS, **limits, **requests, **given}
+    wanted = {**DEFAULT_REQUESTS, **limits, **requests, **short_amounts}
     wanted = {name: amount for name, amount in wanted.items() if amount != "0"}
-    devices = {GPU: given[GPU]} if gpus else {}
+    devices = {GPU: short_amounts[GPU]} if gpus else {}
     return wanted, {**limits, **devices}
 
 
@@ -174,15 +174,18 @@ def generated_name(image: str, suffix: str) -> str:
 
 def _variables(spec: RunSpec) -> list[Document]:
     """The environment of the container: that of the user, which overrides variables of Slurm."""
-    given = dict(spec.environment)
-    found: list[Document] = []
+    values_by_name = dict(spec.environment)
+    field_references: list[Document] = []
     if spec.slurm_name:
         slurm = sbatch.variables(spec.name, spec.slurm_name, spec.queue, spec.submit_directory)
-        given = {**slurm, **given}
-        if "SLURMD_NODENAME" not in given:
+        values_by_name = {**slurm, **values_by_name}
+        if "SLURMD_NODENAME" not in values_by_name:
             node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
-            found.append({"name": "SLURMD_NODENAME", "valueFrom": node})
-    return [*({"name": name, "value": value} for name, value in given.items()), *found]
+            field_references.append({"name": "SLURMD_NODENAME", "valueFrom": node})
+    return [
+        *({"name": name, "value": value} for name, value in values_by_name.items()),
+        *field_references,
+    ]
 
 
 def _pod_annotations(spec: RunSpec) -> dict[str, str]:

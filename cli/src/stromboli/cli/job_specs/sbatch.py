@@ -90,10 +90,10 @@ class Translation(msgspec.Struct, frozen=True):
 
 def translate(words: Sequence[str]) -> Translation:
     """The options of one line. Raises ValueError for an invalid value."""
-    given = dict(_options(words))
+    line_options = dict(_options(words))
     translated: list[str] = []
     warnings: list[str] = []
-    for name, value in given.items():
+    for name, value in line_options.items():
         if name == "job-name":
             continue
         if name == "export":
@@ -105,7 +105,10 @@ def translate(words: Sequence[str]) -> Translation:
         elif name == "mem" and not value.strip("0KMGT"):
             warnings.append(f"--mem={value} is ignored: set the memory of a node with --memory")
         elif name == "mem-per-cpu":
-            translated += ["--memory", _memory(value, _cpus(given.get("cpus-per-task", "1")))]
+            translated += [
+                "--memory",
+                _memory(value, _cpus(line_options.get("cpus-per-task", "1"))),
+            ]
         elif name in _TRANSLATED:
             translated += _TRANSLATED[name](value)
         else:
@@ -114,19 +117,19 @@ def translate(words: Sequence[str]) -> Translation:
             warnings.append(f"{written} is ignored: {why}")
         if name in ("gres", "gpus", "gpus-per-node", "gpus-per-task") and _gpu_type(value):
             warnings.append(f"--{name}={value}: the GPU type is ignored; set a node selector")
-    return Translation(tuple(translated), tuple(warnings), given.get("job-name", ""))
+    return Translation(tuple(translated), tuple(warnings), line_options.get("job-name", ""))
 
 
 def variables(job: str, title: str, queue: str, directory: str) -> dict[str, str]:
     """The variables of Slurm that are the same in all pods of a job; empty ones are not set."""
-    found = {
+    slurm_variables = {
         "SLURM_JOB_ID": job,
         "SLURM_JOBID": job,
         "SLURM_JOB_NAME": title,
         "SLURM_JOB_PARTITION": queue,
         "SLURM_SUBMIT_DIR": directory,
     }
-    return {name: escaped(value) for name, value in found.items() if value}
+    return {name: escaped(value) for name, value in slurm_variables.items() if value}
 
 
 def array_variables(job: str) -> Words:
@@ -170,7 +173,7 @@ def unset_variables(text: str) -> list[tuple[int, str]]:
 
 def _options(words: Sequence[str]) -> list[tuple[str, str]]:
     """The options and their values: ``--mem=4G``, ``--mem 4G``, ``-c 4`` and ``-c4``."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -186,8 +189,8 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
             value = rest.pop(0)
         if name in _TRANSLATED and not value:
             raise ValueError(f"--{name} needs a value")
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def _full_name(name: str) -> str:
@@ -225,10 +228,10 @@ def _time(value: str) -> list[str]:
 def _memory(value: str, factor: int = 1) -> str:
     """A quantity of memory in Kubernetes' form. Slurm's default unit is MiB; its K, M, G and T are
     powers of 1024."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", value.upper())
-    if found is None:
+    match = re.fullmatch(r"(\d+)([KMGT]?)B?", value.upper())
+    if match is None:
         raise ValueError(f"--mem={value}: write 16G or 4000M")
-    return f"{int(found[1]) * factor}{MEMORY_UNITS[found[2] or 'M']}"
+    return f"{int(match[1]) * factor}{MEMORY_UNITS[match[2] or 'M']}"
 
 
 def _cpus(value: str) -> int:

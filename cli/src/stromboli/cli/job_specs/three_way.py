@@ -33,7 +33,7 @@ def overlap(ours: Any, theirs: Any, path: str = "") -> list[str]:
     if isinstance(ours, dict) and isinstance(theirs, dict):
         both = [name for name in ours if name in theirs]
         inner = (overlap(ours[name], theirs[name], f"{path}.{name}") for name in both)
-        return [found for each in inner for found in each]
+        return [conflict_path for each in inner for conflict_path in each]
     if _are_merged(ours, theirs):
         pairs = enumerate(zip(ours, theirs, strict=True))
         return [it for n, (a, b) in pairs for it in overlap(a, b, f"{path}[{n}]")]

@@ -17,10 +17,10 @@ def bare(metavar: str | None, value: Any) -> Any:
     another kind."""
     if isinstance(value, list):
         return [bare(metavar, one) for one in value]
-    found = _WORD.fullmatch(metavar or "")
-    if found is None or not isinstance(value, str) or "/" not in value:
+    match = _WORD.fullmatch(metavar or "")
+    if match is None or not isinstance(value, str) or "/" not in value:
         return value
-    return without_kind(found["word"].lower(), value)
+    return without_kind(match["word"].lower(), value)
 
 
 def without_kind(word: str, text: str) -> str:

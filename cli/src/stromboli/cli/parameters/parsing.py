@@ -89,21 +89,21 @@ def time_limit(text: str) -> timedelta:
     elif re.fullmatch(r"\d+:\d+", written):
         raise ValueError(f"{text!r} may be minutes or hours; write {written}:00, 90s or 1h30m")
     try:
-        found = _with_days(written)
+        duration = _with_days(written)
     except ValueError:
         forms = "write 90m, 1h30m, 2d, 10:00:00 or 1-12:00:00"
         raise ValueError(f"{text!r} is not a duration; {forms}") from None
-    if found.total_seconds() <= 0:
+    if duration.total_seconds() <= 0:
         raise ValueError(f"{text} is not a positive duration")
-    return found
+    return duration
 
 
 def _with_days(text: str) -> timedelta:
     """A duration that may begin with days: ``2d12h``. Raises ValueError."""
-    found = _DAYS.match(text)
-    if found is None:
+    match = _DAYS.match(text)
+    if match is None:
         return durations.duration(text)
-    return durations.duration(f"{24 * int(found[1])}h{text[found.end() :]}")
+    return durations.duration(f"{24 * int(match[1])}h{text[match.end() :]}")
 
 
 def amount(text: str) -> str:
@@ -115,20 +115,20 @@ def amount(text: str) -> str:
 
 def amounts(text: str) -> dict[str, str]:
     """``cpu=1,memory=1Gi`` as a resource list. Raises ValueError for any other shape."""
-    found: dict[str, str] = {}
+    resources: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not part.strip():
             continue
         if not name or not equals:
             raise ValueError(f"{part.strip()!r} is not a resource; write cpu=1,memory=1Gi")
-        if name in found:
+        if name in resources:
             raise ValueError(f"{name} is given twice")
         try:
-            found[name] = amount(value)
+            resources[name] = amount(value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return found
+    return resources
 
 
 def timestamp(text: str) -> datetime:
@@ -142,28 +142,28 @@ def timestamp(text: str) -> datetime:
 
 def changes(texts: Sequence[str]) -> JobIf:
     """``["queue=b", "nodes=+2"]`` as a hypothetical change. Raises ValueError."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if name not in CHANGES or not equals or not value:
             raise ValueError(f"{text!r} is not a change; write {'; or '.join(CHANGES.values())}")
         task, of_task, number = value.rpartition(":")
         if name in ("gpus", "replicas"):
-            known = found.setdefault(name, {})
+            known = fields.setdefault(name, {})
             if task in known:
                 raise ValueError(f"{name} of {task or 'the job'} is given twice")
             if of_task and not task:
                 raise ValueError(f"{text!r} names no task; {CHANGES[name]}")
             known[task] = _count(text, number, name)
             continue
-        if name in found:
+        if name in fields:
             raise ValueError(f"{name} is given twice")
         if name == "nodes" and not value.startswith("+"):
             raise ValueError(f"{text!r}: nodes can only be added; {CHANGES[name]}")
         is_number = name in ("nodes", "minAvailable")
-        found[name] = _count(text, value.removeprefix("+"), name) if is_number else value
+        fields[name] = _count(text, value.removeprefix("+"), name) if is_number else value
     try:
-        return decoding.convert({_FIELDS.get(name, name): it for name, it in found.items()}, JobIf)
+        return decoding.convert({_FIELDS.get(name, name): it for name, it in fields.items()}, JobIf)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

@@ -48,12 +48,12 @@ def matches(selector: Selector, labels: Mapping[str, str] | None) -> bool:
 
 
 def _requirement(part: str) -> Requirement:
-    if found := _SET.match(part):
-        values = frozenset(value.strip() for value in found["values"].split(","))
-        return Requirement(found["key"], "in" if found["how"] == "in" else "notin", values)
-    if found := _EQUAL.match(part):
-        operator: Literal["in", "notin"] = "notin" if found["how"] == "!=" else "in"
-        return Requirement(found["key"], operator, frozenset({found["value"]}))
-    if found := _BARE.match(part):
-        return Requirement(found["key"], "absent" if found["not"] else "exists")
+    if match := _SET.match(part):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], "in" if match["how"] == "in" else "notin", values)
+    if match := _EQUAL.match(part):
+        operator: Literal["in", "notin"] = "notin" if match["how"] == "!=" else "in"
+        return Requirement(match["key"], operator, frozenset({match["value"]}))
+    if match := _BARE.match(part):
+        return Requirement(match["key"], "absent" if match["not"] else "exists")
     raise ValueError(f"{part!r} is not a label selector; write team=vision, stage!=test or !old")

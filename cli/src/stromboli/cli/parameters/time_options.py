@@ -41,10 +41,10 @@ def time(text: str, now: datetime, option: str) -> datetime | None:
         return midnight - timedelta(days=days)
     if _CLOCK.fullmatch(text):
         with contextlib.suppress(ValueError):
-            found = datetime.combine(midnight, clock.fromisoformat(text), UTC)
-            return found if found <= now else found - timedelta(days=1)
+            parsed_time = datetime.combine(midnight, clock.fromisoformat(text), UTC)
+            return parsed_time if parsed_time <= now else parsed_time - timedelta(days=1)
     try:
-        found = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except ValueError:
         try:
             return now - timedelta(seconds=parsing.duration_s(text))
@@ -53,12 +53,12 @@ def time(text: str, now: datetime, option: str) -> datetime | None:
             raise typer.BadParameter(
                 f"{text!r} is not a time; {expected}", param_hint=option
             ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return parsed_time if parsed_time.tzinfo is not None else parsed_time.replace(tzinfo=UTC)
 
 
 def labels(text: str) -> dict[str, str]:
     """``team=vision,stage=test`` as labels. Raises BadParameter for any other selector."""
-    found = {}
+    label_values = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):
         key, sign, value = word.partition("=")
         if not sign or not key or "!" in key or value.startswith("="):
@@ -66,8 +66,8 @@ def labels(text: str) -> dict[str, str]:
                 f"{word!r} is not KEY=VALUE; the history supports no other selectors",
                 param_hint="--selector",
             )
-        found[key] = value
-    return found
+        label_values[key] = value
+    return label_values
 
 
 def short(at: datetime) -> str:

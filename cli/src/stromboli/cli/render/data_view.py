@@ -22,35 +22,35 @@ LINES_SHOWN = 8
 _UNITS = ((" bytes", "B"), (" ", ""))
 
 
-def row(found: DataSetCopies, now: datetime) -> tuple[str, ...]:
+def row(copies: DataSetCopies, now: datetime) -> tuple[str, ...]:
     """A data set as a row under ``HEADERS``: the number of its copies in each state."""
-    states = Counter(copy.state for copy in found.nodes)
+    states = Counter(copy.state for copy in copies.nodes)
     counts = (states[state] for state in ("Complete", "Fetching", "Waiting", "Failed"))
-    in_use = sum(copy.in_use for copy in found.nodes)
-    reasons = (f"{copy.node}: {text}" for copy in found.nodes if (text := _reason(copy, now)))
+    in_use = sum(copy.in_use for copy in copies.nodes)
+    reasons = (f"{copy.node}: {text}" for copy in copies.nodes if (text := _reason(copy, now)))
     numbers = (*counts, in_use)
-    return (found.uri, _size(found.bytes), *map(str, numbers), found.key, next(reasons, ""))
+    return (copies.uri, _size(copies.bytes), *map(str, numbers), copies.key, next(reasons, ""))
 
 
-def on_node_row(found: DataSetCopies, copy: NodeCopy, now: datetime) -> tuple[str, ...]:
+def on_node_row(copies: DataSetCopies, copy: NodeCopy, now: datetime) -> tuple[str, ...]:
     """A copy as a row under ``ON_NODE_HEADERS``."""
-    return (found.uri, *_cells(copy, now), found.key, _reason(copy, now))
+    return (copies.uri, *_cells(copy, now), copies.key, _reason(copy, now))
 
 
-def node_rows(found: DataSetCopies, now: datetime) -> list[tuple[str, ...]]:
+def node_rows(copies: DataSetCopies, now: datetime) -> list[tuple[str, ...]]:
     """The copies of a data set under ``NODE_HEADERS``."""
-    return [(copy.node, *_cells(copy, now), _reason(copy, now)) for copy in found.nodes]
+    return [(copy.node, *_cells(copy, now), _reason(copy, now)) for copy in copies.nodes]
 
 
-def facts(found: DataSetCopies) -> list[str]:
+def facts(copies: DataSetCopies) -> list[str]:
     """A data set, a fact per line."""
-    states = Counter(copy.state for copy in found.nodes)
+    states = Counter(copy.state for copy in copies.nodes)
     counts = [f"{states[it]} {it.lower()}" for it in reversed(get_args(CopyState)) if states[it]]
     return output.facts(
-        ("data set", found.uri),
-        ("key", found.key),
-        ("digest", found.digest or "unknown"),
-        ("size", policy.text_of_bytes(found.bytes) if found.bytes else "unknown"),
+        ("data set", copies.uri),
+        ("key", copies.key),
+        ("digest", copies.digest or "unknown"),
+        ("size", policy.text_of_bytes(copies.bytes) if copies.bytes else "unknown"),
         ("copies", ", ".join(counts) or "none"),
     )
 
@@ -82,8 +82,8 @@ def _reason(copy: NodeCopy, now: datetime) -> str:
 
 def waiting_for_data(pods: Sequence[pod_status.Pod]) -> list[pod_status.Pod]:
     """The bound pods with data sets of which no container has started, by node and name."""
-    found = [pod for pod in pods if _is_starting(pod) and _keys(pod)]
-    return sorted(found, key=lambda pod: (pod.spec.node_name, pod.metadata.name))
+    waiting_pods = [pod for pod in pods if _is_starting(pod) and _keys(pod)]
+    return sorted(waiting_pods, key=lambda pod: (pod.spec.node_name, pod.metadata.name))
 
 
 def _is_starting(pod: pod_status.Pod) -> bool:

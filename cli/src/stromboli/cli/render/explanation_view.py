@@ -77,10 +77,10 @@ def render(
     """
     waiting = WaitingPods() if waiting is None else waiting
     explained = explanation.explained
-    said = _unscheduled(explanation.held) + _kubelet_messages(waiting)
+    message_lines = _unscheduled(explanation.held) + _kubelet_messages(waiting)
     if explained is None:
         headline = f"{explanation.job} {_headline(explanation, waiting)}."
-        return [headline, *said, *_release(explanation)]
+        return [headline, *message_lines, *_release(explanation)]
     facts = [
         *_expected_start(explanation, now),
         ("queue", _queue_position(explained.queue, explanation.in_front, position)),
@@ -98,7 +98,7 @@ def render(
     if explanation.held and explained.tier == "gang":  # caused by what the controller reports
         headline = f"{explanation.job} {_held_headline(explanation)}."
     output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
-    return [headline, *output_lines, *said]
+    return [headline, *output_lines, *message_lines]
 
 
 def _expected_start(explanation: Explanation, now: datetime | None) -> list[tuple[str, str]]:
@@ -144,9 +144,9 @@ def _held_headline(explanation: Explanation) -> str:
     return f"is pending: {DEPENDENCIES.get(reason, 'not all of its pods are created')}"
 
 
-def _unscheduled(held: str) -> list[str]:
-    who = "scheduler" if held.startswith(NO_SCHEDULER) else "controller"
-    return [f"  {who:<10} {held.strip()}"] if held else []
+def _unscheduled(hold_reason: str) -> list[str]:
+    component = "scheduler" if hold_reason.startswith(NO_SCHEDULER) else "controller"
+    return [f"  {component:<10} {hold_reason.strip()}"] if hold_reason else []
 
 
 def _kubelet_messages(waiting: WaitingPods) -> list[str]:
@@ -154,11 +154,16 @@ def _kubelet_messages(waiting: WaitingPods) -> list[str]:
     kubelets that have not acknowledged their pods."""
     counts: dict[str, int] = {}
     for pod in waiting.failing:
-        found = pod_status.start_error(pod)
-        if found is not None:
-            said = ": ".join(filter(None, (found.reason, found.message.strip())))
-            counts[said] = counts.get(said, 0) + 1
-    facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
+        kubelet_error = pod_status.start_error(pod)
+        if kubelet_error is not None:
+            error_text = ": ".join(
+                filter(None, (kubelet_error.reason, kubelet_error.message.strip()))
+            )
+            counts[error_text] = counts.get(error_text, 0) + 1
+    facts = [
+        ("node", f"{count} pod{'s' * (count > 1)}: {error_text}")
+        for error_text, count in counts.items()
+    ]
     facts += [("node", line) for line in waiting.nodes]
     facts += [("data", line) for line in waiting.data]
     return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]

@@ -53,10 +53,10 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
 def _ended_counts(job: batch.Job) -> tuple[str, str]:
     """Succeeded and failed pods; of an array its indexes, ``37/100``: it keeps only some of its
     ended pods."""
-    found = _array(job)
-    if found is None:
+    index_sets = _array(job)
+    if index_sets is None:
         return str(job.status.succeeded), str(_failed(job))
-    requested, succeeded, failed, _ = map(len, found)
+    requested, succeeded, failed, _ = map(len, index_sets)
     return f"{succeeded}/{requested}", str(phases.failed_pods(job, requested, succeeded, failed))
 
 
@@ -98,8 +98,10 @@ def progress(job: batch.Job) -> str:
         "succeeded": status.succeeded,
         "failed": status.failed if job.spec.array is not None else _failed(job),
     }
-    shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
+    counts_text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{job.metadata.key}: {phases.phase_of(job)}" + (
+        f" ({counts_text})" if counts_text else ""
+    )
 
 
 def finished_count(job: batch.Job) -> tuple[int, int]:
@@ -163,14 +165,14 @@ def format_span(seconds: int) -> str:
 def last_eviction(events: Iterable[responses.KubernetesEvent], now: datetime) -> list[str]:
     """The last eviction of pods of the job with its beneficiary, as a fact; empty if there was
     none."""
-    found = [
+    evictions = [
         (event.at, event.message)
         for event in events
         if event.involved_object.kind == "Job" and event.reason in EVICTIONS and event.at
     ]
-    if not found:
+    if not evictions:
         return []
-    at, message = max(found)
+    at, message = max(evictions)
     return [f"{'evicted':<9} {message}, {output.age(at, now)} ago"]
 
 
@@ -194,11 +196,11 @@ def _array(job: batch.Job) -> tuple[indexes.Indexes, ...] | None:
     """
     if job.spec.array is None:
         return None
-    found = job.status.array or batch.ArrayStatus()
+    array = job.status.array or batch.ArrayStatus()
     try:
         requested, succeeded, failed, cancelled = map(
             indexes.parse,
-            (job.spec.array.indexes, found.succeeded, found.failed, job.spec.array.cancelled),
+            (job.spec.array.indexes, array.succeeded, array.failed, job.spec.array.cancelled),
         )
     except ValueError:
         return None
@@ -213,18 +215,18 @@ def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
         return []
     requested, succeeded, failed, cancelled = progress
     text = f"{len(succeeded)} of {len(requested)} indexes succeeded"
-    for word, found in (("failed", failed), ("cancelled", cancelled)):
-        which = str(found)
-        shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
-        text += f", {len(found)} {word}: {shown}" if which else ""
+    for word, index_set in (("failed", failed), ("cancelled", cancelled)):
+        which = str(index_set)
+        excerpt = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
+        text += f", {len(index_set)} {word}: {excerpt}" if which else ""
     return [("array", text)]
 
 
 def index_results(job: batch.Job, wanted: indexes.Indexes) -> dict[str, indexes.Indexes]:
     """How these indexes of an array ended: succeeded, failed, cancelled; the others are left out.
     Empty for a job that is not an array."""
-    found = zip(("succeeded", "failed", "cancelled"), (_array(job) or ())[1:], strict=False)
-    return {word: these for word, all_of_it in found if (these := wanted - (wanted - all_of_it))}
+    outcomes = zip(("succeeded", "failed", "cancelled"), (_array(job) or ())[1:], strict=False)
+    return {word: these for word, all_of_it in outcomes if (these := wanted - (wanted - all_of_it))}
 
 
 def _attempts(job: batch.Job) -> str:

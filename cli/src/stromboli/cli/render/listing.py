@@ -30,9 +30,9 @@ def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
     return tuple((part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
 
 
-def by_name(found: Any) -> Any:
+def by_name(api_object: Any) -> Any:
     """The sort key of an object: its namespace, then its name in natural order."""
-    return found.metadata.namespace, natural(found.metadata.name)
+    return api_object.metadata.namespace, natural(api_object.metadata.name)
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +60,13 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         """The headers, with the namespace's if it is shown."""
         return ("NAMESPACE", *self.headers) if self._shows_namespace else self.headers
 
-    def cells(self, found: Any, now: datetime, *, is_gone: bool = False) -> tuple[str, ...]:
+    def cells(self, api_object: Any, now: datetime, *, is_gone: bool = False) -> tuple[str, ...]:
         """An object as a row under ``all_headers``."""
-        cells = self.row(found, now)
+        cells = self.row(api_object, now)
         if is_gone and self.state:
             at = self.headers.index(self.state)
             cells = (*cells[:at], GONE, *cells[at + 1 :])
-        return (found.metadata.namespace, *cells) if self._shows_namespace else cells
+        return (api_object.metadata.namespace, *cells) if self._shows_namespace else cells
 
     @property
     def _shows_namespace(self) -> bool:
@@ -139,19 +139,19 @@ def show(
 ) -> None:
     """Show the list once. Raises CommandError for an object that cannot be decoded."""
     decoded = [(client.decode(listing.kind, raw), raw) for raw in raws]
-    found = sorted(
+    entries = sorted(
         (pair for pair in decoded if listing.is_wanted(pair[0])),
         key=lambda pair: listing.order(pair[0]),
     )
-    left = 0 if listing.limit is None else max(len(found) - listing.limit, 0)
-    found = found[: len(found) - left]
+    left = 0 if listing.limit is None else max(len(entries) - listing.limit, 0)
+    entries = entries[: len(entries) - left]
     if not wanted.is_table:
-        output.show_objects(wanted, listing.kind, [raw for _, raw in found], many=True)
-    elif not found:
+        output.show_objects(wanted, listing.kind, [raw for _, raw in entries], many=True)
+    elif not entries:
         output.show_empty_list(listing.what, listing.namespace)
     else:
         now = datetime.now(UTC)
-        output.show_table(listing.all_headers, [listing.cells(each, now) for each, _ in found])
+        output.show_table(listing.all_headers, [listing.cells(each, now) for each, _ in entries])
     if left:
         output.show_note(f"{left} more {listing.what}; raise --limit to see them")
 
@@ -181,7 +181,7 @@ def _watch_events(
 
 def _table(listing: Listing) -> Callable[[list[WatchEvent]], None]:
     table: output.StreamingTable | None = None
-    shown: dict[str, tuple[str, ...]] = {}
+    cells_by_key: dict[str, tuple[str, ...]] = {}
     began = datetime.now(UTC)
 
     def show_events(event: list[WatchEvent]) -> None:
@@ -192,12 +192,12 @@ def _table(listing: Listing) -> Callable[[list[WatchEvent]], None]:
         for one in event:
             is_gone = one.type == "DELETED" and listing.is_wanted(one.object)
             # Cells at a fixed time: a change of the age alone prints no row.
-            said = listing.cells(one.object, began, is_gone=is_gone)
-            if shown.get(one.object.metadata.key) != said:
+            new_cells = listing.cells(one.object, began, is_gone=is_gone)
+            if cells_by_key.get(one.object.metadata.key) != new_cells:
                 rows.append(listing.cells(one.object, now, is_gone=is_gone))
-            shown[one.object.metadata.key] = said
+            cells_by_key[one.object.metadata.key] = new_cells
             if one.type == "DELETED":
-                del shown[one.object.metadata.key]
+                del cells_by_key[one.object.metadata.key]
         if rows:
             table = table or output.streaming_table(listing.all_headers)
             table.show(rows)

@@ -42,14 +42,14 @@ def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None)
     """The containers of pods that have started, by task and index."""
     ordered = sorted(pods, key=_order)
     several = container is None and any(len(pod.spec.containers) > 1 for pod in ordered)
-    found = []
+    sources = []
     for place, pod in enumerate(ordered):
         if pod.status.phase not in _STARTED:
             continue
         names = [one.name for one in pod.spec.containers]
         for name in names if container is None else [container]:
             state = next((one for one in pod.status.container_statuses if one.name == name), None)
-            found.append(
+            sources.append(
                 Source(
                     pod=pod.metadata.name,
                     uid=pod.metadata.uid,
@@ -60,7 +60,7 @@ def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None)
                     is_over=pod.status.phase != "Running",
                 )
             )
-    return found
+    return sources
 
 
 def attempt_sources(
@@ -132,7 +132,9 @@ def _sources_of(
         ),
         key=lambda each: (each.task, each.index, each.retry_count),
     )
-    several = container is None and any(len(found) > 1 for found in names.values())
+    several = container is None and any(
+        len(container_names) > 1 for container_names in names.values()
+    )
     return [
         Source(
             pod=each.pod,
@@ -158,23 +160,23 @@ def _container_names(task: batch.TaskSpec) -> tuple[str, ...]:
 
 def not_started(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> dict[str, str]:
     """Label of a container that has never started -> why."""
-    found = {}
+    reasons = {}
     for pod in sorted(pods, key=_order):
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             ended = status.state.terminated
             if container not in (None, status.name) or status.restart_count:
                 continue
             if ended is not None and ended.reason in NEVER_RAN:
-                found[f"{short_name(pod, job)}/{status.name}"] = _reason(ended)
+                reasons[f"{short_name(pod, job)}/{status.name}"] = _reason(ended)
             elif status.state.waiting is not None and pod.status.phase in _STARTED:
-                found[f"{short_name(pod, job)}/{status.name}"] = _reason(status.state.waiting)
+                reasons[f"{short_name(pod, job)}/{status.name}"] = _reason(status.state.waiting)
         if pod.status.phase == "Failed" and not pod.status.container_statuses:
-            found[short_name(pod, job)] = _reason(pod.status)
-    return found
+            reasons[short_name(pod, job)] = _reason(pod.status)
+    return reasons
 
 
-def _reason(found: pod_status.Terminated | pod_status.Waiting | pod_status.Status) -> str:
-    return ": ".join(filter(None, (found.reason, found.message.strip()))) or "no reason reported"
+def _reason(state: pod_status.Terminated | pod_status.Waiting | pod_status.Status) -> str:
+    return ": ".join(filter(None, (state.reason, state.message.strip()))) or "no reason reported"
 
 
 def select_pods(
@@ -201,10 +203,10 @@ def short_name(pod: pod_status.Pod, job: str) -> str:
     return pod.metadata.name.removeprefix(f"{job}-")
 
 
-def line_prefixes(found: Sequence[Source]) -> dict[str, str]:
+def line_prefixes(sources: Sequence[Source]) -> dict[str, str]:
     """Label -> the prefix of its lines, all of the same width."""
-    width = max((len(source.label) for source in found), default=0)
-    return {source.label: f"{source.label.ljust(width)} | " for source in found}
+    width = max((len(source.label) for source in sources), default=0)
+    return {source.label: f"{source.label.ljust(width)} | " for source in sources}
 
 
 def task_of(pod: pod_status.Pod) -> str:
@@ -215,8 +217,8 @@ def task_of(pod: pod_status.Pod) -> str:
 def index_of(pod: pod_status.Pod) -> int:
     """The pod's number in its task, -1 if it has none."""
     own = pod.metadata.label(keys.TASK_INDEX) or pod.metadata.annotation(keys.TASK_INDEX) or ""
-    found = re.search(r"(\d+)$", own or pod.metadata.name)
-    return int(found[1]) if found else -1
+    match = re.search(r"(\d+)$", own or pod.metadata.name)
+    return int(match[1]) if match else -1
 
 
 def _order(pod: pod_status.Pod) -> tuple[str, int, str]:

@@ -53,7 +53,7 @@ def _parsed(text: str) -> datetime | None:
     if "T" not in text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return parsed_time if parsed_time.tzinfo is not None else None

@@ -74,10 +74,10 @@ def show_lines(lines: Iterable[str]) -> None:
         typer.echo(line)
 
 
-def facts(*found: tuple[str, str]) -> list[str]:
+def facts(*pairs: tuple[str, str]) -> list[str]:
     """Labels with their values, one fact per line."""
-    width = max(len(label) for label, _ in found)
-    return [f"{label:<{width}} {text}" for label, text in found]
+    width = max(len(label) for label, _ in pairs)
+    return [f"{label:<{width}} {text}" for label, text in pairs]
 
 
 def show_note(line: str) -> None:
@@ -241,12 +241,12 @@ def _without_empty_columns(
 
 def _wrapped(cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Rows whose last cell continues in further rows."""
-    found = []
+    wrapped_rows = []
     for row in cells:
         first, *more = textwrap.wrap(row[-1], width) or [NONE]
-        found.append([*row[:-1], first])
-        found += [[""] * (len(row) - 1) + [line] for line in more]
-    return found
+        wrapped_rows.append([*row[:-1], first])
+        wrapped_rows += [[""] * (len(row) - 1) + [line] for line in more]
+    return wrapped_rows
 
 
 def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:

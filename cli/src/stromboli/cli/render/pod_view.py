@@ -14,7 +14,7 @@ def facts(pod: pod_status.Pod, now: datetime) -> list[str]:
     metadata, status = pod.metadata, pod.status
     waits = pod_status.unschedulable_message(pod)
     labels = (metadata.labels or {}).items()
-    found = {
+    text_by_label = {
         "pod": metadata.key,
         "status": pod_status.status(pod) + (f" ({status.message})" if status.message else ""),
         "pending": waits,
@@ -26,7 +26,7 @@ def facts(pod: pod_status.Pod, now: datetime) -> list[str]:
         "labels": ",".join(f"{name}={value}" for name, value in labels),
         "age": output.age(metadata.creation_timestamp, now),
     }
-    return output.facts(*((label, text) for label, text in found.items() if text))
+    return output.facts(*((label, text) for label, text in text_by_label.items() if text))
 
 
 def containers(pod: pod_status.Pod, now: datetime) -> list[tuple[str, ...]]:
@@ -50,9 +50,13 @@ def conditions(pod: pod_status.Pod, now: datetime) -> list[tuple[str, ...]]:
 
 
 def _row(
-    name: str, image: str, found: pod_status.ContainerStatus, now: datetime
+    name: str, image: str, container_status: pod_status.ContainerStatus, now: datetime
 ) -> tuple[str, ...]:
-    waiting, running, ended = found.state.waiting, found.state.running, found.state.terminated
+    waiting, running, ended = (
+        container_status.state.waiting,
+        container_status.state.running,
+        container_status.state.terminated,
+    )
     state, reason, code, started = "Waiting", "", "", None
     if ended is not None:
         state, reason, code = "Terminated", ended.reason, str(ended.exit_code)
@@ -61,4 +65,12 @@ def _row(
         state, started = "Running", running.started_at
     elif waiting is not None:
         reason = ": ".join(filter(None, (waiting.reason, waiting.message.strip())))
-    return (name, image, state, reason, code, str(found.restart_count), output.age(started, now))
+    return (
+        name,
+        image,
+        state,
+        reason,
+        code,
+        str(container_status.restart_count),
+        output.age(started, now),
+    )

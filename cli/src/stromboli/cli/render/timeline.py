@@ -64,13 +64,13 @@ def timeline_entries(
     tried = _entries_of_attempts(
         before, name, [one for one in events if one.involved_object.kind == "Job"]
     )
-    found = [
+    entries = [
         *_entries_of_job(job, recorded),
         *_merge_pods(tried),
         *together,
         *_entries_of_events(events, name),
     ]
-    return sorted(found, key=lambda entry: (_second(entry.at), entry.rank, entry.at))
+    return sorted(entries, key=lambda entry: (_second(entry.at), entry.rank, entry.at))
 
 
 def _second(at: datetime) -> datetime:
@@ -92,7 +92,7 @@ def _entries_of_attempts(
     """Entries of attempts whose pods are deleted. Their times are exact, so within a second each
     entry follows the job's Events up to that time: an end follows the restart that caused it."""
     for attempt in before:
-        who = attempt.pod.removeprefix(f"{job}-")
+        subject = attempt.pod.removeprefix(f"{job}-")
         exited = "ended" if attempt.exit_code is None else f"exited {attempt.exit_code}"
         reason = phases.attempt_in_words(attempt.reason, attempt.detail)
         why = f" ({reason})" if reason else ""
@@ -110,7 +110,7 @@ def _entries_of_attempts(
                 )
                 yield Entry(
                     at,
-                    who,
+                    subject,
                     what + _attempt_label(attempt.attempt),
                     (max(behind, default=0), attempt.attempt, rank),
                 )
@@ -130,9 +130,9 @@ def _after_last_restart(
         yield msgspec.structs.replace(entry, rank=(version, *entry.rank[1:]))
 
 
-def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
+def rows(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
     """Rows under ``HEADERS``. AFTER is the time since the first entry."""
-    first = found[0].at if found else datetime.min.replace(tzinfo=UTC)
+    first = entries[0].at if entries else datetime.min.replace(tzinfo=UTC)
     return [
         (
             f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
@@ -140,7 +140,7 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
             entry.who,
             entry.what,
         )
-        for entry in found
+        for entry in entries
     ]
 
 
@@ -168,45 +168,45 @@ def _entries_of_job(job: batch.Job, other_reasons: frozenset[str]) -> Iterator[E
 
 
 def _entries_of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
-    said = pod.metadata.annotation(keys.ATTEMPT) or ""
-    attempt = int(said) if said.isdecimal() else 1
+    attempt_text = pod.metadata.annotation(keys.ATTEMPT) or ""
+    attempt = int(attempt_text) if attempt_text.isdecimal() else 1
     for entry in _entries_of_container_run(pod, log_lines.short_name(pod, job)):
         what = entry.what + _attempt_label(attempt)
         yield msgspec.structs.replace(entry, what=what, rank=(0, attempt, entry.rank[2]))
 
 
-def _entries_of_container_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
+def _entries_of_container_run(pod: pod_status.Pod, subject: str) -> Iterator[Entry]:
     if pod.metadata.creation_timestamp is not None:
-        yield Entry(pod.metadata.creation_timestamp, who, "created", (0, 0, CREATED))
+        yield Entry(pod.metadata.creation_timestamp, subject, "created", (0, 0, CREATED))
     for condition in pod.status.conditions:
         at = condition.last_transition_time
         if condition.type == "PodScheduled" and condition.status == "True" and at is not None:
-            yield Entry(at, who, f"bound to {pod.spec.node_name}", (0, 0, BOUND))
+            yield Entry(at, subject, f"bound to {pod.spec.node_name}", (0, 0, BOUND))
     for one in pod.status.container_statuses:
         for state in (one.last_state, one.state):
             began = state.running or state.terminated
             if began and began.started_at:
-                yield Entry(began.started_at, who, "started", (0, 0, STARTED))
+                yield Entry(began.started_at, subject, "started", (0, 0, STARTED))
             ended = state.terminated
             if ended and ended.finished_at:
                 why = ": ".join(filter(None, (ended.reason, ended.message.strip())))
                 text = f"exited {ended.exit_code}" + (f" ({why})" if why else "")
-                yield Entry(ended.finished_at, who, text, (0, 0, ENDED))
-    yield from _entries_of_failed_pod(pod, who)
+                yield Entry(ended.finished_at, subject, text, (0, 0, ENDED))
+    yield from _entries_of_failed_pod(pod, subject)
 
 
-def _entries_of_failed_pod(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
+def _entries_of_failed_pod(pod: pod_status.Pod, subject: str) -> Iterator[Entry]:
     """The failure of a pod without a container status: the node rejected it or was lost."""
     times = [one.last_transition_time for one in pod.status.conditions]
     known = [at for at in (pod.status.start_time, *times) if at is not None]
     if pod.status.phase == "Failed" and pod.status.reason and known:
         why = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
-        yield Entry(max(known), who, f"failed ({why})", (0, 0, ENDED))
+        yield Entry(max(known), subject, f"failed ({why})", (0, 0, ENDED))
 
 
-def _merge_pods(found: Iterable[Entry]) -> Iterator[Entry]:
+def _merge_pods(entries: Iterable[Entry]) -> Iterator[Entry]:
     groups: dict[tuple[datetime, str], list[Entry]] = {}
-    for entry in found:
+    for entry in entries:
         groups.setdefault((_second(entry.at), entry.what), []).append(entry)
     for (_, what), members in groups.items():
         names = list(dict.fromkeys(entry.who for entry in members))
@@ -223,13 +223,13 @@ def _entries_of_events(events: Iterable[KubernetesEvent], job: str) -> Iterator[
         if event.at is None:
             continue
         about = event.involved_object
-        who = "job" if about.kind != "Pod" else about.name.removeprefix(f"{job}-")
+        subject = "job" if about.kind != "Pod" else about.name.removeprefix(f"{job}-")
         often = ""
         if event.count > 1 and event.first_timestamp is not None:
             often = f" ({event.count} times in {output.age(event.first_timestamp, event.at)})"
         yield Entry(
             event.at,
-            who,
+            subject,
             f"{event.reason}: {event.message.strip()}{often}",
             (event.metadata.version, 0, SUBMITTED)
             if event.metadata.version

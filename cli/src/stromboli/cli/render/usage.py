@@ -53,48 +53,48 @@ class _Named(msgspec.Struct, rename="camel"):
 
 def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
     """The objects of these manifests; other kinds are ignored."""
-    found: dict[str, list[bytes | msgspec.Raw]] = {}
+    items_by_kind: dict[str, list[bytes | msgspec.Raw]] = {}
     for item in items:
-        found.setdefault(decoding.from_json(item, _Named).kind, []).append(item)
+        items_by_kind.setdefault(decoding.from_json(item, _Named).kind, []).append(item)
     return ClusterObjects(
-        nodes=tuple(map(kinds.NODES.decode, found.get("Node", ()))),
-        queues=tuple(map(kinds.QUEUES.decode, found.get("Queue", ()))),
-        groups=tuple(map(kinds.POD_GROUPS.decode, found.get("PodGroup", ()))),
-        pods=tuple(map(kinds.PODS.decode, found.get("Pod", ()))),
-        hyper_nodes=tuple(map(kinds.HYPER_NODES.decode, found.get("HyperNode", ()))),
+        nodes=tuple(map(kinds.NODES.decode, items_by_kind.get("Node", ()))),
+        queues=tuple(map(kinds.QUEUES.decode, items_by_kind.get("Queue", ()))),
+        groups=tuple(map(kinds.POD_GROUPS.decode, items_by_kind.get("PodGroup", ()))),
+        pods=tuple(map(kinds.PODS.decode, items_by_kind.get("Pod", ()))),
+        hyper_nodes=tuple(map(kinds.HYPER_NODES.decode, items_by_kind.get("HyperNode", ()))),
     )
 
 
-def headline(seen: ClusterObjects) -> list[str]:
+def headline(objects: ClusterObjects) -> list[str]:
     """Facts about the whole cluster: its nodes and pods, and its utilisation by resource."""
     total: Amounts = {}
-    for node in seen.nodes:
+    for node in objects.nodes:
         total = units.add(total, units.amounts(node.status.allocatable or {}))
     use = PodUsage()
-    for pod in active_pods(seen):
+    for pod in active_pods(objects):
         use.take(pod)
-    shown = [
+    bars = [
         f"{label(name)} {bar(use.held.get(name, 0), total[name])}"
         for name in RESOURCES
         if total.get(name)
     ]
-    return [f"{len(seen.nodes)} nodes, {use.running} pods running, {use.waiting} pending", *shown]
+    return [f"{len(objects.nodes)} nodes, {use.running} pods running, {use.waiting} pending", *bars]
 
 
-def queues(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def queues(objects: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by queue. A queue includes its children.
 
     Amounts are ``used/limit(cap)`` with the capability of the queue, ``used/limit(des)`` with its
     deserved amount where it has no capability, and ``used`` without either.
     """
-    specs = {queue.metadata.name: queue.spec for queue in seen.queues}
-    of_group = {group.metadata.key: group.spec.queue for group in seen.groups}
+    specs = {queue.metadata.name: queue.spec for queue in objects.queues}
+    of_group = {group.metadata.key: group.spec.queue for group in objects.groups}
     uses: dict[str, PodUsage] = {name: PodUsage() for name in specs}
-    for pod in active_pods(seen):
+    for pod in active_pods(objects):
         for queue in _ancestors(of_group.get(_group(pod)), specs):
             uses.setdefault(queue, PodUsage()).take(pod)
     phases: dict[tuple[str, bool], int] = {}
-    for group in seen.groups:
+    for group in objects.groups:
         if group.status.phase == "Completed":
             continue
         for queue in _ancestors(group.spec.queue, specs):
@@ -125,13 +125,13 @@ def queues(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     ), rows
 
 
-def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def jobs(objects: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by gang, the largest first."""
-    uses = {group.metadata.key: PodUsage() for group in seen.groups}
-    for pod in active_pods(seen):
+    uses = {group.metadata.key: PodUsage() for group in objects.groups}
+    for pod in active_pods(objects):
         if (key := _group(pod)) in uses:
             uses[key].take(pod)
-    groups = {group.metadata.key: group for group in seen.groups}
+    groups = {group.metadata.key: group for group in objects.groups}
     rows = []
     for key, use in sorted(uses.items(), key=lambda pair: (_size(pair[1]), pair[0])):
         group = groups[key]
@@ -154,18 +154,25 @@ def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tup
     )
 
 
-def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def nodes(objects: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by node."""
-    uses = by_node(active_pods(seen))
+    uses = by_node(active_pods(objects))
     rows = []
-    for node in sorted(seen.nodes, key=lambda each: each.metadata.name):
+    for node in sorted(objects.nodes, key=lambda each: each.metadata.name):
         use = uses.get(node.metadata.name, PodUsage())
         most = units.amounts(node.status.allocatable or {})
-        held = (_amount_cell(resource, use.held, most) for resource in RESOURCES)
+        resource_cells = (_amount_cell(resource, use.held, most) for resource in RESOURCES)
         largest = max(
             (use.held.get(name, 0) / most[name] for name in RESOURCES if most.get(name)), default=0
         )
-        rows.append((node.metadata.name, str(use.running), *held, bar(round(1000 * largest), 1000)))
+        rows.append(
+            (
+                node.metadata.name,
+                str(use.running),
+                *resource_cells,
+                bar(round(1000 * largest), 1000),
+            )
+        )
     return ("NODE", "PODS", "CPU", "MEMORY", "GPU", "HIGHEST USE"), rows
 
 
@@ -178,13 +185,13 @@ def by_node(pods: Iterable[core.Pod]) -> dict[str, PodUsage]:
     return uses
 
 
-def free_cells(node: core.Node, held: Amounts | None) -> tuple[str, ...]:
+def free_cells(node: core.Node, requested: Amounts | None) -> tuple[str, ...]:
     """What no pod of a node requests, for each of ``RESOURCES``; empty for a resource that the node
-    does not have. ``held``: the requests of its pods, None if they are unknown."""
+    does not have. ``requested``: the requests of its pods, None if they are unknown."""
     most = units.amounts(node.status.allocatable or {})
     return tuple(
-        explanation_view.format_amount(name, max(most[name] - held.get(name, 0), 0))
-        if held is not None and name in most
+        explanation_view.format_amount(name, max(most[name] - requested.get(name, 0), 0))
+        if requested is not None and name in most
         else ""
         for name in RESOURCES
     )
@@ -197,9 +204,9 @@ def bar(part: int, whole: int) -> str:
     return f"[{'#' * full}{'-' * (BAR - full)}] {share:4.0%}"
 
 
-def active_pods(seen: ClusterObjects) -> Iterable[core.Pod]:
+def active_pods(objects: ClusterObjects) -> Iterable[core.Pod]:
     """Pods that have not ended."""
-    return filter(is_active, seen.pods)
+    return filter(is_active, objects.pods)
 
 
 def is_active(pod: core.Pod) -> bool:
@@ -212,8 +219,8 @@ def _group(pod: core.Pod) -> str:
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
-def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]) -> str:
-    used = explanation_view.format_amount(resource, held.get(resource, 0))
+def _amount_cell(resource: str, usage: Mapping[str, int], most: Mapping[str, int]) -> str:
+    used = explanation_view.format_amount(resource, usage.get(resource, 0))
     return (
         f"{used}/{explanation_view.format_amount(resource, most[resource])}"
         if resource in most
@@ -223,13 +230,13 @@ def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]
 
 def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
     """A queue and its ancestors up to the root. A cycle of parents ends the list."""
-    found: list[str] = []
-    while queue and queue not in found:
-        found.append(queue)
+    chain: list[str] = []
+    while queue and queue not in chain:
+        chain.append(queue)
         if queue == ROOT or queue not in specs:
             break
         queue = specs[queue].parent or ROOT
-    return [name for name in found if name in specs or name == found[0]]
+    return [name for name in chain if name in specs or name == chain[0]]
 
 
 def _queue_limits(spec: scheduling.QueueSpec) -> dict[str, tuple[int, str]]:
@@ -242,9 +249,9 @@ def _queue_limits(spec: scheduling.QueueSpec) -> dict[str, tuple[int, str]]:
 
 
 def _queue_cell(
-    resource: str, held: Mapping[str, int], limits: Mapping[str, tuple[int, str]]
+    resource: str, usage: Mapping[str, int], limits: Mapping[str, tuple[int, str]]
 ) -> str:
-    used = explanation_view.format_amount(resource, held.get(resource, 0))
+    used = explanation_view.format_amount(resource, usage.get(resource, 0))
     if resource not in limits:
         return used
     limit, label_of_limit = limits[resource]

@@ -10,19 +10,19 @@ from stromboli.shared.api.views.what_if import WhatIf
 _WITH_REASON = ("blocked-by-quota", "can-never-fit")
 
 
-def render(found: WhatIf, changes: Sequence[str], now: datetime) -> list[str]:
+def render(what_if: WhatIf, changes: Sequence[str], now: datetime) -> list[str]:
     """A headline, then both expected starts and what was assumed, one fact per line."""
-    headline = f"{found.job} with {', '.join(changes)}"
-    if found.cannot_tell or found.present is None or found.changed is None:
-        return [f"{headline}: cannot tell.", f"  because    {found.cannot_tell}"]
+    headline = f"{what_if.job} with {', '.join(changes)}"
+    if what_if.cannot_tell or what_if.present is None or what_if.changed is None:
+        return [f"{headline}: cannot tell.", f"  because    {what_if.cannot_tell}"]
     facts = [
-        ("now", start_view.sentence(found.present, now)),
-        ("then", start_view.sentence(found.changed, now)),
-        *_difference(found.present, found.changed),
+        ("now", start_view.sentence(what_if.present, now)),
+        ("then", start_view.sentence(what_if.changed, now)),
+        *_difference(what_if.present, what_if.changed),
     ]
-    if found.reason and found.changed.answer in _WITH_REASON:
-        facts.append(("because", found.reason))
-    facts += [("assumed", note) for note in found.notes]
+    if what_if.reason and what_if.changed.answer in _WITH_REASON:
+        facts.append(("because", what_if.reason))
+    facts += [("assumed", note) for note in what_if.notes]
     return [f"{headline}:", *(f"  {label:<10} {text}" for label, text in facts)]
 
 

@@ -41,82 +41,82 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 _EVENT = decoding.decoder_of(Event)
 
 
-def flow_row(found: flow.JobFlow, now: datetime) -> tuple[str, ...]:
+def flow_row(job_flow: flow.JobFlow, now: datetime) -> tuple[str, ...]:
     """A flow as a row under ``FLOW_HEADERS``."""
-    status = found.status
+    status = job_flow.status
     return (
-        found.metadata.name,
-        flow_phase(found),
-        str(len({entry.name for entry in found.spec.flows})),
+        job_flow.metadata.name,
+        flow_phase(job_flow),
+        str(len({entry.name for entry in job_flow.spec.flows})),
         str(len(status.running_jobs)),
         str(len(status.completed_jobs)),
         str(len(status.failed_jobs) + len(status.terminated_jobs)),
-        output.age(found.metadata.creation_timestamp, now),
+        output.age(job_flow.metadata.creation_timestamp, now),
     )
 
 
-def flow_phase(found: flow.JobFlow) -> str:
+def flow_phase(job_flow: flow.JobFlow) -> str:
     """The flow's phase; Pending before its first reconciliation."""
-    return found.status.state.phase or "Pending"
+    return job_flow.status.state.phase or "Pending"
 
 
-def template_row(found: flow.JobTemplate, now: datetime) -> tuple[str, ...]:
+def template_row(template: flow.JobTemplate, now: datetime) -> tuple[str, ...]:
     """A template as a row under ``TEMPLATE_HEADERS``."""
-    spec = _spec(found.spec)
+    spec = _spec(template.spec)
     tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
     return (
-        found.metadata.name,
+        template.metadata.name,
         str(spec.get("queue") or "default"),
         str(len(tasks)),
         str(sum(int(task.get("replicas") or 0) for task in tasks)),
-        str(len(found.status.job_depends_on_list)),
-        output.age(found.metadata.creation_timestamp, now),
+        str(len(template.status.job_depends_on_list)),
+        output.age(template.metadata.creation_timestamp, now),
     )
 
 
-def cron_row(found: flow.CronJob, now: datetime) -> tuple[str, ...]:
+def cron_row(cron: flow.CronJob, now: datetime) -> tuple[str, ...]:
     """A cron as a row under ``CRON_HEADERS``."""
-    coming = next_time(found, now)
+    coming = next_time(cron, now)
     return (
-        found.metadata.name,
-        found.spec.schedule,
-        found.spec.time_zone or "UTC",
-        "yes" if found.spec.suspend else "no",
-        str(len(found.status.active)),
-        output.age(found.status.last_schedule_time, now),
+        cron.metadata.name,
+        cron.spec.schedule,
+        cron.spec.time_zone or "UTC",
+        "yes" if cron.spec.suspend else "no",
+        str(len(cron.status.active)),
+        output.age(cron.status.last_schedule_time, now),
         "" if coming is None else output.age(now, coming),
-        output.age(found.metadata.creation_timestamp, now),
+        output.age(cron.metadata.creation_timestamp, now),
     )
 
 
-def next_time(found: flow.CronJob, now: datetime) -> datetime | None:
+def next_time(cron: flow.CronJob, now: datetime) -> datetime | None:
     """When the next job is due, by this machine's clock; None for never."""
-    if found.spec.suspend:
+    if cron.spec.suspend:
         return None
-    created = found.metadata.creation_timestamp or now
+    created = cron.metadata.creation_timestamp or now
     try:
-        schedule = schedules.Schedule(found.spec.schedule, found.spec.time_zone, created)
+        schedule = schedules.Schedule(cron.spec.schedule, cron.spec.time_zone, created)
     except ValueError:  # the server validates it, or reports it in an Event
         return None
     return schedule.next_after(now)
 
 
-def flow_facts(found: flow.JobFlow, now: datetime) -> list[str]:
+def flow_facts(job_flow: flow.JobFlow, now: datetime) -> list[str]:
     """The status of the flow, one fact per line."""
     return output.facts(
-        ("flow", found.metadata.key),
-        ("phase", flow_phase(found)),
-        ("jobs", found.spec.job_retain_policy or "retain"),
-        ("created", _time(found.metadata.creation_timestamp)),
+        ("flow", job_flow.metadata.key),
+        ("phase", flow_phase(job_flow)),
+        ("jobs", job_flow.spec.job_retain_policy or "retain"),
+        ("created", _time(job_flow.metadata.creation_timestamp)),
     )
 
 
-def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
+def flow_jobs(job_flow: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
     """The flow's jobs under ``FLOW_JOB_HEADERS``, in the order of the manifest."""
-    stories = {it.name: it for it in found.status.job_status_list}
+    stories = {it.name: it for it in job_flow.status.job_status_list}
     rows: list[tuple[str, ...]] = []
-    for entry in {entry.name: entry for entry in found.spec.flows}.values():
-        name = f"{found.metadata.name}-{entry.name}"
+    for entry in {entry.name: entry for entry in job_flow.spec.flows}.values():
+        name = f"{job_flow.metadata.name}-{entry.name}"
         story = stories.get(name, flow.FlowJobStatus(name=name))
         waits = entry.depends_on
         rows.append(
@@ -132,25 +132,25 @@ def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
     return rows
 
 
-def template_facts(found: flow.JobTemplate, now: datetime) -> list[str]:
+def template_facts(template: flow.JobTemplate, now: datetime) -> list[str]:
     """The jobs that the template creates, and those that were created from it."""
-    _, queue, tasks, pods, _, _ = template_row(found, now)
+    _, queue, tasks, pods, _, _ = template_row(template, now)
     return output.facts(
-        ("template", found.metadata.key),
+        ("template", template.metadata.key),
         ("queue", queue),
         ("pods", f"{pods} in {tasks} tasks"),
-        ("jobs", ", ".join(found.status.job_depends_on_list) or "none"),
-        ("created", _time(found.metadata.creation_timestamp)),
+        ("jobs", ", ".join(template.status.job_depends_on_list) or "none"),
+        ("created", _time(template.metadata.creation_timestamp)),
     )
 
 
-def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
+def cron_facts(cron: flow.CronJob, now: datetime) -> list[str]:
     """The schedule of the cron, and its recent jobs."""
-    spec, status = found.spec, found.status
+    spec, status = cron.spec, cron.status
     deadline = spec.starting_deadline_seconds
-    coming = "suspended" if spec.suspend else _time(next_time(found, now))
+    coming = "suspended" if spec.suspend else _time(next_time(cron, now))
     return output.facts(
-        ("cron", found.metadata.key),
+        ("cron", cron.metadata.key),
         ("schedule", f"{spec.schedule} ({spec.time_zone or 'UTC'})"),
         ("next", coming),
         ("last", _time(status.last_schedule_time)),
@@ -158,7 +158,7 @@ def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
         ("active", ", ".join(it.name for it in status.active) or "none"),
         ("beside", spec.concurrency_policy),
         ("late", "at any time" if deadline is None else f"at most {deadline} s"),
-        ("created", _time(found.metadata.creation_timestamp)),
+        ("created", _time(cron.metadata.creation_timestamp)),
     )
 
 

@@ -47,7 +47,7 @@ def select(
                     f"debug tool {tool} is not attached",
                     f"start it: strom job attach {name} -n {namespace} --tool {tool}",
                 )
-        found = targets.choose(
+        target = targets.choose(
             job,
             pods,
             task=task or "",
@@ -56,7 +56,7 @@ def select(
             any_container=any_container,
         )
         place = client.session_place()
-    return SessionPlace(found.namespace, found.pod, found.container, place)
+    return SessionPlace(target.namespace, target.pod, target.container, place)
 
 
 @contextlib.contextmanager

@@ -153,28 +153,29 @@ class Session:
             content = self._store.read(f"workers/{index}")
             if content is None:
                 continue
-            found = wire.decode_announcement(content)
+            announcement = wire.decode_announcement(content)
             before = self._workers.get(index)
-            if before is not None and found == before.announcement:
+            if before is not None and announcement == before.announcement:
                 continue
-            if before is not None and found.worker != before.announcement.worker:
+            if before is not None and announcement.worker != before.announcement.worker:
                 done += self._lost(before.announcement.worker, "its pod was replaced")
-            self._workers[index] = _Seen(found, now)
-            if found.python != wire.PYTHON:
+            self._workers[index] = _Seen(announcement, now)
+            if announcement.python != wire.PYTHON:
                 raise errors.WorkersLostError(
                     self.what,
-                    f"its workers have Python {found.python}, this program has {wire.PYTHON}; "
+                    f"its workers have Python {announcement.python}, this program has "
+                    f"{wire.PYTHON}; "
                     "choose an image with the same minor version",
                 )
-            if found.leaving:
-                done += self._lost(found.worker, "its pod was deleted or evicted")
+            if announcement.leaving:
+                done += self._lost(announcement.worker, "its pod was deleted or evicted")
             else:
                 self._had_worker = True
-                self._dispatcher.worker_joined(found.worker)
-        for seen in self._workers.values():
-            if now >= seen.at + LOST_AFTER_S:
+                self._dispatcher.worker_joined(announcement.worker)
+        for known_worker in self._workers.values():
+            if now >= known_worker.at + LOST_AFTER_S:
                 done += self._lost(
-                    seen.announcement.worker, f"it was not alive for {LOST_AFTER_S:g} s"
+                    known_worker.announcement.worker, f"it was not alive for {LOST_AFTER_S:g} s"
                 )
         return done
 

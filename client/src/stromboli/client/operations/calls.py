@@ -92,10 +92,10 @@ def document(submitted: Submitted, namespace: str) -> Document:
     if kind is None:
         known = ", ".join(sorted(each.__name__ for each in _KINDS))
         raise TypeError(f"{type(submitted).__name__} is not a supported kind; there are {known}")
-    made = decoding.from_json(msgspec.json.encode(submitted), dict[str, Any])
+    fields = decoding.from_json(msgspec.json.encode(submitted), dict[str, Any])
     place = {"namespace": namespace} if kind.namespaced else {}
-    metadata = {**place, **made.get("metadata", {})}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, **made, "metadata": metadata}
+    metadata = {**place, **fields.get("metadata", {})}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **fields, "metadata": metadata}
 
 
 _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
@@ -242,13 +242,13 @@ def scale(
 
 def create_queue(queue: scheduling.Queue | Document) -> Call[bytes]:
     """Create a queue; the response is the queue as stored."""
-    made = document(queue, "")
+    manifest = document(queue, "")
     return Call(
         method="POST",
         path="/v1/queues",
-        what=f"queue {made['metadata']['name']}",
+        what=f"queue {manifest['metadata']['name']}",
         read=bytes,
-        body=msgspec.json.encode(made),
+        body=msgspec.json.encode(manifest),
         is_creation=True,
     )
 

@@ -62,7 +62,7 @@ def place(url: str, server_url: str, auth: httpx.Auth | None) -> Place:
     return Place(url, authorized.headers.get("authorization", ""))
 
 
-async def sessions_at(found: Place) -> "PodSessions":
+async def sessions_at(endpoint: Place) -> "PodSessions":
     """A client for sessions at this server. Raises ClientError without a usable kubeconfig or the
     extra ``exec``."""
     try:
@@ -70,9 +70,9 @@ async def sessions_at(found: Place) -> "PodSessions":
     except ImportError as error:
         what = f"the module {error.name} is missing; install stromboli-client[exec]"
         raise errors.NoContainerError("sessions in pods", what) from None
-    if found.url:
-        headers = {"Authorization": found.authorization} if found.authorization else {}
-        access: kubernetes.Access = kubernetes.FixedAccess(found.url, headers)
+    if endpoint.url:
+        headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
+        access: kubernetes.Access = kubernetes.FixedAccess(endpoint.url, headers)
     else:
         with translated():
             access = await kubernetes.kubeconfig_access()
@@ -80,14 +80,14 @@ async def sessions_at(found: Place) -> "PodSessions":
 
 
 async def run(
-    found: Place, target: "Target", command: Sequence[str], stdin: bytes = b""
+    endpoint: Place, target: "Target", command: Sequence[str], stdin: bytes = b""
 ) -> ExecResult:
     """Run a command to its end with this input. Raises ClientError."""
     import asyncio
 
     from stromboli.shared.cluster.pod_sessions import ExecRequest
 
-    sessions = await sessions_at(found)
+    sessions = await sessions_at(endpoint)
     request = ExecRequest(
         command=tuple(command), container=target.container, stdin=bool(stdin), tty=False
     )

@@ -141,9 +141,9 @@ def parse(text: str, own_username: str) -> FileAccounts:
                     place = _place(role.metadata, is_namespaced=kind == "Role")
                     roles[kind, place, role.metadata.name] = role.rules
                 case "RoleBinding" | "ClusterRoleBinding":
-                    made = _converted(document, _Binding, f"{rbac.GROUP}/v1")
-                    place = _place(made.metadata, is_namespaced=kind == "RoleBinding")
-                    bindings.append(rbac.Binding(place, made.subjects, made.role_ref))
+                    binding = _converted(document, _Binding, f"{rbac.GROUP}/v1")
+                    place = _place(binding.metadata, is_namespaced=kind == "RoleBinding")
+                    bindings.append(rbac.Binding(place, binding.subjects, binding.role_ref))
                 case _:
                     raise ValueError(
                         f"kind {kind!r}: it must be Account, Role, ClusterRole, RoleBinding or "

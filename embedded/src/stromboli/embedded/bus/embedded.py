@@ -147,12 +147,12 @@ class EmbeddedBus:
     @contextlib.asynccontextmanager
     async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
         """Process each record of a topic once per group."""
-        given = consumer.EmbeddedConsumer(self._log, topic, group)
-        await given.begin()
+        embedded_consumer = consumer.EmbeddedConsumer(self._log, topic, group)
+        await embedded_consumer.begin()
         try:
-            yield given
+            yield embedded_consumer
         finally:
-            await given.end()
+            await embedded_consumer.end()
 
     async def last_record(self, topic: topics.Topic) -> envelope.Record | None:
         """Return the newest record, except epoch announcements and records of other clusters."""

@@ -175,8 +175,8 @@ class Log:
                 " ORDER BY offset DESC",
                 (self._ids[topic.name],),
             )
-            found = (_record(topic, *row) for row in rows)
-            return next((it for it in found if self._is_message(it)), None)
+            candidates = (_record(topic, *row) for row in rows)
+            return next((it for it in candidates if self._is_message(it)), None)
 
         return await self._store.read(read)
 

@@ -116,8 +116,8 @@ class AdmissionReviews:
             reason = f"failed calling webhook {hook.name!r}: {str(error) or type(error).__name__}"
             raise errors.TransientError(what, reason) from error
         if not answer.allowed:
-            said = answer.status.message if answer.status else "without explanation"
-            reason = f"admission webhook {hook.name!r} denied the request: {said}"
+            detail = answer.status.message if answer.status else "without explanation"
+            reason = f"admission webhook {hook.name!r} denied the request: {detail}"
             raise errors.InvalidError(what, reason)
         return answer
 

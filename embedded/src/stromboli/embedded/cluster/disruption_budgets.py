@@ -83,26 +83,26 @@ def check(pod: core.Pod, budgets: Sequence[Budget], pods: Sequence[core.Pod], wh
         raise errors.TransientError(what, f"several PodDisruptionBudgets select the pod: {names}")
     (budget,) = selecting
     try:
-        found = counts(budget, pods)
+        pod_counts = counts(budget, pods)
     except ValueError as error:  # unreadable: no pod may be evicted
         name = budget.metadata.name
         reason = f"PodDisruptionBudget {name} cannot be read: {error}"
         raise errors.DisruptionBudgetError(what, reason, RETRY_AFTER_S) from None
-    if not _allows(budget, found, is_pod_healthy=is_healthy(pod)):
+    if not _allows(budget, pod_counts, is_pod_healthy=is_healthy(pod)):
         reason = (
-            f"the PodDisruptionBudget {budget.metadata.name} needs {found.desired_healthy} "
-            f"healthy pods and has {found.current_healthy}"
+            f"the PodDisruptionBudget {budget.metadata.name} needs {pod_counts.desired_healthy} "
+            f"healthy pods and has {pod_counts.current_healthy}"
         )
         raise errors.DisruptionBudgetError(what, reason, RETRY_AFTER_S)
 
 
-def _allows(budget: Budget, found: Counts, *, is_pod_healthy: bool) -> bool:
+def _allows(budget: Budget, pod_counts: Counts, *, is_pod_healthy: bool) -> bool:
     if not is_pod_healthy:
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
-        if found.current_healthy >= found.desired_healthy > 0:
+        if pod_counts.current_healthy >= pod_counts.desired_healthy > 0:
             return True  # the eviction does not lower the number of healthy pods
-    return found.disruptions_allowed > 0
+    return pod_counts.disruptions_allowed > 0
 
 
 def _scaled(value: int | str, total: int) -> int:

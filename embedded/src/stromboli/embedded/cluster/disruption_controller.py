@@ -72,9 +72,9 @@ class DisruptionController:
 
     async def _update(self, cluster: port.Cluster, namespace: str) -> None:
         """Write the statuses of a namespace that changed."""
-        found = self._budgets(namespace)
-        pods = self._pods(namespace) if found else []
-        for stored in found:
+        budgets = self._budgets(namespace)
+        pods = self._pods(namespace) if budgets else []
+        for stored in budgets:
             try:
                 budget = decoding.decode(_BUDGET, stored.raw)
                 counts = disruption_budgets.counts(budget, pods)

@@ -216,10 +216,10 @@ class EmbeddedCluster:
     ) -> Iterator[tuple[Key, bytes]]:
         wanted, what = (labels or {}).items(), _what("list", kind, namespace)
         self._check_open(what)
-        held = self._state.all(_served_kind(kind, what)).items()
+        entries = self._state.all(_served_kind(kind, what)).items()
         return (
             (key, stored.raw)
-            for key, stored in held
+            for key, stored in entries
             if (not namespace or key.namespace == namespace) and wanted <= stored.labels.items()
         )
 
@@ -480,12 +480,12 @@ class EmbeddedCluster:
 
 def _served_kind(kind: port.AnyKind, what: str) -> port.AnyKind:
     """Return the kind with this name in the embedded cluster. Raises UnsupportedError."""
-    found = kinds.BY_NAME.get((kind.api_version, kind.kind))
-    if found is None:
+    served_kind = kinds.BY_NAME.get((kind.api_version, kind.kind))
+    if served_kind is None:
         raise errors.UnsupportedError(
             what, f"{kind.plural} of {kind.api_version} are not served by the embedded cluster"
         )
-    return found
+    return served_kind
 
 
 def _what(verb: str, kind: port.AnyKind, namespace: str = "", name: str = "") -> str:

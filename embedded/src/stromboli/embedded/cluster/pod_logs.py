@@ -30,9 +30,9 @@ async def opened(
         async with _deleted_logs(kubelets, namespace, pod, query, what) as chunks:
             yield chunks
         return
-    found = kinds.PODS.decode(await cluster.get(kinds.PODS, namespace, pod))
-    container = pods.container_of(found, query.container, what)
-    node = found.spec.node_name
+    pod_object = kinds.PODS.decode(await cluster.get(kinds.PODS, namespace, pod))
+    container = pods.container_of(pod_object, query.container, what)
+    node = pod_object.spec.node_name
     if not node:
         raise errors.InvalidError(what, "the pod has no node yet, so no container is running")
     kubelet = kubelets.get(node)
@@ -40,7 +40,7 @@ async def opened(
         reason = f"node {node} is simulated, so there is no output; start nodes that run"
         raise errors.UnsupportedError(what, f"{reason} commands: strom up --process-nodes 2")
     chosen = msgspec.structs.replace(query, container=container)
-    async with kubelet.logs(found.metadata.uid, chosen) as chunks:
+    async with kubelet.logs(pod_object.metadata.uid, chosen) as chunks:
         yield chunks
 
 

@@ -47,8 +47,8 @@ class _QuotaAccount(msgspec.Struct):
 
     def book(self, use: _PodUsage, sign: int) -> None:
         if quota_scopes.counts(self.scopes, use.traits):
-            taken = {name: sign * value for name, value in use.amounts.items() if name in self.hard}
-            self.used = units.add(self.used, taken)
+            delta = {name: sign * value for name, value in use.amounts.items() if name in self.hard}
+            self.used = units.add(self.used, delta)
 
 
 class QuotaUsage:
@@ -262,7 +262,7 @@ def _pod_usage(pod: core.Pod) -> _PodUsage:
 
 def _missing_requests(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
     """Return the requests that the quota requires and containers lack."""
-    found = []
+    missing = []
     for name in sorted(hard):
         if quota.resource(name) not in quota_scopes.MUST_BE_SAID:
             continue
@@ -273,8 +273,8 @@ def _missing_requests(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
             not in _effective_resources(container, limits=name.startswith("limits."))
         }
         if silent:
-            found.append(f"{name} for: {','.join(sorted(silent))}")
-    return "; ".join(found)
+            missing.append(f"{name} for: {','.join(sorted(silent))}")
+    return "; ".join(missing)
 
 
 def _effective_resources(container: core.Container, *, limits: bool) -> set[str]:

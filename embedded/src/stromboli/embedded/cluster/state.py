@@ -130,12 +130,12 @@ class State:
         """Yield the durable objects of a kind behind a namespace and name, in their order; the
         caller must not await meanwhile. O(n log n) at the first call for a kind, O(log n) then."""
         resource = resource_of(kind)
-        held = self._seen[resource]
+        entries = self._seen[resource]
         ordered = self._ordered.get(resource)
         if ordered is None:
-            ordered = self._ordered[resource] = sorted(held)
+            ordered = self._ordered[resource] = sorted(entries)
         for index in range(bisect_right(ordered, Key(resource, namespace, name)), len(ordered)):
-            yield ordered[index], held[ordered[index]]
+            yield ordered[index], entries[ordered[index]]
 
     def all_objects(self) -> Iterator[tuple[Key, Stored]]:
         """Yield all objects of all kinds."""
@@ -208,13 +208,13 @@ class State:
 
     def _publish(self, event: Event) -> None:
         key = event.key
-        held = self._seen[key.resource]
-        is_known = key in held
+        entries = self._seen[key.resource]
+        is_known = key in entries
         if event.type == "DELETED":
-            held.pop(key, None)
+            entries.pop(key, None)
         else:
-            held[key] = event.stored
-        if is_known != (key in held):
+            entries[key] = event.stored
+        if is_known != (key in entries):
             self._reorder(key, is_new=not is_known)
         decided = self._newest[key.resource]
         if decided[key][0] == event.version:

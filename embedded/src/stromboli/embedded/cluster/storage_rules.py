@@ -121,17 +121,17 @@ def prepare_for_update(
 def validate(kind: port.AnyKind, document: Document, what: str) -> None:
     """Raise InvalidError that lists all violations of an object."""
     if is_custom(kind):
-        found = [each.message for each in crds.violations(kind.group, kind.kind, document)]
+        problems = [each.message for each in crds.violations(kind.group, kind.kind, document)]
     else:
-        found = list(_type_faults(kind, document))
-    if not found:
-        found = list(_metadata_faults(kind, document["metadata"]))
+        problems = list(_type_faults(kind, document))
+    if not problems:
+        problems = list(_metadata_faults(kind, document["metadata"]))
         if kind is kinds.PODS:
-            found += pods.validation_errors(document)
+            problems += pods.validation_errors(document)
         elif kind is kinds.RESOURCE_QUOTAS:
-            found += quota_usage.faults(document)
-    if found:
-        raise errors.InvalidError(what, "; ".join(found))
+            problems += quota_usage.faults(document)
+    if problems:
+        raise errors.InvalidError(what, "; ".join(problems))
 
 
 def check_preconditions(old: Document, new: Document, what: str) -> None:

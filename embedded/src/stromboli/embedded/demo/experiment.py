@@ -101,16 +101,18 @@ def manifest(name: str) -> dict[str, Any]:
 
 async def observe_jobs(cluster: cluster_port.Cluster) -> list[JobView]:
     """Return all jobs with the pods they hold."""
-    held: Counter[str] = Counter()
+    pods_by_job: Counter[str] = Counter()
     for item in (await cluster.list(kinds.PODS)).items:
         pod = kinds.PODS.decode(item)
         if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
-            held[pod.metadata.annotation(keys.JOB_NAME) or ""] += 1
+            pods_by_job[pod.metadata.annotation(keys.JOB_NAME) or ""] += 1
     jobs: list[batch.Job] = [
         kinds.JOBS.decode(item) for item in (await cluster.list(kinds.JOBS)).items
     ]
     return [
-        JobView(job.metadata.name, job.status.state.phase or "Pending", held[job.metadata.name])
+        JobView(
+            job.metadata.name, job.status.state.phase or "Pending", pods_by_job[job.metadata.name]
+        )
         for job in sorted(jobs, key=lambda job: job.metadata.name)
     ]
 
@@ -168,11 +170,11 @@ async def submit_jobs(running: system.System, jobs: int, *, wait_for_pods: bool)
         (await client.post("/v1/apply", json={"objects": manifests})).raise_for_status()
     if not wait_for_pods:
         return
-    seen: set[str] = set()
+    pod_uids: set[str] = set()
     async for event in list_and_watch(running.cluster, kinds.PODS):
         if event is not None:
-            seen.add(kinds.metadata_of(event.object).uid)
-        if len(seen) == jobs * PODS_OF_A_JOB:
+            pod_uids.add(kinds.metadata_of(event.object).uid)
+        if len(pod_uids) == jobs * PODS_OF_A_JOB:
             return
 
 

@@ -110,11 +110,11 @@ async def _phases(
 
 
 async def _lines(cluster: cluster_port.Cluster, job: str) -> tuple[str, ...]:
-    found: list[str] = []
+    output: list[str] = []
     for raw in (await cluster.list(kinds.PODS, "default", {keys.JOB_NAME: job})).items:
         pod = kinds.metadata_of(raw).name
         if pod.startswith(PRINTED_BY[job]):
             async with cluster.logs("default", pod, cluster_port.LogQuery()) as chunks:
                 text = b"".join([chunk async for chunk in chunks]).decode(errors="replace")
-            found += [f"{pod}: {line}" for line in text.splitlines()]
-    return tuple(found)
+            output += [f"{pod}: {line}" for line in text.splitlines()]
+    return tuple(output)

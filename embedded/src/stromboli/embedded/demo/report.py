@@ -46,8 +46,10 @@ def line(trial: Trial) -> str:
     how = "with gangs   " if trial.gang else "without gangs"
     fate = f"{trial.finished} of {trial.jobs} finished in {trial.seconds:.1f} s"
     if trial.finished < trial.jobs:
-        held = ", ".join(f"{name} holds {pods}" for name, pods in sorted(trial.holders.items()))
-        fate = f"{trial.finished} of {trial.jobs} finished, then deadlock: {held}"
+        blocked_jobs = ", ".join(
+            f"{name} holds {pods}" for name, pods in sorted(trial.holders.items())
+        )
+        fate = f"{trial.finished} of {trial.jobs} finished, then deadlock: {blocked_jobs}"
     elif trial.most_held:
         fate += f"; up to {trial.most_held} pods held by a job that could not start"
     return f"  {how}  {trial.jobs} job{'s' if trial.jobs > 1 else ' '}  {fate}"
@@ -72,10 +74,9 @@ def summary(trials: list[Trial]) -> Table:
 
 def _cell(trial: Trial) -> str:
     if trial.finished < trial.jobs:
-        held = sum(trial.holders.values())
-        return (
-            f"deadlock: {trial.finished} of {trial.jobs} finished, {held} pods held by waiting jobs"
-        )
+        pod_count = sum(trial.holders.values())
+        finished = f"{trial.finished} of {trial.jobs} finished"
+        return f"deadlock: {finished}, {pod_count} pods held by waiting jobs"
     waste = f", {trial.most_held} pods held by waiting jobs meanwhile" if trial.most_held else ""
     return f"all {trial.jobs} finished in {trial.seconds:.1f} s{waste}"
 
@@ -91,14 +92,14 @@ def traffic(apart: float, near: float) -> list[str]:
     ]
 
 
-def real_jobs(shown: real.RealJobsResult) -> list[str]:
+def real_jobs(real_jobs_result: real.RealJobsResult) -> list[str]:
     """Format the output of the real jobs, each with a title."""
     lines = []
-    for job in shown.ran:
+    for job in real_jobs_result.ran:
         lines += [f"{job.name} ({job.phase}): {real.SHOWN[job.name]}"]
         lines += [f"    {line}" for line in job.lines]
-    if shown.left_out:
-        lines.append(f"Not shown here: {shown.left_out}")
+    if real_jobs_result.left_out:
+        lines.append(f"Not shown here: {real_jobs_result.left_out}")
     return lines
 
 

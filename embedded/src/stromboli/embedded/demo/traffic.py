@@ -60,15 +60,15 @@ async def _submit_jobs(running: system.System) -> None:
 
 async def _placed(running: system.System) -> list[core.Pod]:
     """Return all pods once each of them is bound."""
-    found: dict[str, core.Pod] = {}
+    pods: dict[str, core.Pod] = {}
     async for event in list_and_watch(running.cluster, kinds.PODS):
         if event is not None:
             pod = kinds.PODS.decode(event.object)
             if pod.spec.node_name:
-                found[pod.metadata.name] = pod
-        if len(found) == JOBS * experiment.PODS_OF_A_JOB:
+                pods[pod.metadata.name] = pod
+        if len(pods) == JOBS * experiment.PODS_OF_A_JOB:
             break
-    return list(found.values())
+    return list(pods.values())
 
 
 def traffic_inside_nodes(pods: list[core.Pod]) -> float:

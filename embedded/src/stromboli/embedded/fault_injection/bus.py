@@ -79,16 +79,16 @@ class FaultyBus:
         """Read topics, each with its own delay."""
         names = " ".join(topic.name for topic in wanted)
         chance = self._dice.draw(f"fold {names}")
-        held = _DelayedRecords(chance, self._dice.rates.repeat, start)
+        delayed_records = _DelayedRecords(chance, self._dice.rates.repeat, start)
         inner = self._bus.materialize(wanted, start, is_urgent=is_urgent)
         pull = asyncio.ensure_future(anext(inner))
         try:
             while True:
-                await self._news(pull, chance, is_holding=held.is_holding)
+                await self._news(pull, chance, is_holding=delayed_records.is_holding)
                 if pull.done():
-                    held.add(pull.result())
+                    delayed_records.add(pull.result())
                     pull = asyncio.ensure_future(anext(inner))
-                yield held.release()
+                yield delayed_records.release()
                 self._dice.maybe_disconnect(chance, f"read {names}")
         finally:
             pull.cancel()

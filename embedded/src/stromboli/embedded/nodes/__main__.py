@@ -42,7 +42,7 @@ def main(
     """Add simulated nodes to a cluster and run their pods until stopped."""
     telemetry.configure_logs()
     try:
-        found = rule_files.read_rules(rules) if rules else rule_files.Rules()
+        rule_set = rule_files.read_rules(rules) if rules else rule_files.Rules()
         documents = simulated.node_documents(
             nodes, cpu=cpu, memory=memory, gpus=gpus, prefix=prefix
         )
@@ -50,7 +50,7 @@ def main(
         raise typer.BadParameter(str(error)) from None
     settings = KubernetesSettings(kubeconfig=kubeconfig)
     with contextlib.suppress(KeyboardInterrupt):
-        runtime.run(lambda: _run(settings, documents, found))
+        runtime.run(lambda: _run(settings, documents, rule_set))
 
 
 if __name__ == "__main__":

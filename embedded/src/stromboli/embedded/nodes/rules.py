@@ -60,8 +60,8 @@ class Rules(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def read_rules(path: Path) -> Rules:
     """Read a rule file. Raises ValueError with file, line and reason."""
     try:
-        found = [document for document, _ in documents.read(path.read_text())]
-        return decoding.convert(found[0] if found else {}, Rules)
+        parsed_documents = [document for document, _ in documents.read(path.read_text())]
+        return decoding.convert(parsed_documents[0] if parsed_documents else {}, Rules)
     except documents.DocumentError as error:
         place = f"{path}:{error.line}" if error.line else str(path)
         raise ValueError(f"{place}: {error.problem}") from None
@@ -74,19 +74,19 @@ def outcome(pod: core.Pod, rules: Rules) -> Outcome:
     until it is deleted, unless a rule matches it."""
     meta = pod.metadata
     image = pod.spec.containers[0].image if pod.spec.containers else ""
-    found = rules.default if meta.label(keys.TOOL) is None else _SERVER
+    defaults = rules.default if meta.label(keys.TOOL) is None else _SERVER
     for rule in rules.rules:
         if (
             fnmatch.fnmatchcase(meta.annotation(keys.JOB_NAME) or "", rule.match.job)
             and fnmatch.fnmatchcase(meta.annotation(keys.TASK_SPEC) or "", rule.match.task)
             and fnmatch.fnmatchcase(image, rule.match.image)
         ):
-            found = rule
+            defaults = rule
             break
     return Outcome(
-        run_seconds=max(_number(meta.annotation(keys.RUN_SECONDS), found.run_seconds), 0.0),
-        exit_code=int(_number(meta.annotation(keys.EXIT_CODE), found.exit_code)),
-        starts_with=int(_number(meta.annotation(keys.STARTS_WITH), found.starts_with)),
+        run_seconds=max(_number(meta.annotation(keys.RUN_SECONDS), defaults.run_seconds), 0.0),
+        exit_code=int(_number(meta.annotation(keys.EXIT_CODE), defaults.exit_code)),
+        starts_with=int(_number(meta.annotation(keys.STARTS_WITH), defaults.starts_with)),
     )
 
 

@@ -148,10 +148,10 @@ class Runner:
         """Return whether the node is simulated; reads the node if its event has not arrived yet."""
         if node not in self._mine:
             try:
-                found = kinds.NODES.decode(await self._cluster.get(kinds.NODES, "", node))
+                node_object = kinds.NODES.decode(await self._cluster.get(kinds.NODES, "", node))
             except errors.ExternalError:
                 return False
-            self._mine[node] = found.metadata.label(keys.RUNNER) == RUNNER
+            self._mine[node] = node_object.metadata.label(keys.RUNNER) == RUNNER
         return self._mine[node]
 
     def _end(self, pod: core.Pod) -> None:

@@ -24,11 +24,13 @@ async def _run(
     kubernetes: KubernetesSettings,
     nodes: list[dict[str, object]],
     state: Path,
-    shown: list[str] | None,
+    visible_paths: list[str] | None,
 ) -> None:
     view, reason = await machine.view()
     images = machine.image_runtime()
-    visible = None if shown is None else await machine.isolating(view, reason, shown)
+    visible = (
+        None if visible_paths is None else await machine.isolating(view, reason, visible_paths)
+    )
     for line in machine.describe_isolation(view, reason, images, isolated=visible is not None):
         typer.echo(line)
     async with KubernetesCluster(kubernetes) as cluster:
@@ -60,7 +62,7 @@ def main(
     telemetry.configure_logs()
     try:
         machine.check()
-        shown = machine.shown_paths(visible, isolate=isolate)
+        visible_paths = machine.shown_paths(visible, isolate=isolate)
         documents = machine.node_documents(
             nodes, machine.resources(), cpu=cpu, memory=memory, prefix=prefix
         )
@@ -72,7 +74,7 @@ def main(
         folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strom-")))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            runtime.run(lambda: _run(settings, documents, folder.resolve(), shown))
+            runtime.run(lambda: _run(settings, documents, folder.resolve(), visible_paths))
         except machine.UnsupportedMachineError as error:
             typer.echo(f"process nodes: {error}", err=True)
             raise typer.Exit(1) from None

@@ -128,10 +128,10 @@ class ProcessNodeAgent:
         self, uid: str, query: cluster_port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """Read the output of a container."""
-        found = self._workers.get(uid)
-        if found is None:
+        pod_worker = self._workers.get(uid)
+        if pod_worker is None:
             raise errors.InvalidError("read a log", "the pod is not running on its node yet")
-        output = found.output(query)
+        output = pod_worker.output(query)
         chunks = _selected(output, query, follow=query.follow)
         async with contextlib.aclosing(chunks):
             yield chunks
@@ -174,9 +174,9 @@ class ProcessNodeAgent:
         self, uid: str, request: pod_sessions.ExecRequest
     ) -> AsyncIterator[pod_sessions.ExecSession]:
         """Run a command beside a container of a pod; ``request.container`` is set."""
-        found = self._worker(uid)
-        what = f"run a command in Pod {found.pod.metadata.key}"
-        process = found.process(request.container)
+        pod_worker = self._worker(uid)
+        what = f"run a command in Pod {pod_worker.pod.metadata.key}"
+        process = pod_worker.process(request.container)
         async with exec_session.opened(process, request, what) as session:
             yield session
 
@@ -185,9 +185,9 @@ class ProcessNodeAgent:
         return self._worker(uid).address
 
     def _worker(self, uid: str) -> worker.PodWorker:
-        if (found := self._workers.get(uid)) is None:
+        if (pod_worker := self._workers.get(uid)) is None:
             raise errors.InvalidError("open a session", "the pod does not run on its node")
-        return found
+        return pod_worker
 
     def uid_of(self, namespace: str, name: str) -> str:
         """Return the uid of one of our pods; empty if there is none of this name."""
@@ -202,15 +202,15 @@ class ProcessNodeAgent:
         uid = pod.metadata.uid
         known = self._workers.get(uid)
         if known is None and pod.spec.node_name in self._documents:
-            taken = {each.address for each in self._workers.values()}
-            taken |= {each.address for each in self._named.values()}
-            address = pod.status.pod_ip or addresses.address(uid, taken)
+            used_addresses = {each.address for each in self._workers.values()}
+            used_addresses |= {each.address for each in self._named.values()}
+            address = pod.status.pod_ip or addresses.address(uid, used_addresses)
             known = self._workers[uid] = worker.PodWorker(pod, document, address, self._around)
             if pod.status.phase not in FINISHED or pod.metadata.deletion_timestamp:
                 self._tasks[uid] = group.create_task(self._serve(known))
         address = known.address if known is not None else pod.status.pod_ip
-        is_going = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None
-        if address and not is_going:
+        is_terminating = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None
+        if address and not is_terminating:
             self._name(uid, worker.named(pod, address))
         else:
             self._forget(uid)

@@ -152,7 +152,7 @@ class DataCaches:
             return
         try:
             answer = await self._exchange(node, report)
-            found = decoding.decode(_DECODER, answer)
+            data_wanted = decoding.decode(_DECODER, answer)
         except (errors.ExternalError, msgspec.DecodeError) as error:
             # At a start, the first report comes before the monitor is ready for it.
             if node in self._rejected:
@@ -161,15 +161,15 @@ class DataCaches:
             return
         self._rejected.discard(node)
         self._note(node, "")
-        if found != self._answers.get(node):
-            self._answers[node] = found
+        if data_wanted != self._answers.get(node):
+            self._answers[node] = data_wanted
             self._due[node].set()
 
-    def _note(self, node: str, trouble: str) -> None:
+    def _note(self, node: str, problem: str) -> None:
         """Log a problem once, and again after it was over."""
-        if trouble and self._troubles.get(node) != trouble:
-            telemetry.log.warning("data cache", node=node, problem=trouble)
-        self._troubles[node] = trouble
+        if problem and self._troubles.get(node) != problem:
+            telemetry.log.warning("data cache", node=node, problem=problem)
+        self._troubles[node] = problem
 
     def _wake(self, node: str) -> None:
         """Start a pass of the node's cache. May be called in any thread."""

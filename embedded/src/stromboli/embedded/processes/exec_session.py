@@ -63,14 +63,14 @@ class LocalExecSession:
 
     async def output(self) -> AsyncGenerator[pod_sessions.Chunk, None]:
         """The output until the command has ended."""
-        found: asyncio.Queue[pod_sessions.Chunk | None] = asyncio.Queue(1)
+        chunks: asyncio.Queue[pod_sessions.Chunk | None] = asyncio.Queue(1)
         async with asyncio.TaskGroup() as group:
             readers = [
-                group.create_task(self._read(stream, descriptor, found))
+                group.create_task(self._read(stream, descriptor, chunks))
                 for stream, descriptor in self._outputs.items()
             ]
-            group.create_task(self._end(readers, found))
-            while (chunk := await found.get()) is not None:
+            group.create_task(self._end(readers, chunks))
+            while (chunk := await chunks.get()) is not None:
                 yield chunk
 
     def exit_code(self) -> int:
@@ -84,7 +84,7 @@ class LocalExecSession:
         self,
         stream: Literal["stdout", "stderr"],
         descriptor: int,
-        found: asyncio.Queue[pod_sessions.Chunk | None],
+        chunks: asyncio.Queue[pod_sessions.Chunk | None],
     ) -> None:
         while True:
             await _readable(descriptor)
@@ -98,17 +98,17 @@ class LocalExecSession:
                 return
             if not data:
                 return
-            await found.put(pod_sessions.Chunk(stream, data))
+            await chunks.put(pod_sessions.Chunk(stream, data))
 
     async def _end(
-        self, readers: list[asyncio.Task[None]], found: asyncio.Queue[pod_sessions.Chunk | None]
+        self, readers: list[asyncio.Task[None]], chunks: asyncio.Queue[pod_sessions.Chunk | None]
     ) -> None:
         """Wait for the end of the command, and then briefly for the rest of its output."""
         await asyncio.wait([self.ended])
         await asyncio.wait(readers, timeout=DRAIN_S)
         for reader in readers:
             reader.cancel()
-        await found.put(None)
+        await chunks.put(None)
 
     async def _until_writable_or_ended(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()

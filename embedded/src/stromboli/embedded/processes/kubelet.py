@@ -88,7 +88,7 @@ def _make_certificate(folder: Path) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stromboli process node")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    cert = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -104,7 +104,7 @@ def _make_certificate(folder: Path) -> tuple[Path, Path]:
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = folder / "kubelet.pem", folder / "kubelet.key"
-    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[0].write_bytes(cert.public_bytes(serialization.Encoding.PEM))
     files[1].touch(mode=0o600)
     files[1].write_bytes(
         key.private_bytes(

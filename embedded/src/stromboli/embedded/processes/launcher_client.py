@@ -253,8 +253,8 @@ def sweep(uid: str) -> None:
 
     In a process namespace the kernel has already done so.
     """
-    while found := processes_of(uid):
-        for pid in found:
+    while pids := processes_of(uid):
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):

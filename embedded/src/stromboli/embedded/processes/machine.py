@@ -66,12 +66,12 @@ async def view() -> tuple[str, str]:
     return "plain", reason
 
 
-def shown_paths(given: Iterable[Path] | None, *, isolate: bool) -> list[str] | None:
+def shown_paths(visible_paths: Iterable[Path] | None, *, isolate: bool) -> list[str] | None:
     """Return the absolute paths given with ``--visible``; None if containers are not isolated.
 
     Raises ValueError for a path that does not exist, and without ``--isolate``.
     """
-    paths = [path.absolute() for path in given or ()]
+    paths = [path.absolute() for path in visible_paths or ()]
     if paths and not isolate:
         raise ValueError("--visible has no effect without --isolate: add it")
     for path in paths:
@@ -162,8 +162,8 @@ def environment() -> dict[str, str]:
 
 def image_runtime() -> image_files.ImageRuntime | None:
     """Return the installed program that runs containers from image files."""
-    found = (shutil.which(program) for program in image_files.PROGRAMS)
-    path = next((path for path in found if path is not None), None)
+    executables = (shutil.which(program) for program in image_files.PROGRAMS)
+    path = next((path for path in executables if path is not None), None)
     is_root = os.getuid() == 0
     return None if path is None else image_files.ImageRuntime(path, is_root=is_root)
 
@@ -215,10 +215,10 @@ def node_documents(
         amounts[DISK] = f"{disk // 1000 // 2**20}Mi"
     units.amounts(amounts)
     width = max(2, len(str(count - 1)))
-    found: list[dict[str, object]] = []
+    documents: list[dict[str, object]] = []
     for index in range(count):
         name = f"{prefix}-{index:0{width}d}"
-        found.append(
+        documents.append(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -233,7 +233,7 @@ def node_documents(
                 "status": {"capacity": amounts, "allocatable": amounts},
             }
         )
-    return found
+    return documents
 
 
 def _text(path: Path) -> str:

@@ -51,8 +51,8 @@ class Output:
         position = self._tail(tail_lines) if tail_lines is not None else 0
         while True:
             is_last, changed = self._is_over or not follow, self._changed
-            while found := await asyncio.to_thread(self._read, position):
-                start, chunk = found
+            while block := await asyncio.to_thread(self._read, position):
+                start, chunk = block
                 if start > position:
                     lost = f"[{start - position} earlier bytes are no longer kept]\n".encode()
                     yield lost if lines is None else lines.select(start, lost)
@@ -65,8 +65,8 @@ class Output:
     def tail(self, limit_bytes: int, lines: int) -> str:
         """Return the last lines, within a number of bytes."""
         position = max(self._tail(lines), self._end() - limit_bytes)
-        found = self._read(position)
-        return found[1].decode(errors="replace") if found else ""
+        block = self._read(position)
+        return block[1].decode(errors="replace") if block else ""
 
     def _starts(self) -> list[int]:
         try:
@@ -116,8 +116,8 @@ class Output:
 
     def _slice(self, begin: int, end: int) -> bytes:
         data = b""
-        while begin + len(data) < end and (found := self._read(begin + len(data))):
-            if found[0] != begin + len(data):
+        while begin + len(data) < end and (block := self._read(begin + len(data))):
+            if block[0] != begin + len(data):
                 break
-            data += found[1]
+            data += block[1]
         return data[: end - begin]

@@ -50,8 +50,8 @@ class TimedLines:
     def _time_of(self, offset: int) -> int:
         """Return when the byte at the offset arrived, in nanoseconds. Without an index, as in a
         folder of an earlier version, it is the time of the last write to the file."""
-        found = bisect.bisect_right(self._offsets, offset) - 1
-        return self._times[found] if found >= 0 else self._last_write_ns()
+        position = bisect.bisect_right(self._offsets, offset) - 1
+        return self._times[position] if position >= 0 else self._last_write_ns()
 
     def _load(self, position: int) -> None:
         """Read the index entries added since the last chunk. A chunk is part of one segment, and

@@ -142,10 +142,10 @@ class PodWorker:
         """
         if self._is_laid and (kind, name) in environment.referenced_objects(self.pod):
             with contextlib.suppress(environment.MissingError, OSError):
-                given = environment.PodContext(
+                context = environment.PodContext(
                     await self._objects(), self.address, self._around.machine
                 )
-                self._folder.lay(self._contents(given))
+                self._folder.lay(self._contents(context))
 
     def clear(self, archive: LogArchive) -> None:
         """Delete the pod's folder after its loop ended; its output moves to the archive."""
@@ -168,11 +168,11 @@ class PodWorker:
 
     def process(self, container: str) -> launcher_client.ContainerProcess:
         """Return the process of a running container. Raises InvalidError if it does not run."""
-        found = self._launched.get(container)
-        if found is None:
+        process = self._launched.get(container)
+        if process is None:
             what = f"run a command in Pod {self.pod.metadata.key}"
             raise errors.InvalidError(what, f"container {container} does not run")
-        return found
+        return process
 
     # --- the loop --------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class PodWorker:
             if name in self._stops:
                 return lifecycle.Refused(name, "Stopped", "stopped before it started")
             output = self._outputs[name] = Output(self._folder.log(name, run))
-            found = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
+            process = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
         except image_files.MissingImageError as error:
             await self._say("Failed", f"{name}: {error}")
             return lifecycle.Refused(name, "ErrImagePull", str(error))
@@ -227,12 +227,12 @@ class PodWorker:
         except OSError as error:
             await self._say("FailedMount", f"{name}: {_without_errno(error)}")
             return lifecycle.Refused(name, "CreateContainerError", _without_errno(error))
-        self._launched[name] = found
-        self.usage.begin(name, found)
+        self._launched[name] = process
+        self.usage.begin(name, process)
         if name in self._stops:
-            found.stop(self._stops[name])
+            process.stop(self._stops[name])
         try:
-            outcome = await found.events(lambda: self._events.put_nowait(lifecycle.Started(name)))
+            outcome = await process.events(lambda: self._events.put_nowait(lifecycle.Started(name)))
         finally:
             del self._launched[name]
         return await self._ended(container, run, outcome)
@@ -281,14 +281,14 @@ class PodWorker:
     async def _prepare(self, container: pods.Container, run: int) -> launcher.Spec:
         """Return the launcher's spec. Raises MissingError, MissingImageError, OSError."""
         around, image = self._around, self._image(container)
-        given = environment.PodContext(await self._objects(), self.address, around.machine)
-        contents = self._contents(given)
+        context = environment.PodContext(await self._objects(), self.address, around.machine)
+        contents = self._contents(context)
         if not self._is_laid:
             self._folder.lay(contents)
             self._is_laid = True
         isolated = around.visible is not None and not image
         base = {} if image else isolation.base(around.base) if isolated else around.base
-        variables = environment.variables(self.pod, container, given, base)
+        variables = environment.variables(self.pod, container, context, base)
         mounts = [
             {
                 "source": str(self._folder.source(place, contents[place.volume])),
@@ -330,10 +330,10 @@ class PodWorker:
             spec["environment"]["STROM_POD_ROOT"] = root
         return spec
 
-    def _contents(self, given: environment.PodContext) -> dict[str, volumes.VolumeContent]:
+    def _contents(self, context: environment.PodContext) -> dict[str, volumes.VolumeContent]:
         """The pod's volumes, with the copies of data sets in this node's cache. Raises
         MissingError."""
-        contents = volumes.volume_contents(self.pod, given)
+        contents = volumes.volume_contents(self.pod, context)
         if (caches := self._around.caches) is None:
             return contents
         path_of = functools.partial(caches.path_of, self.pod.spec.node_name)
@@ -369,13 +369,13 @@ class PodWorker:
 
     def _own_mounts(self, container: pods.Container) -> list[dict[str, Any]]:
         message = self._folder.begin_message(container.name)
-        found = [(self._folder.hosts, "/etc/hosts"), (message, container.termination_message_path)]
+        files = [(self._folder.hosts, "/etc/hosts"), (message, container.termination_message_path)]
         if self._around.lookup is not None:
-            found.append((self._folder.lookup, str(LOOKUP)))
+            files.append((self._folder.lookup, str(LOOKUP)))
         mounted = {mount.mount_path for mount in container.volume_mounts}
         return [
             {"source": str(source), "target": target, "read_only": False}
-            for source, target in found
+            for source, target in files
             if target not in mounted
         ]
 
@@ -383,23 +383,23 @@ class PodWorker:
         """The mounts of an isolated container's own folders, which are empty in each run."""
         scratch = self._folder.scratch(container.name)
         mounted = {mount.mount_path for mount in container.volume_mounts}
-        found = []
+        folder_mounts = []
         for target, name in isolation.folders(home, mounted).items():
             source = scratch / name
             source.mkdir()
             if name != isolation.HOME:
                 source.chmod(0o1777)
-            found.append({"source": str(source), "target": target, "read_only": False})
-        return found
+            folder_mounts.append({"source": str(source), "target": target, "read_only": False})
+        return folder_mounts
 
     def _isolation(self, container: pods.Container) -> isolated_root.Isolation:
-        found = {path for each in isolation.devices(container) for path in glob.glob(each)}
+        device_paths = {path for each in isolation.devices(container) for path in glob.glob(each)}
         visible = list(self._around.visible or ())
-        return isolated_root.Isolation(visible=visible, devices=sorted(found))
+        return isolated_root.Isolation(visible=visible, devices=sorted(device_paths))
 
     async def _objects(self) -> environment.Objects:
         """Return the existing ConfigMaps and Secrets that the pod references."""
-        found = {}
+        objects = {}
         for kind_name, name in environment.referenced_objects(self.pod):
             kind = kinds.SECRETS if kind_name == kinds.SECRETS.kind else kinds.CONFIG_MAPS
             read = functools.partial(
@@ -407,8 +407,8 @@ class PodWorker:
             )
             with contextlib.suppress(errors.NotFoundError):
                 raw = await runtime.retry_until_available(read, "cluster", self._around.health)
-                found[kind_name, name] = probes.decode_data(raw, is_secret=kind is kinds.SECRETS)
-        return found
+                objects[kind_name, name] = probes.decode_data(raw, is_secret=kind is kinds.SECRETS)
+        return objects
 
     # --- status and Events -----------------------------------------------------------------
 
@@ -416,11 +416,11 @@ class PodWorker:
         """Write the status if it has changed. A pod that was replaced by another of its name is not
         written."""
         before, now = list(self._conditions.values()), self._around.clock()
-        found = status.pod_status(self._life, self.address, self._unheeded, before, now)
-        if found == self._written:
+        new_status = status.pod_status(self._life, self.address, self._unheeded, before, now)
+        if new_status == self._written:
             return
         meta = self.pod.metadata
-        patch = msgspec.json.encode({"metadata": {"uid": meta.uid}, "status": found})
+        patch = msgspec.json.encode({"metadata": {"uid": meta.uid}, "status": new_status})
         write = functools.partial(
             self._around.cluster.patch,
             kinds.PODS,
@@ -432,8 +432,8 @@ class PodWorker:
         )
         with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
             await runtime.retry_until_available(write, "cluster", self._around.health)
-        self._written = found
-        self._conditions = {str(each["type"]): each for each in found["conditions"]}
+        self._written = new_status
+        self._conditions = {str(each["type"]): each for each in new_status["conditions"]}
 
     async def _say(self, reason: str, message: str) -> None:
         """Record a Kubernetes Event, once per message. A failed write is ignored."""

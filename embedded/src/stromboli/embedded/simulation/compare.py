@@ -69,7 +69,7 @@ def compare(
             "--report", metavar="FILE.html", help="Write plots of all measures to this HTML file."
         ),
     ] = None,
-    shown: Annotated[
+    output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
@@ -79,7 +79,7 @@ def compare(
     difference from the first configuration, paired by seed; * marks a difference whose interval
     excludes zero. With json, the last line of stdout is one JSON object.
     """
-    given = inputs.read(nodes, jobs, queues, failures, reservations)
+    workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     names = _names(configs)
     options = workload.Options(
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
@@ -91,18 +91,18 @@ def compare(
         name: msgspec.structs.replace(options, configured=run.used_configuration(path))
         for name, path in zip(names, configs, strict=True)
     }
-    found: dict[str, list[results.Summary]] = {name: [] for name in names}
+    summaries: dict[str, list[results.Summary]] = {name: [] for name in names}
     for seed in range(seeds):
-        drawn = given if seeds == 1 else _drawn(given, seed)
+        drawn = workload_inputs if seeds == 1 else _drawn(workload_inputs, seed)
         for name, chosen in configured.items():
             seeded = msgspec.structs.replace(chosen, seed=seed)
-            found[name].append(results.summarize(run.simulate(drawn, seeded, _ignore), seed))
-            output.show_note(f"seed {seed}, {name}: {_line(found[name][-1])}")
-    compared = comparison.compare(found)
+            summaries[name].append(results.summarize(run.simulate(drawn, seeded, _ignore), seed))
+            output.show_note(f"seed {seed}, {name}: {_line(summaries[name][-1])}")
+    compared = comparison.compare(summaries)
     if report_file is not None:
         title = f"{jobs.name} on {nodes.name} under {len(names)} configurations"
         run.write(report_file, report.comparison_document(compared, seeds, title))
-    _show(shown, compared, seeds)
+    _show(output_format, compared, seeds)
 
 
 def _names(configs: Sequence[Path]) -> list[str]:
@@ -114,9 +114,11 @@ def _names(configs: Sequence[Path]) -> list[str]:
     return names
 
 
-def _drawn(given: inputs.Inputs, seed: int) -> inputs.Inputs:
-    draws = np.random.default_rng(seed).random(len(given.jobs)).tolist()
-    return msgspec.structs.replace(given, jobs=comparison.resampled(given.jobs, draws))
+def _drawn(workload_inputs: inputs.Inputs, seed: int) -> inputs.Inputs:
+    draws = np.random.default_rng(seed).random(len(workload_inputs.jobs)).tolist()
+    return msgspec.structs.replace(
+        workload_inputs, jobs=comparison.resampled(workload_inputs.jobs, draws)
+    )
 
 
 def _ignore(_: job_runs.JobRun) -> None:
@@ -130,9 +132,9 @@ def _line(summary: results.Summary) -> str:
     )
 
 
-def _show(shown: Format, compared: list[comparison.Compared], seeds: int) -> None:
+def _show(output_format: Format, compared: list[comparison.Compared], seeds: int) -> None:
     headers, rows = table(compared)
-    match shown:
+    match output_format:
         case Format.TABLE:
             output.show_table([header.upper() for header in headers], rows)
         case Format.MARKDOWN:
@@ -147,8 +149,8 @@ def _show(shown: Format, compared: list[comparison.Compared], seeds: int) -> Non
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(("configuration", "measure", "mean", "half_width"))
             for each in compared:
-                for measure, found in each.measures.items():
-                    writer.writerow((each.name, measure, found.mean, found.half_width))
+                for measure, interval in each.measures.items():
+                    writer.writerow((each.name, measure, interval.mean, interval.half_width))
         case Format.JSON:
             output.show_lines([msgspec.json.encode(Report(seeds, compared)).decode()])
 
@@ -172,5 +174,5 @@ def table(compared: Sequence[comparison.Compared]) -> tuple[list[str], list[list
     return headers, rows
 
 
-def _text(found: comparison.Interval | None) -> str:
-    return "-" if found is None else found.text()
+def _text(interval: comparison.Interval | None) -> str:
+    return "-" if interval is None else interval.text()

@@ -108,11 +108,11 @@ class Row:
         """Seconds since 1970 of a date such as 2017-10-09 07:01:55, which is UTC without a zone."""
         text = self.text(column)
         try:
-            found = datetime.fromisoformat(text)
+            parsed_time = datetime.fromisoformat(text)
         except ValueError:
             self.fail(column, f"{text!r}; write a date such as 2017-10-09 07:01:55")
             return 0.0
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return (parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)).timestamp()
 
     def fail(self, column: str, problem: str) -> None:
         """Record a problem of a field."""

@@ -76,7 +76,7 @@ def forecast(
         ),
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn run times.")] = 0,
-    shown: Annotated[
+    output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
@@ -95,8 +95,8 @@ def forecast(
         options = expected_starts.Options(
             configured=run.used_configuration(config), find=discovery.discover_plugins().find
         )
-        found = expected_starts.expected_starts(present, options, learned.draw, numbers.tolist())
-    _show(shown, found)
+        starts = expected_starts.expected_starts(present, options, learned.draw, numbers.tolist())
+    _show(output_format, starts)
 
 
 def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
@@ -116,18 +116,18 @@ def _learn(learned: run_times.RunTimeEstimator, path: Path) -> None:
         raise CommandError(what, "\n  ".join(problems.shown()), "correct these lines")
 
 
-def _show(shown: Format, found: list[expected_starts.ExpectedStart]) -> None:
-    match shown:
+def _show(output_format: Format, starts: list[expected_starts.ExpectedStart]) -> None:
+    match output_format:
         case Format.TABLE:
             headers = ["PODGROUP", "QUEUE", "P10", "P50", "P90", "ANSWER", "REASON"]
-            output.show_table(headers, [_row(each) for each in found])
+            output.show_table(headers, [_row(each) for each in starts])
         case Format.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(expected_starts.ExpectedStart.__struct_fields__)
-            for each in found:
+            for each in starts:
                 writer.writerow(getattr(each, name) for name in each.__struct_fields__)
         case Format.JSON:
-            output.show_lines([msgspec.json.encode({"pod_groups": found}).decode()])
+            output.show_lines([msgspec.json.encode({"pod_groups": starts}).decode()])
 
 
 def _row(each: expected_starts.ExpectedStart) -> list[str]:

@@ -138,7 +138,7 @@ def _nodes(
     if "vc" in [name.strip() for name in header.split(",")]:
         yield from _philly_nodes([header, *lines], path, problems, weights)
         return
-    seen: set[str] = set()
+    node_names: set[str] = set()
     for row in csv_rows.rows([header, *lines], path, NODE_COLUMNS, ("name",), problems):
         group = workload.NodeGroup(
             _name(row, "name"),
@@ -150,10 +150,10 @@ def _nodes(
             max(round(row.number("read_mb_per_s", 100.0, least=0.001) * 10**6), 1),
         )
         for name in group.names() if group.count <= 10**6 else ():
-            if name in seen:
+            if name in node_names:
                 row.fail("name", f"node {name} exists already; write another name")
                 break
-            seen.add(name)
+            node_names.add(name)
         yield group
 
 
@@ -191,9 +191,9 @@ def _jobs(
     known = PHILLY_JOBS if is_philly else JOB_COLUMNS
     required = PHILLY_JOBS[:3] if is_philly else JOB_COLUMNS[1:3]
     rows = csv_rows.rows(_chain(header, lines), path, known, required, problems)
-    found = _philly_jobs(rows) if is_philly else _plain_jobs(rows)
+    parsed_jobs = _philly_jobs(rows) if is_philly else _plain_jobs(rows)
     names: dict[str, int] = {}
-    for row, job in found:
+    for row, job in parsed_jobs:
         if job.name in names:
             row.fail("job", f"{job.name} is in line {names[job.name]} already; write another name")
         names[job.name] = row.line
@@ -315,7 +315,7 @@ def _data_sets(row: csv_rows.Row) -> tuple[data_sets.DataSetRequest, ...]:
     sharing = row.text("data_sharing")
     if sharing not in ("", data_sets.SHARE, data_sets.SPREAD):
         row.fail("data_sharing", f"{sharing!r}; write Share or Spread, or nothing")
-    found = []
+    requests = []
     for name, gib in _labels(row, "data_sets").items():
         size = row.parsed("data_sets", gib)
         each = batch.DataSet(
@@ -325,8 +325,8 @@ def _data_sets(row: csv_rows.Row) -> tuple[data_sets.DataSetRequest, ...]:
             locality=locality,
             sharing=sharing,
         )
-        found.append(data_sets.request_of(each))
-    return tuple(found)
+        requests.append(data_sets.request_of(each))
+    return tuple(requests)
 
 
 def _labels(row: csv_rows.Row, column: str) -> dict[str, str]:

@@ -15,32 +15,32 @@ from stromboli.scheduler.core.cluster import cluster_objects
 def time(text: str) -> datetime:
     """Parse a time with its time zone. Raises ValueError."""
     try:
-        found = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        what = "no time" if found is None else "a time without a zone"
+        parsed_time = None
+    if parsed_time is None or parsed_time.tzinfo is None:
+        what = "no time" if parsed_time is None else "a time without a zone"
         raise ValueError(f"{text!r} is {what}; write it as 2026-01-31T12:00:00Z")
-    return found
+    return parsed_time
 
 
 def cluster(paths: Sequence[str], stdin: TextIO, now: datetime) -> cluster_objects.Cluster:
     """The objects of these files at this time. Raises CommandError."""
-    found = manifests.read(list(paths), stdin)
+    input_manifests = manifests.read(list(paths), stdin)
     try:
-        return simulate.cluster_from_manifests((each.document for each in found), now)
+        return simulate.cluster_from_manifests((each.document for each in input_manifests), now)
     except msgspec.ValidationError:
-        for each in found:
+        for each in input_manifests:
             _check(each, now)
         raise
 
 
-def _check(found: manifests.Manifest, now: datetime) -> None:
+def _check(manifest: manifests.Manifest, now: datetime) -> None:
     """Raise CommandError with the position of an object that cannot be decoded."""
     try:
-        simulate.cluster_from_manifests([found.document], now)
+        simulate.cluster_from_manifests([manifest.document], now)
     except msgspec.ValidationError as error:
         why, _, path = str(error).partition(" - at `$.")
         path = path.rstrip("`")
-        what = f"{found.place(path)}: {found.title}"
+        what = f"{manifest.place(path)}: {manifest.title}"
         raise CommandError(what, f"{path}: {why}" if path else why, "correct it") from None

@@ -18,14 +18,14 @@ T = TypeVar("T", bound=meta.Object)
 
 def queues(path: Path) -> tuple[scheduling.Queue, ...]:
     """The queues of a file. Raises CommandError."""
-    found = {each.metadata.name: each for _, each in _read(path, scheduling.Queue)}
-    for name, queue in found.items():
+    queues_by_name = {each.metadata.name: each for _, each in _read(path, scheduling.Queue)}
+    for name, queue in queues_by_name.items():
         parent = queue.spec.parent
-        if parent and parent not in ("root", "default", *found):
+        if parent and parent not in ("root", "default", *queues_by_name):
             raise CommandError(
                 str(path), f"queue {name}: its parent {parent} does not exist", "add this queue"
             )
-    return tuple(found.values())
+    return tuple(queues_by_name.values())
 
 
 def reservations(
@@ -34,9 +34,9 @@ def reservations(
     """The advance reservations of a file, checked as admission does. Raises CommandError."""
     nodes = [objects.node(group, name) for group in groups for name in group.names()]
     known = {each.metadata.name for each in nodes}
-    found: dict[str, reservation.AdvanceReservation] = {}
+    reservations_by_name: dict[str, reservation.AdvanceReservation] = {}
     for document, each in _read(path, reservation.AdvanceReservation):
-        for violation in reservation_rules.violations(each, found, nodes):
+        for violation in reservation_rules.violations(each, reservations_by_name, nodes):
             place = document.place(violation.path)
             raise CommandError(
                 place, f"{violation.path}: {violation.reason}", f"write {violation.expected}"
@@ -48,8 +48,8 @@ def reservations(
                     f"spec.nodeNames: {name} is not in the file of --nodes",
                     "write one of its names",
                 )
-        found[each.metadata.name] = each
-    return tuple(found.values())
+        reservations_by_name[each.metadata.name] = each
+    return tuple(reservations_by_name.values())
 
 
 def _read(path: Path, struct: type[T]) -> Iterator[tuple[manifests.Manifest, T]]:
@@ -63,14 +63,14 @@ def _read(path: Path, struct: type[T]) -> Iterator[tuple[manifests.Manifest, T]]
                 f"write only objects of the kind {kind}",
             )
         try:
-            found = decoding.convert(each.document, struct)
+            item = decoding.convert(each.document, struct)
         except msgspec.ValidationError as error:
             why, _, where = str(error).partition(" - at `$.")
             where = where.rstrip("`")
             raise CommandError(each.place(where), f"{where}: {why}", "correct it") from None
-        if found.metadata.name in names:
+        if item.metadata.name in names:
             raise CommandError(
-                each.place(""), f"{kind} {found.metadata.name} occurs twice", "keep one of them"
+                each.place(""), f"{kind} {item.metadata.name} occurs twice", "keep one of them"
             )
-        names.add(found.metadata.name)
-        yield each, found
+        names.add(item.metadata.name)
+        yield each, item

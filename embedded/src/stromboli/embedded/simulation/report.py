@@ -65,8 +65,8 @@ def document(
     shares = _by_queue(simulated, names, "share")
     lengths = _by_queue(simulated, names, "waiting")
     tiers = {
-        _TIERS.get(tier, tier): found.means(end_us)
-        for tier, found in sorted(measured.tiers.items())
+        _TIERS.get(tier, tier): series.means(end_us)
+        for tier, series in sorted(measured.tiers.items())
     }
     runs = waits.with_unfinished(simulated.runs.values())
     sections = [
@@ -95,13 +95,13 @@ def comparison_document(compared: Sequence[comparison.Compared], seeds: int, tit
         else "<p>The workload as it is, without intervals.</p>"
     ]
     for measure in comparison.MEASURES:
-        found = {
+        estimates = {
             each.name: (each.measures[measure].mean, each.measures[measure].half_width or 0.0)
             for each in compared
             if measure in each.measures
         }
-        if any(mean for mean, _ in found.values()):
-            sections.append(f"<h2>{measure.replace('_', ' ')}</h2>" + svg.intervals(found))
+        if any(mean for mean, _ in estimates.values()):
+            sections.append(f"<h2>{measure.replace('_', ' ')}</h2>" + svg.intervals(estimates))
     return _page(title, sections)
 
 
@@ -114,26 +114,30 @@ def _page(title: str, sections: Sequence[str]) -> str:
 
 
 def _largest_queues(summary: results.Summary) -> list[str]:
-    found = sorted(summary.queues, key=lambda each: (-each.share_mean, each.queue))
-    names = sorted(each.queue for each in found[:MOST_QUEUES])
-    return [*names, OTHERS] if len(found) > MOST_QUEUES else names
+    queue_results = sorted(summary.queues, key=lambda each: (-each.share_mean, each.queue))
+    names = sorted(each.queue for each in queue_results[:MOST_QUEUES])
+    return [*names, OTHERS] if len(queue_results) > MOST_QUEUES else names
 
 
 def _by_queue(
     simulated: kernel.Simulation, names: Sequence[str], what: str
 ) -> dict[str, list[float]]:
     end_us = max(1, simulated.now_us)
-    shown: dict[str, list[float]] = {}
+    series: dict[str, list[float]] = {}
     for queue, meter in sorted(simulated.measured.queues.items()):
         means: list[float] = getattr(meter, what).means(end_us)
         name = queue if queue in names else OTHERS
-        before = shown.get(name, [0.0] * len(means))
-        shown[name] = [left + right for left, right in zip(before, means, strict=True)]
-    return {name: shown[name] for name in names if name in shown}
+        before = series.get(name, [0.0] * len(means))
+        series[name] = [left + right for left, right in zip(before, means, strict=True)]
+    return {name: series[name] for name in names if name in series}
 
 
-def _gantt_title(shown: int, jobs: int) -> str:
-    return "All jobs." if shown == jobs else f"The {shown} of {jobs} jobs that waited longest."
+def _gantt_title(drawn_jobs: int, jobs: int) -> str:
+    return (
+        "All jobs."
+        if drawn_jobs == jobs
+        else f"The {drawn_jobs} of {jobs} jobs that waited longest."
+    )
 
 
 def _bar(run: job_runs.JobRun, names: Sequence[str], now_us: int) -> svg.Bar:
@@ -141,14 +145,15 @@ def _bar(run: job_runs.JobRun, names: Sequence[str], now_us: int) -> svg.Bar:
     if run.phase == "Running":
         spans.append((run.started_us, now_us))
     queue = run.job.queue if run.job.queue in names else OTHERS
-    found = results.job_result(run)
+    job_result = results.job_result(run)
     return svg.Bar(
         run.job.name,
-        found.submit_s,
+        job_result.submit_s,
         [(start / workload.SECOND_US, end / workload.SECOND_US) for start, end in spans],
         svg.COLOURS[names.index(queue) % len(svg.COLOURS)],
-        f"{run.job.name}, queue {run.job.queue}: submitted {found.submit_s:g} s, "
-        f"waited {found.wait_s} s, ended {found.end_s} s, {found.evictions} evictions",
+        f"{run.job.name}, queue {run.job.queue}: submitted {job_result.submit_s:g} s, "
+        f"waited {job_result.wait_s} s, ended {job_result.end_s} s, "
+        f"{job_result.evictions} evictions",
     )
 
 

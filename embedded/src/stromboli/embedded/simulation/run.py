@@ -124,7 +124,7 @@ def run(
             help="Write charts of shares, queue lengths, reasons and jobs to this HTML file.",
         ),
     ] = None,
-    shown: Annotated[
+    output_format: Annotated[
         Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
@@ -134,7 +134,7 @@ def run(
     cycle. The table shows a summary, csv one line per job. With json, the last line of stdout is
     one JSON object. Jobs that do not finish are listed with the scheduler's reason.
     """
-    given = inputs.read(nodes, jobs, queues, failures, reservations)
+    workload_inputs = inputs.read(nodes, jobs, queues, failures, reservations)
     options = workload.Options(
         configured=used_configuration(config),
         until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
@@ -143,7 +143,7 @@ def run(
         pause_us=round(session_pause * workload.SECOND_US),
         seed=seed,
     )
-    writer = _JobTable() if shown is Format.CSV else None
+    writer = _JobTable() if output_format is Format.CSV else None
     waits = report.LongestWaits()
 
     def finished(ended: job_runs.JobRun) -> None:
@@ -151,7 +151,7 @@ def run(
         if writer is not None:
             writer.add(ended)
 
-    simulated = simulate(given, options, finished)
+    simulated = simulate(workload_inputs, options, finished)
     if writer is not None:
         for unfinished, _, _ in simulated.unfinished():
             writer.add(unfinished)
@@ -159,9 +159,9 @@ def run(
     if report_file is not None:
         title = f"Simulation of {jobs.name} on {nodes.name}"
         write(report_file, report.document(simulated, summary, waits, title))
-    if shown is Format.JSON:
+    if output_format is Format.JSON:
         output.show_lines([msgspec.json.encode(summary).decode()])
-    elif shown is Format.TABLE:
+    elif output_format is Format.TABLE:
         _show_table(summary)
     if summary.unfinished:
         output.show_note(
@@ -170,13 +170,18 @@ def run(
 
 
 def simulate(
-    given: inputs.Inputs,
+    workload_inputs: inputs.Inputs,
     options: workload.Options,
     on_finished: Callable[[job_runs.JobRun], None],
 ) -> kernel.Simulation:
     """Run a simulation with the plugins of this environment."""
     scenario = workload.Scenario(
-        given.nodes, given.jobs, given.queues, given.failures, options, given.reservations
+        workload_inputs.nodes,
+        workload_inputs.jobs,
+        workload_inputs.queues,
+        workload_inputs.failures,
+        options,
+        workload_inputs.reservations,
     )
     simulated = kernel.Simulation(scenario, on_finished, discovery.discover_plugins().find)
     with rare_collections():
@@ -226,8 +231,8 @@ class _JobTable:
 
     def add(self, run: job_runs.JobRun) -> None:
         """Write the line of a job."""
-        found = results.job_result(run)
-        self._writer.writerow(getattr(found, name) for name in found.__struct_fields__)
+        job_result = results.job_result(run)
+        self._writer.writerow(getattr(job_result, name) for name in job_result.__struct_fields__)
 
 
 def _is_absent(summary: results.Summary, name: str) -> bool:

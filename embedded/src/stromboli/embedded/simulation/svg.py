@@ -149,26 +149,26 @@ def _y(part: float) -> float:
 
 
 def _axes(end_s: float, most: float, unit: str) -> str:
-    found = [_time_axis(end_s, HEIGHT)]
+    elements = [_time_axis(end_s, HEIGHT)]
     for step in range(5):
         part = step / 4
         y = _y(part)
-        found.append(
+        elements.append(
             f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
             f'<text x="{LEFT - 4}" y="{y + 3:.1f}" text-anchor="end">'
             f"{most * part:.3g}{escape(unit)}</text>"
         )
-    return "".join(found)
+    return "".join(elements)
 
 
 def _time_axis(end_s: float, height: int) -> str:
     size, unit = next((each for each in _UNITS if end_s >= 2 * each[0]), _UNITS[-1])
-    found = []
+    elements = []
     for step in range(_TICKS + 1):
         x = LEFT + (WIDTH - LEFT) * step / _TICKS
-        found.append(
+        elements.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}" stroke="#eee"/>'
             f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">'
             f"{end_s * step / _TICKS / size:.3g} {unit}</text>"
         )
-    return "".join(found)
+    return "".join(elements)

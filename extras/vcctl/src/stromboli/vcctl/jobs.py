@@ -80,10 +80,10 @@ def list_jobs(
 ) -> None:
     """List jobs."""
     with shell.client(master, kubeconfig) as client:
-        found = _read(client, "" if all_namespaces else namespace)
+        jobs = _read(client, "" if all_namespaces else namespace)
     shown = [
         each
-        for each in found
+        for each in jobs
         if queue in ("", each.spec.queue) and _is_wanted(each, scheduler, selector)
     ]
     if not shown:
@@ -194,12 +194,12 @@ def vjobs(
         if name:
             _show(client, name, namespace, with_conditions=False)
             return
-        found = _read(client, "" if all_namespaces else namespace)
-    if not found:
+        jobs = _read(client, "" if all_namespaces else namespace)
+    if not jobs:
         output.show_lines([shell.NOTHING])
         return
-    shown = [each for each in found if _is_wanted(each, scheduler, selector)]
-    output.show_lines(tables.jobs(found, shown, all_namespaces=all_namespaces))
+    shown = [each for each in jobs if _is_wanted(each, scheduler, selector)]
+    output.show_lines(tables.jobs(jobs, shown, all_namespaces=all_namespaces))
 
 
 def vcancel(
@@ -282,8 +282,8 @@ def _of_file(filename: str) -> dict[str, Any]:
 
 
 def _read(client: "Client", namespace: str) -> list[batch.Job]:
-    found = [client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace or None)]
-    return sorted(found, key=lambda each: each.metadata.key)
+    jobs = [client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace or None)]
+    return sorted(jobs, key=lambda each: each.metadata.key)
 
 
 def _is_wanted(found: batch.Job, scheduler: str, text: str) -> bool:

@@ -109,14 +109,14 @@ def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool
     ]
 
 
-def workloads(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> list[str]:
+def workloads(kind: Kind[Any], objs: Sequence[meta.Object], now: datetime) -> list[str]:
     """The table of JobFlows (name, phase, age) or JobTemplates (name). Columns are four characters
     wider than their longest cell."""
     rows: list[tuple[str, ...]] = [("Name", "Namespace")]
-    rows += [(each.metadata.name, each.metadata.namespace) for each in found]
+    rows += [(each.metadata.name, each.metadata.namespace) for each in objs]
     if kind is kinds.JOB_FLOWS:
         rows[0] += ("Phase", "Age")
-        for number, each in enumerate(found, 1):
+        for number, each in enumerate(objs, 1):
             phase = each.status.state.phase if isinstance(each, flow.JobFlow) else ""
             rows[number] += (phase, age(each.metadata.creation_timestamp, now))
     widths = [max(map(len, column)) + 4 for column in zip(*rows, strict=True)]

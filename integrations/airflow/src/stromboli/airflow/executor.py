@@ -61,8 +61,8 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
     @property
     def _client(self) -> Client:
         if self._opened is None:  # the API server makes an executor, too, to read logs
-            made = Client(**self._server.client_arguments())
-            self._opened = self._resources.enter_context(made)
+            client = Client(**self._server.client_arguments())
+            self._opened = self._resources.enter_context(client)
         return self._opened
 
     def start(self) -> None:
@@ -83,12 +83,12 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
             self.queued_tasks.pop(key, None)
             self.running.add(key)
             try:
-                made = self._job(workload)
+                job = self._job(workload)
             except (ValueError, errors.ClientError) as error:
                 self._reject(key, str(error))
                 continue
-            self._unsubmitted[key] = made
-            self._jobs.add(made.metadata.name, key)
+            self._unsubmitted[key] = job
+            self._jobs.add(job.metadata.name, key)
         self._submit()
 
     def _job(self, workload: Any) -> batch.Job:
@@ -166,15 +166,15 @@ class StromboliExecutor(BaseExecutor):  # type: ignore[misc]  # Airflow is not i
         """Read a job that the watch did not list; report it if it has ended or does not exist."""
         key = self._jobs.key(name)
         try:
-            found = None if key is None else self._client.job(name, self._settings.namespace)
+            job = None if key is None else self._client.job(name, self._settings.namespace)
         except errors.NotFoundError:
             self._end(key, f"job {name} was deleted")
         except errors.ClientError as error:
             self.log.warning("the state of job %s is unknown: %s", name, error)
             return
         else:
-            if key is not None and found is not None and phases.phase_of(found) in phases.ENDS:
-                self._report(key, found)
+            if key is not None and job is not None and phases.phase_of(job) in phases.ENDS:
+                self._report(key, job)
         self._unknown.discard(name)
 
     def _report(self, key: TaskInstanceKey, job: batch.Job) -> None:
@@ -265,10 +265,10 @@ def _option(name: str) -> str:
 def _json_option(name: str) -> dict[str, str]:
     """The JSON object in an option; empty without one. Raises ValueError, TypeError."""
     text = _option(name)
-    found = json.loads(text) if text else {}
-    if not isinstance(found, dict):
+    json_object = json.loads(text) if text else {}
+    if not isinstance(json_object, dict):
         raise TypeError(f"[{SECTION}] {name} is not a JSON object")
-    return {str(key): str(value) for key, value in found.items()}
+    return {str(key): str(value) for key, value in json_object.items()}
 
 
 def _executor_settings() -> task_jobs.ExecutorSettings:

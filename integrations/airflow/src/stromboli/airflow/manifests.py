@@ -71,26 +71,30 @@ def parsed(manifest: str | Mapping[str, Any] | batch.Job) -> dict[str, Any]:
     if isinstance(manifest, batch.Job):
         return dict(calls.document(manifest, manifest.metadata.namespace or "default"))
     try:
-        found = yaml.safe_load(manifest) if isinstance(manifest, str) else manifest
+        parsed_manifest = yaml.safe_load(manifest) if isinstance(manifest, str) else manifest
     except yaml.YAMLError as error:
         raise ValueError(f"the manifest is not YAML: {error}") from None
-    if not isinstance(found, Mapping) or found.get("kind", "Job") != "Job":
+    if not isinstance(parsed_manifest, Mapping) or parsed_manifest.get("kind", "Job") != "Job":
         raise ValueError("the manifest is not an object of kind Job")
-    return copy.deepcopy(dict(found))
+    return copy.deepcopy(dict(parsed_manifest))
 
 
 def simple_job(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a job of equal pods, from the arguments of ``stromboli.client.job``. Its
     evicted pods start again. Raises InvalidArgumentError."""
-    made = job("airflow", **arguments)
-    action = "RestartPod" if made.spec.tasks[0].replicas == 1 or made.spec.array else "RestartJob"
+    base_job = job("airflow", **arguments)
+    action = (
+        "RestartPod"
+        if base_job.spec.tasks[0].replicas == 1 or base_job.spec.array
+        else "RestartJob"
+    )
     spec = msgspec.structs.replace(
-        made.spec,
+        base_job.spec,
         policies=(batch.LifecyclePolicy(event="PodEvicted", action=action),),
         max_retry=MAX_RETRY,
     )
-    found = dict(calls.document(msgspec.structs.replace(made, spec=spec), "default"))
-    return {**found, "metadata": {}}
+    job_document = dict(calls.document(msgspec.structs.replace(base_job, spec=spec), "default"))
+    return {**job_document, "metadata": {}}
 
 
 def submitted(

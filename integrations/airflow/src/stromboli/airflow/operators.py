@@ -122,19 +122,19 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
         key = _key(context)
         try:
             with self._hook().get_conn() as client:
-                found = self._left(client, key, context) or self._submit(client, key)
+                job = self._left(client, key, context) or self._submit(client, key)
         except (errors.UnreachableError, errors.UnavailableError) as error:
             raise AirflowException(str(error)) from error
         except errors.ClientError as error:
             raise AirflowFailException(str(error)) from error
-        name, namespace = found.metadata.name, found.metadata.namespace or "default"
+        name, namespace = job.metadata.name, job.metadata.namespace or "default"
         self._running = (namespace, name)
         context["ti"].xcom_push(key=NAME_KEY, value=name)
         now = time.time()
         awaited = outcomes.Awaited(
             namespace=namespace,
             name=name,
-            uid=found.metadata.uid,
+            uid=job.metadata.uid,
             start_by=_deadline(now, self.start_timeout),
             end_by=_deadline(now, self.execution_timeout),
         )
@@ -157,10 +157,10 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
             self.log.info("job %s of this attempt is found", own.metadata.name)
             return own
         for earlier in key.earlier_tries():
-            found = _job(client, manifests.job_name(earlier, base), namespace)
-            if found is None or phases.phase_of(found) in phases.ENDS:
+            job = _job(client, manifests.job_name(earlier, base), namespace)
+            if job is None or phases.phase_of(job) in phases.ENDS:
                 continue
-            name = found.metadata.name
+            name = job.metadata.name
             if context["task_state_store"].get(_DEFERRED) == name:
                 # A deferred task loses no worker: a user cleared it, and wants a new job.
                 self.log.info(
@@ -171,17 +171,17 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
                 self._end(client, namespace, name)
                 continue
             self.log.info("job %s of the attempt %d is adopted", name, earlier.try_number)
-            return found
+            return job
         return None
 
     def _submit(self, client: Client, key: manifests.TaskKey) -> batch.Job:
         manifest = self._manifest()
         namespace, _ = self._place(manifest)
-        made = manifests.submitted(key, manifest, namespace, ENDED_TTL_S)
-        name = made["metadata"]["name"]
+        job_manifest = manifests.submitted(key, manifest, namespace, ENDED_TTL_S)
+        name = job_manifest["metadata"]["name"]
         submission = manifests.idempotency_key(key)
         try:
-            stored = client.submit(made, namespace, idempotency_key=submission)
+            stored = client.submit(job_manifest, namespace, idempotency_key=submission)
         except errors.ConflictError:
             stored = client.job(name, namespace)
             if stored.metadata.annotation(manifests.TASK_ANNOTATION) != str(key):
@@ -250,10 +250,10 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
         raise AirflowException(f"{what}: {event['reason']}")
 
     def _result(self, client: Client, namespace: str, name: str) -> dict[str, Any]:
-        found = client.job(name, namespace)
+        job = client.job(name, namespace)
         last_line = self._copy_logs(client, namespace, name)
-        history = client.tasks(name, namespace, uid=found.metadata.uid)
-        ended = endings.ending(found, history, self.final_exit_codes)
+        history = client.tasks(name, namespace, uid=job.metadata.uid)
+        ended = endings.ending(job, history, self.final_exit_codes)
         if not ended.is_success:
             error = AirflowException if ended.is_retryable else AirflowFailException
             raise error(ended.message)
@@ -261,7 +261,7 @@ class StromboliJobOperator(BaseOperator):  # type: ignore[misc]  # Airflow is no
         return {
             "name": name,
             "namespace": namespace,
-            "uid": found.metadata.uid,
+            "uid": job.metadata.uid,
             "phase": ended.phase,
             "exit_codes": ended.exit_codes,
             "last_line": last_line,
@@ -310,10 +310,10 @@ def _key(context: Context) -> manifests.TaskKey:
 def _job(client: Client, name: str, namespace: str) -> batch.Job | None:
     """The job, None if there is none or it is being deleted."""
     try:
-        found = client.job(name, namespace)
+        job = client.job(name, namespace)
     except errors.NotFoundError:
         return None
-    return None if found.metadata.deletion_timestamp else found
+    return None if job.metadata.deletion_timestamp else job
 
 
 def _deadline(now: float, within: timedelta | None) -> float | None:

@@ -110,13 +110,13 @@ async def outcome(
         try:
             async with await open_client() as client:
                 # A deadline may have passed while no triggerer ran: the job is read first.
-                found = await _read(client, awaited, view) or view.passed(clock())
-                if found is None:
+                job_outcome = await _read(client, awaited, view) or view.passed(clock())
+                if job_outcome is None:
                     if not view.has_started:
                         await wait.explain(client)
-                    found = await _watched(client, awaited, view, clock)
-                if found is not None:
-                    return await wait.with_reason(client, found)
+                    job_outcome = await _watched(client, awaited, view, clock)
+                if job_outcome is not None:
+                    return await wait.with_reason(client, job_outcome)
         except _TRANSIENT as error:
             if (late := view.passed(clock())) is not None:
                 return late
@@ -140,8 +140,8 @@ async def _watched(
     call = calls.watch_job(awaited.namespace, awaited.name)
     async with contextlib.aclosing(client.watch(call, view.watch_s(clock()))) as changes:
         async for change in changes:
-            if (found := view.seen(change)) is not None:
-                return found
+            if (job_outcome := view.seen(change)) is not None:
+                return job_outcome
             if view.has_started and not had_started and awaited.start_by is not None:
                 return None  # the deadline of the start no longer applies
     return None
@@ -160,10 +160,10 @@ class _Wait:
             self._log(f"job {self._awaited.namespace}/{self._awaited.name} is pending: {reason}")
             self._reason = reason
 
-    async def with_reason(self, client: AsyncClient, found: Outcome) -> Outcome:
-        if found.result != NOT_STARTED:
-            return found
-        return msgspec.structs.replace(found, reason=await self._explanation(client))
+    async def with_reason(self, client: AsyncClient, job_outcome: Outcome) -> Outcome:
+        if job_outcome.result != NOT_STARTED:
+            return job_outcome
+        return msgspec.structs.replace(job_outcome, reason=await self._explanation(client))
 
     async def _explanation(self, client: AsyncClient) -> str:
         with contextlib.suppress(errors.NotFoundError, errors.ForbiddenError):

@@ -79,7 +79,7 @@ def task_job(work: Work, settings: ExecutorSettings) -> batch.Job:
     are new task instances with new tokens."""
     image = work.options.image or settings.image
     python = "python" if image else settings.python
-    made = job(
+    base_job = job(
         job_name(work.key.dag_id, work.key.task_id, work.external_id),
         image=image or "process-node",
         command=[python, "-m", MODULE, "--json-string", work.document],
@@ -91,33 +91,33 @@ def task_job(work: Work, settings: ExecutorSettings) -> batch.Job:
     )
     evicted = batch.LifecyclePolicy(event="PodEvicted", action="TerminateJob")
     spec = msgspec.structs.replace(
-        made.spec,
+        base_job.spec,
         policies=(evicted,),
         max_retry=1,
         ttl_seconds_after_finished=settings.ended_ttl_s,
         active_deadline_seconds=work.options.time_limit_s or None,
-        tasks=tuple(_templated(task, settings.pod_template) for task in made.spec.tasks),
+        tasks=tuple(_templated(task, settings.pod_template) for task in base_job.spec.tasks),
     )
     metadata = msgspec.structs.replace(
-        made.metadata,
+        base_job.metadata,
         labels={
             manifests.DAG_LABEL: manifests.slug(work.key.dag_id, 63),
             TASK_LABEL: manifests.slug(work.key.task_id, 63),
         },
         annotations={manifests.TASK_ANNOTATION: str(work.key)},
     )
-    return msgspec.structs.replace(made, metadata=metadata, spec=spec)
+    return msgspec.structs.replace(base_job, metadata=metadata, spec=spec)
 
 
 def pod_template(text: str) -> dict[str, Any]:
     """A pod template from YAML. Raises ValueError."""
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"the pod template is not YAML: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
         raise ValueError("the pod template has no spec")  # noqa: TRY004 - the text is invalid, not a type
-    return found
+    return document
 
 
 def _queue(name: str, settings: ExecutorSettings) -> str:
@@ -129,23 +129,24 @@ def _templated(task: batch.TaskSpec, template: Mapping[str, Any]) -> batch.TaskS
     if not template:
         return task
     pod = msgspec.json.decode(task.template.spec)
-    given = dict(template["spec"])
-    first, *others = given.get("containers") or [{}]
+    template_spec = dict(template["spec"])
+    first, *others = template_spec.get("containers") or [{}]
     (own,) = pod["containers"]
     env = [*(first.get("env") or []), *own.pop("env", [])]
     container = {**first, **own, **({"env": env} if env else {})}
-    spec = {**given, "restartPolicy": "Never", "containers": [container, *others]}
-    found = template.get("metadata") or {}
+    spec = {**template_spec, "restartPolicy": "Never", "containers": [container, *others]}
+    template_metadata = template.get("metadata") or {}
     metadata = msgspec.structs.replace(
         task.template.metadata,
-        labels={**(task.template.metadata.labels or {}), **(found.get("labels") or {})} or None,
+        labels={**(task.template.metadata.labels or {}), **(template_metadata.get("labels") or {})}
+        or None,
         annotations={
-            **(found.get("annotations") or {}),
+            **(template_metadata.get("annotations") or {}),
             **(task.template.metadata.annotations or {}),
         }
         or None,
     )
-    made = msgspec.structs.replace(
+    merged_template = msgspec.structs.replace(
         task.template, metadata=metadata, spec=msgspec.Raw(msgspec.json.encode(spec))
     )
-    return msgspec.structs.replace(task, template=made)
+    return msgspec.structs.replace(task, template=merged_template)

@@ -44,10 +44,12 @@ class JobTrigger(BaseTrigger):  # type: ignore[misc]  # Airflow is not installed
         permanent error."""
         awaited = decoding.convert(self.awaited, outcomes.Awaited)
         try:
-            found = await outcomes.outcome(awaited, self._hook.async_client, self.log.info)
+            outcome = await outcomes.outcome(awaited, self._hook.async_client, self.log.info)
         except errors.ClientError as error:
-            found = outcomes.Outcome(result="error", reason=str(error))
-        yield TriggerEvent({**found.fields(), "name": awaited.name, "namespace": awaited.namespace})
+            outcome = outcomes.Outcome(result="error", reason=str(error))
+        yield TriggerEvent(
+            {**outcome.fields(), "name": awaited.name, "namespace": awaited.namespace}
+        )
 
     async def on_kill(self) -> None:
         """Delete or suspend the job: a user cleared the task or set its state."""

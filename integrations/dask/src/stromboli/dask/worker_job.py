@@ -61,7 +61,7 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
     A pod that fails or is evicted is replaced. Raises ValueError if ``memory`` cannot be parsed.
     """
     memory = str(parse_bytes(options.memory))
-    made = job(
+    base_job = job(
         name,
         image=options.image or "process-node",
         command=[
@@ -82,10 +82,10 @@ def worker_job(name: str, cluster: str, scheduler: str, options: WorkerOptions) 
     )
     replaced = batch.LifecyclePolicy(events=("PodFailed", "PodEvicted"), action="RestartPod")
     return msgspec.structs.replace(
-        made,
-        metadata=msgspec.structs.replace(made.metadata, labels={CLUSTER_LABEL: cluster}),
+        base_job,
+        metadata=msgspec.structs.replace(base_job.metadata, labels={CLUSTER_LABEL: cluster}),
         spec=msgspec.structs.replace(
-            made.spec,
+            base_job.spec,
             policies=(replaced,),
             max_retry=MAX_RETRY,
             ttl_seconds_after_finished=ENDED_TTL_S,
@@ -137,15 +137,15 @@ class WorkerJob(ProcessInterface):  # type: ignore[misc]  # Dask is not in this 
         """Why the job's pod will not become a worker any more; empty while it may. Raises
         ClientError."""
         try:
-            found = await self._client.job(self._name, self._namespace)
+            current_job = await self._client.job(self._name, self._namespace)
         except errors.NotFoundError:
             return "its job was deleted"
-        phase = phases.phase_of(found)
+        phase = phases.phase_of(current_job)
         if phase not in _WAITING:
-            message = found.status.state.message
+            message = current_job.status.state.message
             return f"its job is {phase}" + (f": {message}" if message else "")
-        if not self.has_joined and found.status.retry_count >= RESTARTS_WITHOUT_WORKER:
-            restarts = found.status.retry_count
+        if not self.has_joined and current_job.status.retry_count >= RESTARTS_WITHOUT_WORKER:
+            restarts = current_job.status.retry_count
             return f"its pod failed {restarts} times and became no worker{await self._last_end()}"
         return ""
 

@@ -44,7 +44,7 @@ def settings_of(cfg: config.Loader) -> manifest.Settings:
     """Section ``[strom]``. Raises WDL.Error.RuntimeError for a volume without its path."""
     section = cfg["strom"]
     root = cfg.get("file_io", "root")
-    found = manifest.Settings(
+    settings = manifest.Settings(
         namespace=section.get("namespace", "default"),
         queue=section.get("queue", ""),
         priority_class=section.get("priority_class", ""),
@@ -52,12 +52,12 @@ def settings_of(cfg: config.Loader) -> manifest.Settings:
         mount_path=section.get("mount_path", "") or ("" if root == "/" else root),
         poll_s=section.get_float("poll_s", 2.0),
     )
-    if found.volume_claim and not found.mount_path:
+    if settings.volume_claim and not settings.mount_path:
         raise Error.RuntimeError(
-            f"[strom] volume_claim = {found.volume_claim}: set mount_path, or [file_io] root, to "
-            "the directory in which this volume is mounted on this machine"
+            f"[strom] volume_claim = {settings.volume_claim}: set mount_path, or [file_io] root, "
+            "to the directory in which this volume is mounted on this machine"
         )
-    return found
+    return settings
 
 
 class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not installed here
@@ -104,17 +104,17 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
     def process_runtime(self, logger: logging.Logger, runtime_eval: dict[str, Any]) -> None:
         """Adds the defaults of the WDL specification, GPUs, time limit, queue and PriorityClass."""
         super().process_runtime(logger, runtime_eval)
-        found = self.runtime_values
-        found.setdefault("cpu", manifest.CPU)
-        found.setdefault("memory_reservation", manifest.MEMORY_BYTES)
+        values = self.runtime_values
+        values.setdefault("cpu", manifest.CPU)
+        values.setdefault("memory_reservation", manifest.MEMORY_BYTES)
         for key, ours in _INTEGERS.items():
             if key in runtime_eval:
-                found[ours] = runtime_eval[key].coerce(Type.Int()).value
-        if found.get("gpu") and "gpus" not in found:
-            found["gpus"] = 1
+                values[ours] = runtime_eval[key].coerce(Type.Int()).value
+        if values.get("gpu") and "gpus" not in values:
+            values["gpus"] = 1
         for key in _TEXTS:
             if key in runtime_eval:
-                found[key] = runtime_eval[key].coerce(Type.String()).value
+                values[key] = runtime_eval[key].coerce(Type.String()).value
 
     # --- one attempt
 
@@ -122,13 +122,13 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         """The exit code of the command. Raises Terminated after a signal; Interrupted if the job
         ended without one; WDL.Error.RuntimeError if the job is refused or was deleted."""
         self._write_files(command)
-        made = manifest.manifest(self._work(), self._settings)
-        name = made.metadata.name
+        job = manifest.manifest(self._work(), self._settings)
+        name = job.metadata.name
         with contextlib.ExitStack() as cleanup:
             cleanup.enter_context(ownership.held(self.host_dir))
             poll_stderr = cleanup.enter_context(self.poll_stderr_context(logger))
             cleanup.callback(self._delete, logger, name)
-            self._submit(logger, terminating, made)
+            self._submit(logger, terminating, job)
             ended = self._wait(logger, terminating, name, poll_stderr)
             poll_stderr()
             return self._exit_code(logger, ended)
@@ -160,14 +160,14 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
         )
 
     def _submit(
-        self, logger: logging.Logger, terminating: Callable[[], bool], made: batch.Job
+        self, logger: logging.Logger, terminating: Callable[[], bool], job: batch.Job
     ) -> None:
-        name, deadline = made.metadata.name, time.monotonic() + SUBMITTED_WITHIN_S
+        name, deadline = job.metadata.name, time.monotonic() + SUBMITTED_WITHIN_S
         while True:
             if terminating():
                 raise Terminated()
             try:
-                self._client.submit(made, self._settings.namespace)
+                self._client.submit(job, self._settings.namespace)
             except (errors.ConflictError, *_TRANSIENT) as error:
                 if time.monotonic() > deadline:
                     raise Error.RuntimeError(f"job {name} was not submitted: {error}") from error
@@ -201,10 +201,10 @@ class StromContainer(TaskContainer):  # type: ignore[misc]  # miniwdl is not ins
                 now = time.monotonic()
                 if now >= asked_at:
                     asked_at = now + self._settings.poll_s
-                    found = self._job(logger, name)
-                    phase = phases.phase_of(found) if found else ""
-                    if found and phase in phases.FINAL:
-                        return found
+                    job = self._job(logger, name)
+                    phase = phases.phase_of(job) if job else ""
+                    if job and phase in phases.FINAL:
+                        return job
                     if phase == "Running" and not is_running:
                         is_running = True
                         running.enter_context(self.task_running_context())

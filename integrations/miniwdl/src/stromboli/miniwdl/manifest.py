@@ -82,39 +82,39 @@ def script(work: Work) -> str:
 def manifest(work: Work, settings: Settings) -> batch.Job:
     """The job. Of ``runtime``: ``cpu``, ``memory_reservation`` and ``memory_limit`` (bytes),
     ``gpus``, ``time_minutes``, ``strom_queue`` and ``strom_priority_class``."""
-    found = work.runtime
-    minutes = found.get("time_minutes")
-    made = job(
+    runtime_values = work.runtime
+    minutes = runtime_values.get("time_minutes")
+    base_job = job(
         name(work),
         image=work.image,
         command=["sh", "-c", script(work)],
         requests={
-            "cpu": str(found.get("cpu", CPU)),
-            "memory": str(found.get("memory_reservation", MEMORY_BYTES)),
+            "cpu": str(runtime_values.get("cpu", CPU)),
+            "memory": str(runtime_values.get("memory_reservation", MEMORY_BYTES)),
         },
-        gpus=int(found.get("gpus", 0)),
+        gpus=int(runtime_values.get("gpus", 0)),
         time_limit=timedelta(minutes=minutes) if minutes else None,
-        queue=str(found.get("strom_queue") or settings.queue),
-        priority_class=str(found.get("strom_priority_class") or settings.priority_class),
+        queue=str(runtime_values.get("strom_queue") or settings.queue),
+        priority_class=str(runtime_values.get("strom_priority_class") or settings.priority_class),
     )
     evicted = batch.LifecyclePolicy(event="PodEvicted", action="RestartPod")
     spec = msgspec.structs.replace(
-        made.spec,
+        base_job.spec,
         policies=(evicted,),
         max_retry=MAX_RETRY,
         ttl_seconds_after_finished=ENDED_TTL_S,
     )
-    if "memory_limit" in found:
-        spec = _with_memory_limit(spec, int(found["memory_limit"]))
+    if "memory_limit" in runtime_values:
+        spec = _with_memory_limit(spec, int(runtime_values["memory_limit"]))
     if settings.volume_claim:
         volume = batch.VolumeSpec(
             mount_path=settings.mount_path, volume_claim_name=settings.volume_claim
         )
         spec = msgspec.structs.replace(spec, volumes=(volume,))
     metadata = msgspec.structs.replace(
-        made.metadata, labels={ENGINE_LABEL: ENGINE}, annotations={DIRECTORY: work.directory}
+        base_job.metadata, labels={ENGINE_LABEL: ENGINE}, annotations={DIRECTORY: work.directory}
     )
-    return msgspec.structs.replace(made, metadata=metadata, spec=spec)
+    return msgspec.structs.replace(base_job, metadata=metadata, spec=spec)
 
 
 def _with_memory_limit(spec: batch.JobSpec, limit_bytes: int) -> batch.JobSpec:

@@ -119,11 +119,11 @@ def _size(message: RequestAnswered) -> int:
 
 def digest(*parts: str | bytes) -> str:
     """Digest of several parts. Different parts never give the same digest by concatenation."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
-        found.update(len(raw).to_bytes(8) + raw)
-    return found.hexdigest()[:32]
+        hasher.update(len(raw).to_bytes(8) + raw)
+    return hasher.hexdigest()[:32]
 
 
 def scoped(key: str, principal: authentication.Principal) -> str:

@@ -23,20 +23,20 @@ class LeaseStatus:
     def __init__(
         self,
         cluster: port.Cluster,
-        given: LeaseSettings,
+        settings: LeaseSettings,
         cluster_name: str,
         clock: runtime.Clock,
     ) -> None:
         self._cluster = cluster
-        self._given = given
+        self._given = settings
         self._cluster_name = cluster_name
         self._clock = clock
 
     async def read(self) -> tuple[LeaderStatus, ...]:
         """The leaders of the services with a Lease; a service with a single replica may have none.
         Raises ExternalError, for example without the right to read Leases."""
-        found = await asyncio.gather(*map(self._of, SERVICES))
-        return tuple(it for it in found if it is not None)
+        statuses = await asyncio.gather(*map(self._of, SERVICES))
+        return tuple(it for it in statuses if it is not None)
 
     async def _of(self, service: topics.Service) -> LeaderStatus | None:
         namespace, name = cluster_lease.place(self._given, service, self._cluster_name)

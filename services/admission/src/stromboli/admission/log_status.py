@@ -72,12 +72,12 @@ class LogStatus:
     async def _read(self) -> system_health.SystemHealth:
         try:
             async with asyncio.timeout(WITHIN_S):
-                found = await asyncio.gather(*map(self._bus.last_record, SHOWN))
+                records = await asyncio.gather(*map(self._bus.last_record, SHOWN))
         except TimeoutError:
             reason = f"the log did not answer within {WITHIN_S:g} s"
             raise errors.UnavailableError("system health", reason) from None
         leaders, warning = await self._of_leases()
-        newest = {topic: record for topic, record in zip(SHOWN, found, strict=True) if record}
+        newest = {topic: record for topic, record in zip(SHOWN, records, strict=True) if record}
         letters = newest.get(topics.DEAD_LETTERS)
         return system_health.SystemHealth(
             at=self._clock(),

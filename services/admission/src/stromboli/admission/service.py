@@ -93,8 +93,8 @@ async def serve(
         async def term(lead: leader_election.Leadership) -> None:
             await consumer.serve(lead, bus, writer, health, caught_up)
 
-        held = lease or leader_election.SingleReplica(health)
-        group.create_task(leader_election.serve_in_terms(held, term, health))
+        leader_lease = lease or leader_election.SingleReplica(health)
+        group.create_task(leader_election.serve_in_terms(leader_lease, term, health))
         # Not a readiness problem: the cache still answers, and its age is checked.
         fold = materialization.materialize(
             bus,

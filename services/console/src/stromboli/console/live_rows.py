@@ -171,8 +171,8 @@ class LiveRows(Generic[R]):
         """The key and row of an object; None if decoding it or making its row fails, so that a
         defect hides one object only."""
         try:
-            found = self._watched.call.read(raw)
-            return self._watched.identify(found), self._watched.row(found)
+            obj = self._watched.call.read(raw)
+            return self._watched.identify(obj), self._watched.row(obj)
         except Exception as error:
             _unread.add(1)
             _log.warning("object is not shown", what=self._watched.call.what, error=repr(error))
@@ -206,16 +206,16 @@ class LiveLists:
         while (surplus := self._surplus(key)) is not None:
             await self._close(surplus)
         # No await between this lookup and the new list: two requests would open it twice.
-        found = self._lists.get(key)
-        if found is None or found.error is not None:
-            found = self._lists[key] = LiveRows(client, watched)
+        live_rows = self._lists.get(key)
+        if live_rows is None or live_rows.error is not None:
+            live_rows = self._lists[key] = LiveRows(client, watched)
         try:
-            await (found.begun() if may_be_partial else found.synced())
+            await (live_rows.begun() if may_be_partial else live_rows.synced())
         except ClientError:
-            if self._lists.get(key) is found and found.error is not None:
+            if self._lists.get(key) is live_rows and live_rows.error is not None:
                 del self._lists[key]
             raise
-        return found
+        return live_rows
 
     async def close(self, owner: str) -> None:
         """Close the lists of a session."""
@@ -225,7 +225,7 @@ class LiveLists:
     async def close_unused(self) -> None:
         """Close the lists that no page used lately."""
         limit = time.monotonic() - UNUSED_S
-        for key in [key for key, found in self._lists.items() if found.used_at < limit]:
+        for key in [key for key, live_rows in self._lists.items() if live_rows.used_at < limit]:
             await self._close(key)
 
     async def close_all(self) -> None:
@@ -251,9 +251,9 @@ class LiveLists:
         return [key for key in self._lists if key[0] == owner]
 
     async def _close(self, key: ListKey) -> None:
-        found = self._lists.pop(key, None)  # another task may have closed it meanwhile
-        if found is not None:
-            await found.close()
+        live_rows = self._lists.pop(key, None)  # another task may have closed it meanwhile
+        if live_rows is not None:
+            await live_rows.close()
 
 
 def collecting_s(quiet_s: float) -> float:

@@ -96,11 +96,11 @@ def address_of(peer: str, headers: Mapping[str, str], *, is_behind_proxy: bool) 
     address to a header; what the client itself put before it is ignored."""
     text = headers.get(FORWARDED, "").rpartition(",")[2].strip() if is_behind_proxy else peer
     try:
-        found = ipaddress.ip_address(text)
+        client_address = ipaddress.ip_address(text)
     except ValueError:
         return UNKNOWN
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, 64), strict=False))
-    return str(found)
+    if isinstance(client_address, ipaddress.IPv6Address):
+        if client_address.ipv4_mapped is not None:
+            return str(client_address.ipv4_mapped)
+        return str(ipaddress.ip_network((client_address, 64), strict=False))
+    return str(client_address)

@@ -217,7 +217,7 @@ class Sessions:
     def _surplus(self, user: str) -> str | None:
         """The session to close before this user opens one: the least recently used one of the
         user, or of all; None if there is room."""
-        candidates = [cookie for cookie, found in self._sessions.items() if found.user == user]
+        candidates = [cookie for cookie, session in self._sessions.items() if session.user == user]
         if len(candidates) < MOST_OF_USER:
             candidates = list(self._sessions)
             if len(candidates) < self._settings.most_sessions:

@@ -35,14 +35,14 @@ class StaticFile(msgspec.Struct, frozen=True):
 @functools.cache
 def static_files() -> Mapping[str, StaticFile]:
     """Name -> file. Read once."""
-    found = {}
+    files_by_name = {}
     for file in resources.files("stromboli.console").joinpath("static").iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:12]
-            found[file.name] = StaticFile(content, f"{kind}; charset=utf-8", digest)
-    return found
+            files_by_name[file.name] = StaticFile(content, f"{kind}; charset=utf-8", digest)
+    return files_by_name
 
 
 def page(template: str, values: Mapping[str, Any]) -> bytes:
@@ -58,14 +58,14 @@ def query(filters: UrlFilters, **changes: Any) -> str:
 @functools.cache
 def environment() -> jinja2.Environment:
     """The Jinja environment with the filters, globals and tests of the templates."""
-    made = jinja2.Environment(
+    jinja_environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stromboli.console"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja_environment.filters |= {
         "segment": lambda text: quote(str(text), safe=""),
         "query": query,
         "iso": _iso,
@@ -74,7 +74,7 @@ def environment() -> jinja2.Environment:
         "bytes": node_layout.format_bytes,
         "gpus": lambda value: amounts.text(amounts.GPU_NAMES[0], value),
     }
-    made.globals |= {
+    jinja_environment.globals |= {
         "static": lambda name: f"/static/{static_files()[name].digest}/{name}",
         "SORTS": job_rows.SORTS,
         "PHASE_GROUPS": tuple(job_rows.GROUPS),
@@ -84,8 +84,10 @@ def environment() -> jinja2.Environment:
         "REASONS": evictions.REASONS,
         "CHANGED_KINDS": accounting.CHANGED_KINDS,
     }
-    made.tests["over"] = lambda phase: phase in ("Completed", "Failed", "Terminated", "Aborted")
-    return made
+    jinja_environment.tests["over"] = lambda phase: (
+        phase in ("Completed", "Failed", "Terminated", "Aborted")
+    )
+    return jinja_environment
 
 
 def _iso(moment: datetime | None) -> str:

@@ -53,28 +53,30 @@ class AdmissionReader:
         try:
             async with asyncio.timeout(WITHIN_S):
                 listed = await self._list()
-            found = admission_configuration.evaluate(listed, self._deterministic)
+            evaluation = admission_configuration.evaluate(listed, self._deterministic)
         except (errors.ExternalError, TimeoutError, msgspec.DecodeError) as error:
             self._apply(None, f"the admission configuration cannot be read: {error}")
         except Exception as error:  # without it, pods are created pending
             isolation.report(error, "admission configuration")
             self._apply(None, "the admission configuration cannot be evaluated")
         else:
-            self._apply(found, found.problem)
+            self._apply(evaluation, evaluation.problem)
 
     def _apply(
-        self, found: admission_configuration.AdmissionConfiguration | None, problem: str
+        self, configuration: admission_configuration.AdmissionConfiguration | None, problem: str
     ) -> None:
-        self._plans.admission = found
+        self._plans.admission = configuration
         if problem == self._reported:
             return
         self._reported = problem
-        if found is not None and not found.is_protected:
+        if configuration is not None and not configuration.is_protected:
             _log.info("pods are created pending", reason=problem)  # as in an embedded cluster
         elif problem:
             _log.error("pods are not created with their nodes", reason=problem)
         else:
-            names = [it.name for it in found.exclusions] if found is not None else []
+            names = (
+                [it.name for it in configuration.exclusions] if configuration is not None else []
+            )
             _log.info("pods are created with their nodes", except_where=names)
 
     async def _list(self) -> admission_configuration.Listed:

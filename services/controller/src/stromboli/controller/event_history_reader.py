@@ -76,7 +76,7 @@ class EventHistoryReader:
 
     async def _restore(self) -> bus_port.Position:
         """Restore the history from the state. Returns the position where reading continues."""
-        found: dict[str, envelope.Record] = {}
+        records: dict[str, envelope.Record] = {}
         hidden: set[str] = set()
         position = bus_port.START
         stream = materialization.materialize(self._bus, (_STATE,), self._health.set, "history")
@@ -89,19 +89,19 @@ class EventHistoryReader:
                         continue
                     hidden.discard(record.key)
                     if record.value is None:
-                        found.pop(record.key, None)
+                        records.pop(record.key, None)
                     else:
-                        found[record.key] = record
+                        records[record.key] = record
                 position = batch.position
                 if batch.caught_up:
                     break
-        problem = await self._restore_from(found)
+        problem = await self._restore_from(records)
         if hidden:
             problem = f"records of {len(hidden)} keys were written by a fenced writer"
-        at = self._position_of(found)
+        at = self._position_of(records)
         problem = problem or await self._mismatch(at, position)
         if at is None or problem:
-            if found or hidden:
+            if records or hidden:
                 _log.warning("state discarded", reason=problem)
             for key in hidden:
                 self._state.note_fenced(key)
@@ -114,11 +114,11 @@ class EventHistoryReader:
             {**position.topic_ids, _EVENTS.name: at.events_topic_id},
         )
 
-    async def _restore_from(self, found: Mapping[str, envelope.Record]) -> str:
+    async def _restore_from(self, records: Mapping[str, envelope.Record]) -> str:
         """Restore all records. Returns why one cannot be used, or an empty string."""
         chunks: list[tuple[str, messages.PublishedTaskChunk]] = []
         problem = ""
-        for number, (key, record) in enumerate(found.items(), 1):
+        for number, (key, record) in enumerate(records.items(), 1):
             try:
                 message = envelope.decode(record)
             except errors.UndecodableError as error:
@@ -137,8 +137,8 @@ class EventHistoryReader:
                 await asyncio.sleep(0)
         return problem
 
-    def _position_of(self, found: Mapping[str, envelope.Record]) -> messages.StatePosition | None:
-        record = found.get(batch_state.POSITION_KEY)
+    def _position_of(self, records: Mapping[str, envelope.Record]) -> messages.StatePosition | None:
+        record = records.get(batch_state.POSITION_KEY)
         with contextlib.suppress(errors.UndecodableError):
             message = None if record is None else envelope.decode(record)
             return message if isinstance(message, messages.StatePosition) else None

@@ -68,7 +68,7 @@ class OwnerWatch:
         first = page = await self._cluster.page(kind, limit=PAGE)
         while True:
             for raw in page.items:
-                self._take(kind, raw)
+                self._apply(kind, raw)
             if not page.next:
                 return first.resource_version
             page = await self._cluster.page(kind, limit=PAGE, after=page.next)
@@ -82,21 +82,21 @@ class OwnerWatch:
                 if (
                     event.type != "DELETED"
                 ):  # its pods are deleted next, and remove it from the index
-                    version = self._take(kind, event.object) or version
+                    version = self._apply(kind, event.object) or version
         return version
 
-    def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:
+    def _apply(self, kind: kinds.Kind[Any], raw: bytes) -> str:
         """Apply an owner, or a bookmark, which contains none. Returns the resourceVersion."""
         try:
-            found = kinds.metadata_of(raw)
+            metadata = kinds.metadata_of(raw)
         except msgspec.DecodeError as error:
             _log.warning("owner not readable", kind=kind.kind, reason=str(error))
             return ""
         try:
-            items = self._cache.note_owner(found.namespace, found.uid, found)
+            items = self._cache.note_owner(metadata.namespace, metadata.uid, metadata)
         except Exception as error:  # one owner must not stop the others
-            isolation.report(error, "owner", name=found.key)
-            return found.resource_version
+            isolation.report(error, "owner", name=metadata.key)
+            return metadata.resource_version
         for item in items:
             self._add_key(item, "")
-        return found.resource_version
+        return metadata.resource_version

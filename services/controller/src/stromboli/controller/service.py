@@ -143,8 +143,8 @@ class Controller:
         self._state_writer: BatchStateWriter
         self._executor: CommandExecutor
         self._execution: DecisionExecutor
-        self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
-        self._stands_by = True
+        self._dead_letters: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
+        self._is_standby = True
         self._calm_since: dict[controller_cache.ReconcileKey, float] = {}
         self._caught_up = False
         self._positions: dict[str, int] = {}
@@ -200,7 +200,7 @@ class Controller:
             following = tasks.create_task(self._event_history.read(to_the_end=False))
             await lead.acquired()
             following.cancel()
-        self._stands_by = False
+        self._is_standby = False
         await self._open()
         if self._settings.bound_pods:
             await self._admission.read()
@@ -248,7 +248,7 @@ class Controller:
             settings.preparation_s,
         )
         self._writer = writer
-        await self._park()
+        await self._publish_dead_letters()
 
     # Reading
 
@@ -259,61 +259,61 @@ class Controller:
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
-                    await self._take_in(record, batch.at_end)
+                    await self._apply(record, batch.at_end)
                 self._positions |= batch.positions
                 self._has_read.set()
                 self._caught_up = self._caught_up or batch.caught_up
-                self._look_at_sync()
+                self._check_sync()
 
     async def _read_to(self, ends: Mapping[str, int]) -> None:
         while any(self._positions.get(name, 0) < end for name, end in ends.items()):
             self._has_read.clear()
             await self._has_read.wait()
 
-    async def _take_in(self, record: envelope.Record, at_end: Mapping[str, float]) -> None:
+    async def _apply(self, record: envelope.Record, at_end: Mapping[str, float]) -> None:
         folded = self._cache.apply(record, at_end.get(topics.SYNC.name, -math.inf))
         for item in folded.items:
-            self._add_key(item, record.id, is_pod_news=record.topic == topics.PODS)
+            self._add_key(item, record.id, is_pod_change=record.topic == topics.PODS)
         if folded.undecodable:
             _log.warning(
                 "record undecodable", topic=record.topic.name, key=record.key, at=record.offset
             )
-            self._parked.append(
+            self._dead_letters.append(
                 runtime.dead_letter(record, "controller", folded.undecodable, self._clock())
             )
-            await self._park()
+            await self._publish_dead_letters()
 
-    async def _park(self) -> None:
+    async def _publish_dead_letters(self) -> None:
         """Append undecodable records to ``dead.letters``. A standby keeps them until it is the
         leader."""
         writer = self._writer
-        while writer is not None and self._parked:
-            parked = self._parked.popleft()
+        while writer is not None and self._dead_letters:
+            dead_letter = self._dead_letters.popleft()
             await runtime.retry_until_available(
-                functools.partial(writer.append, parked), "log", self._health
+                functools.partial(writer.append, dead_letter), "log", self._health
             )
 
     async def _watch_sync(self) -> None:
         while True:
-            self._look_at_sync()
+            self._check_sync()
             await asyncio.sleep(TICK_S)
 
     async def _watch_network_file(self) -> None:
         while True:
             try:
-                found = self._network_file.poll()
+                sources = self._network_file.poll()
             except topology_file.FileError as error:
                 _log.error("topology file not used", reason=str(error))
             except Exception as error:  # users edit the file, so any content is possible
                 isolation.report(error, "topology file")
             else:
-                if found is not None:
-                    self._cache.discovery = found
-                    for source in found:
+                if sources is not None:
+                    self._cache.discovery = sources
+                    for source in sources:
                         self._add_key(controller_cache.ReconcileKey("discovery", source), "")
             await asyncio.sleep(NETWORK_LOOK_S)
 
-    def _look_at_sync(self) -> None:
+    def _check_sync(self) -> None:
         """Allow reconciles only while the cache is complete and fresh."""
         if not self._caught_up:
             return
@@ -329,7 +329,7 @@ class Controller:
             self._work_queue.open(is_open=may_act)
         if may_act:
             self._may_act.set()
-        if self._stands_by:
+        if self._is_standby:
             self._health.set("start", None)
 
     # Acting
@@ -378,7 +378,7 @@ class Controller:
         return rest
 
     def _add_key(
-        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_change: bool = False
     ) -> None:
         """See ``command_executor.AddKey``."""
         if self._writer is None:
@@ -387,7 +387,7 @@ class Controller:
             self._work_queue.add_key_after(item, CALM_S)
         elif item.kind in COUNTS:
             self._work_queue.add_key_after(item, COUNTS_CALM_S)
-        elif item.kind == "job" and is_pod_news:
+        elif item.kind == "job" and is_pod_change:
             self._work_queue.add_key_spaced(item, cause, POD_NEWS_EVERY_S)
         else:
             self._work_queue.add_key(item, cause)
@@ -400,10 +400,10 @@ class Controller:
                 await self._executor.carry_out(stage, item.key, cause)
         except RefusedError as error:
             _log.warning("request refused", kind=item.kind, key=item.key, reason=str(error))
-            said = failures.event(self._cache, item, error.command, error.reason, self._clock())
-            if said is not None:
-                news = () if self._cache.is_recorded(said) else (said,)
-                note = failures.note(self._cache, item, error.command, said)
+            event = failures.event(self._cache, item, error.command, error.reason, self._clock())
+            if event is not None:
+                news = () if self._cache.is_recorded(event) else (event,)
+                note = failures.note(self._cache, item, error.command, event)
                 with contextlib.suppress(RefusedError):
                     await self._executor.carry_out((*news, *note), item.key, cause)
             raise

@@ -43,22 +43,22 @@ class TopologyFile:
         if not error:
             try:
                 entries = _entries(text)
-            except ValueError as found:
-                error = f"{self._path}: {found}"
+            except ValueError as cause:
+                error = f"{self._path}: {cause}"
         named: list[tuple[Path, str]] = []
         for entry in entries if not error else ():
             if entry.source == "file":
                 try:
                     path = self._path.parent / decoding.convert(entry.config, _FileConfig).path
-                except msgspec.ValidationError as found:
-                    error = f"{self._path}: source file: {found}"
+                except msgspec.ValidationError as cause:
+                    error = f"{self._path}: source file: {cause}"
                     break
                 own, error = _read(path)
                 named.append((path, own))
-        seen = (text, error, *(own for _, own in named))
-        if seen == self._seen:
+        contents = (text, error, *(own for _, own in named))
+        if contents == self._seen:
             return None
-        self._seen = seen
+        self._seen = contents
         if error:
             raise FileError(error)
         return _sources(self._path, entries, named)
@@ -75,13 +75,15 @@ def _read(path: Path) -> tuple[str, str]:
 def _entries(text: str) -> list[topology_sources.SourceEntry]:
     """The enabled sources. Raises ValueError."""
     try:
-        found: list[Any] = [document for document, _ in documents.read(text)]
+        yaml_documents: list[Any] = [document for document, _ in documents.read(text)]
     except documents.DocumentError as error:
         raise ValueError(f"line {error.line}: {error.problem}; {error.next_step}") from None
-    if len(found) != 1 or not isinstance(found[0], dict):
+    if len(yaml_documents) != 1 or not isinstance(yaml_documents[0], dict):
         raise ValueError(f"the file must be one YAML document with {KEY}")
     try:
-        entries = decoding.convert(found[0].get(KEY) or [], list[topology_sources.SourceEntry])
+        entries = decoding.convert(
+            yaml_documents[0].get(KEY) or [], list[topology_sources.SourceEntry]
+        )
     except msgspec.ValidationError as error:
         raise ValueError(f"{KEY}: {error}") from None
     enabled = [entry for entry in entries if entry.enabled]
@@ -99,16 +101,16 @@ def _entries(text: str) -> list[topology_sources.SourceEntry]:
 def _sources(
     path: Path, entries: list[topology_sources.SourceEntry], named: list[tuple[Path, str]]
 ) -> Mapping[str, topology_sources.Source]:
-    found: dict[str, topology_sources.Source] = {}
+    sources: dict[str, topology_sources.Source] = {}
     texts = iter(named)
     for entry in entries:
         where = path
         try:
             if entry.source == "label":
-                found["label"] = topology_sources.labels(entry.config)
+                sources["label"] = topology_sources.labels(entry.config)
             else:
                 where, text = next(texts)
-                found["file"] = topology_sources.switches(text)
+                sources["file"] = topology_sources.switches(text)
         except ValueError as error:
             raise FileError(f"{where}: {error}") from None
-    return found
+    return sources

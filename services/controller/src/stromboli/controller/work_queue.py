@@ -121,7 +121,7 @@ class WorkQueue:
             item = next(iter(self._dirty))
             self._busy.add(item)
             self._note_begin(item)
-            tasks.create_task(self._take(item, self._dirty.pop(item)))
+            tasks.create_task(self._process(item, self._dirty.pop(item)))
 
     def _note_begin(self, item: ReconcileKey) -> None:
         now = asyncio.get_running_loop().time()
@@ -132,7 +132,7 @@ class WorkQueue:
         ):
             del self._begun[first]
 
-    async def _take(self, item: ReconcileKey, cause: str) -> None:
+    async def _process(self, item: ReconcileKey, cause: str) -> None:
         try:
             await self._reconcile(item, cause)
         except errors.TransientError as error:

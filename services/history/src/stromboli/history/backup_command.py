@@ -28,13 +28,13 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     )
     parser.add_argument("action", choices=tuple(ACTIONS))
     parser.add_argument("file", type=Path)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        rows = _run(given.action, given.file, "", environment)
+        rows = _run(options.action, options.file, "", environment)
     except errors.ExternalError as error:
         sys.exit(str(error))
     counted = ", ".join(f"{count} {table}" for table, count in sorted(rows.items()))
-    return f"{given.action} {given.file}: {counted}"
+    return f"{options.action} {options.file}: {counted}"
 
 
 def _run(action: str, file: Path, url: str, environment: Mapping[str, str]) -> dict[str, int]:

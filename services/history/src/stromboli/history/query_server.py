@@ -24,8 +24,8 @@ def app(history: accounting.History, token: str) -> Litestar:
     """The application. An empty token allows every client: for loopback only."""
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        shown = connection.headers.get("authorization", "").removeprefix("Bearer ")
-        if token and not hmac.compare_digest(shown.encode(), token.encode()):
+        credential = connection.headers.get("authorization", "").removeprefix("Bearer ")
+        if token and not hmac.compare_digest(credential.encode(), token.encode()):
             raise NotAuthorizedException(
                 "the bearer token is not the token of this history service"
             )

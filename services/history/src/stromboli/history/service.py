@@ -153,7 +153,7 @@ class HistoryService:
 
     async def _read(self) -> None:
         while True:
-            applying = writer.Writer(self._database, self._notices, self._park)
+            applying = writer.Writer(self._database, self._notices, self._publish_dead_letters)
             start = await self._available(applying.position)
             try:
                 await self._read_from(applying, start)
@@ -167,14 +167,14 @@ class HistoryService:
             return ()
         return notices.notices(message, self._notifications, self._clock())
 
-    async def _park(self, found: Sequence[writer.Unreadable]) -> None:
+    async def _publish_dead_letters(self, unreadable_records: Sequence[writer.Unreadable]) -> None:
         """Publish dead letters. A log that refuses them stops nothing: the records are in the table
         of unreadable ones. Raises TransientError."""
         now = self._clock()
         if self._dead_letters is None:
             instance = self._settings.instance
             self._dead_letters = await self._bus.open_writer("history", instance)
-        for each in found:
+        for each in unreadable_records:
             letter = runtime.dead_letter(each.record, "history", each.reason, now)
             try:
                 await self._dead_letters.append(letter)

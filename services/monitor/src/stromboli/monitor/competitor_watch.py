@@ -33,7 +33,7 @@ class CompetitorWatch:
         self._writer = writer
         self._health = health
         self._clock = clock
-        self._said: messages.CompetitorsObserved | None = None
+        self._published: messages.CompetitorsObserved | None = None
 
     async def run(self, every_s: float) -> None:
         """Check the leases every ``every_s`` seconds until cancelled."""
@@ -46,19 +46,24 @@ class CompetitorWatch:
         the last result stays valid; the first check waits for it.
         """
         for claim in self._claims:
-            await self._look_at(claim)
-        found = self._tracker.found(asyncio.get_running_loop().time(), self._clock())
-        if found == self._said:
+            await self._check_lease(claim)
+        competitors_observed = self._tracker.found(asyncio.get_running_loop().time(), self._clock())
+        if competitors_observed == self._published:
             return
         draft = envelope.Draft(
-            topic=topics.SYNC, key=messages.COMPETITORS_KEY, message=found, time=self._clock()
+            topic=topics.SYNC,
+            key=messages.COMPETITORS_KEY,
+            message=competitors_observed,
+            time=self._clock(),
         )
         await runtime.retry_until_available(lambda: self._writer.append(draft), "log", self._health)
-        self._said = found
-        lines = [f"{it.holder} holds Lease {it.lease}" for it in found.competitors]
-        self._health.warn(FACT, "; ".join([*lines, found.unknown]).strip("; ") or None)
+        self._published = competitors_observed
+        lines = [f"{it.holder} holds Lease {it.lease}" for it in competitors_observed.competitors]
+        self._health.warn(
+            FACT, "; ".join([*lines, competitors_observed.unknown]).strip("; ") or None
+        )
 
-    async def _look_at(self, claim: competitor_tracker.LeaseClaim) -> None:
+    async def _check_lease(self, claim: competitor_tracker.LeaseClaim) -> None:
         async def read() -> bytes | None:
             try:
                 return await self._cluster.get(kinds.LEASES, claim.namespace, claim.name)
@@ -68,7 +73,7 @@ class CompetitorWatch:
         try:
             raw = await (
                 read()
-                if self._said
+                if self._published
                 else runtime.retry_until_available(read, "cluster", self._health)
             )
             spec = None if raw is None else kinds.LEASES.decode(raw).spec

@@ -46,7 +46,7 @@ class OwnTopicsReader:
         self._position = port.START
         self._moved = asyncio.Condition()
 
-    async def stand_by(self, caught_up: asyncio.Event) -> None:
+    async def follow_as_standby(self, caught_up: asyncio.Event) -> None:
         """Apply all records, set ``caught_up`` at the end offsets, and follow the active monitor
         indefinitely. Raises LogLostError.
         """
@@ -75,8 +75,8 @@ class OwnTopicsReader:
         ReplacedError, LogLostError."""
         async with contextlib.aclosing(self._read(is_urgent=False)) as batches:
             async for batch in batches:
-                for record, is_accepted in self._news(batch):
-                    self._look_at(record, is_accepted=is_accepted)
+                for record, is_accepted in self._new_records(batch):
+                    self._check_writer(record, is_accepted=is_accepted)
                 async with self._moved:
                     self._move(batch)
                     self._moved.notify_all()
@@ -93,7 +93,7 @@ class OwnTopicsReader:
         )
 
     def _fold(self, batch: port.Batch) -> None:
-        for record, is_accepted in self._news(batch):
+        for record, is_accepted in self._new_records(batch):
             if record.topic == topics.SYNC:
                 if is_accepted:
                     self._fold_sync(record)
@@ -110,7 +110,7 @@ class OwnTopicsReader:
                 raise errors.LogLostError(f"read {name}", f"position was {before}, now {position}")
         self._position = batch.position
 
-    def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
+    def _new_records(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
         """New records in the order of their topics, each with whether it is accepted.
 
         Repeated records are left out: they would look like later records of another writer.
@@ -125,7 +125,7 @@ class OwnTopicsReader:
             if record.offset >= self._position.positions.get(record.topic.name, 0)
         ]
 
-    def _look_at(self, record: envelope.Record, *, is_accepted: bool) -> None:
+    def _check_writer(self, record: envelope.Record, *, is_accepted: bool) -> None:
         if is_accepted:
             self._check(record)  # a dropped record does not replace a writer, whatever its epoch
         is_ours = is_accepted and record.epoch == self._epoch

@@ -76,9 +76,9 @@ class Reflector:
                 if self._state.kind in kinds.OPTIONAL:
                     await self._do_without(error)
                 else:
-                    await self._wait_out(error)
+                    await self._back_off(error)
             except errors.ExternalError as error:
-                await self._wait_out(error)
+                await self._back_off(error)
             except errors.InvariantError:
                 raise
             except Exception as error:
@@ -86,10 +86,10 @@ class Reflector:
                 _log.exception("kind isolated", kind=self._fact, exc_info=error)
                 _isolated.add(1, {"kind": self._fact})
                 self._state.expired()
-                trouble = f"{type(error).__name__}: {error}"
-                await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
+                problem = f"{type(error).__name__}: {error}"
+                await self._back_off(errors.TransientError(f"read {self._fact}", problem))
 
-    async def _wait_out(self, error: errors.ExternalError) -> None:
+    async def _back_off(self, error: errors.ExternalError) -> None:
         """Wait after an error, also for a missing right or definition: it may be added later, and
         other kinds continue.
         """
@@ -140,12 +140,12 @@ class Reflector:
             try:
                 async for event in events:
                     self._backoff.reset()
-                    self._take(event)
+                    self._apply(event)
                     await self._outbox.room()
             finally:
                 self._watching = None
 
-    def _take(self, event: port.WatchEvent) -> None:
+    def _apply(self, event: port.WatchEvent) -> None:
         match event.type:
             case "BOOKMARK":
                 self._state.bookmark(event.object)

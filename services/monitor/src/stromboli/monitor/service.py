@@ -176,7 +176,7 @@ async def _stand_by(
         for kind in kinds.WATCHED if not acquired.done() else ():
             health.set(kind.plural, None)
 
-    standing = asyncio.create_task(own_reader.stand_by(caught_up))
+    standing = asyncio.create_task(own_reader.follow_as_standby(caught_up))
     telling = asyncio.create_task(is_ready())
     try:
         await asyncio.wait([acquired, standing], return_when=asyncio.FIRST_COMPLETED)

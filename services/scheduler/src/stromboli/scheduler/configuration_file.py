@@ -39,16 +39,16 @@ def load_default(registry: plugins.Registry) -> LoadedConfiguration:
 def parse(text: str, name: str, registry: plugins.Registry) -> LoadedConfiguration:
     """Parse a configuration (YAML or JSON). Raises ConfigurationFileError."""
     try:
-        found = list(documents.read(text))
+        parsed_documents = list(documents.read(text))
     except documents.DocumentError as error:
         place = f"{name}:{error.line}" if error.line else name
         raise ConfigurationFileError([f"{place}: {error.problem}; {error.next_step}"]) from None
-    if len(found) != 1:
-        count = f"{len(found)} documents" if found else "nothing"
+    if len(parsed_documents) != 1:
+        count = f"{len(parsed_documents)} documents" if parsed_documents else "nothing"
         raise ConfigurationFileError(
             [f"{name}: it contains {count}; write one document with actions and tiers"]
         )
-    ((document, tree),) = found
+    ((document, tree),) = parsed_documents
 
     def line(mistake: config_reader.ConfigMistake) -> str:
         return f"{name}:{tree.line_at(mistake.place)}: {mistake}"

@@ -15,14 +15,18 @@ class DiscoveryError(Exception):
     """Two distributions install a plugin of the same name."""
 
 
-def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Registry:
+def discover_plugins(plugin_entry_points: metadata.EntryPoints | None = None) -> plugins.Registry:
     """The plugins of this environment: built-in plugins and plugins of other distributions.
 
     A plugin is imported when a configuration names it; an import error is an error of that
     configuration. Raises DiscoveryError if two plugins have the same name, because the choice would
     depend on the order of installation.
     """
-    entries = metadata.entry_points(group=ENTRY_POINTS) if found is None else found
+    entries = (
+        metadata.entry_points(group=ENTRY_POINTS)
+        if plugin_entry_points is None
+        else plugin_entry_points
+    )
     by_name: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
     for entry in entries:
         by_name[entry.name].append(entry)

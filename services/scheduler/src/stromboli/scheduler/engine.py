@@ -147,7 +147,7 @@ class Engine:
 
     def _configure(self) -> None:
         configured = self._policy.configured
-        self.cache.world.set_default_queue(configured.default_queue)
+        self.cache.model.set_default_queue(configured.default_queue)
         self.cache.sessions_may_evict = bool(
             policy.EVICTING_ACTIONS.intersection(configured.actions)
         )
@@ -187,7 +187,7 @@ class Engine:
 
         ``at_s``: time of the clock that ``Batch.at_end`` uses, in seconds.
         """
-        undecodable = [found for batch in batches for found in self._materialize(batch, now)]
+        undecodable = [record for batch in batches for record in self._materialize(batch, now)]
         facts = self._health_problems(at_s)
         self._is_current = not any(facts.values())
         if now < self._decided_at:
@@ -248,8 +248,8 @@ class Engine:
                 self.cache.apply(record)
             if record.topic == topics.EXPLANATIONS:
                 self.cache.apply(record)  # replaces our record in the compacted topic
-                if self.cache.world.job(record.key) is not None:
-                    self.cache.world.changed.add(record.key)  # even if sessions skip the gang
+                if self.cache.model.job(record.key) is not None:
+                    self.cache.model.changed.add(record.key)  # even if sessions skip the gang
                 self.cache.request_session(record.id)
         created = self.cache.newest_creation
         is_live = batch.caught_up and self._is_current
@@ -316,7 +316,7 @@ class Engine:
             self._clock.of(now),
             self._policy,
             self._seed,
-            given=self._inputs,
+            inputs=self._inputs,
             find=self._find,
             plugin_failures=self._troubles,
             watched=self._run_watched,
@@ -386,7 +386,7 @@ class Engine:
         Changes wait until decisions are read back, so that no data set is missing meanwhile."""
         if publication is not None and publication.decisions:
             return publication
-        changes = self.cache.wanted_data.take_changes(self.cache.world)
+        changes = self.cache.wanted_data.take_changes(self.cache.model)
         if not changes:
             return publication
         drafts = {
@@ -413,12 +413,12 @@ class Engine:
 
     def _report_isolated_objects(self) -> None:
         """Log and count each isolated object: each is a bug to report."""
-        for found, error in self.cache.quarantine.news:
-            kind = found.kind.kind
-            about = {"kind": kind, "key": found.key, "uid": found.uid}
+        for isolated, error in self.cache.quarantine.unreported:
+            kind = isolated.kind.kind
+            about = {"kind": kind, "key": isolated.key, "uid": isolated.uid}
             telemetry.log.error("internal error isolated", **about, exc_info=error)
             _isolated.add(1, {"kind": kind})
-        self.cache.quarantine.news.clear()
+        self.cache.quarantine.unreported.clear()
 
     def _log_complaints(self, complaints: tuple[str, ...]) -> None:
         """Log complaints that are new since the last session."""
@@ -434,7 +434,7 @@ class Engine:
 
     def _log_unknown_objects(self) -> None:
         """Log excluded nodes, and unreadable pods without a known node, when they change."""
-        unknown = (self.cache.world.nodes.excluded, self.cache.world.unreadable.unplaced)
+        unknown = (self.cache.model.nodes.excluded, self.cache.model.unreadable.unplaced)
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
             telemetry.log.warning(
@@ -474,14 +474,14 @@ class Engine:
     def _explanations(
         self, decided: schedule.SessionResult, now: datetime
     ) -> Iterator[tuple[str, envelope.Draft]]:
-        said: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
+        explanation_by_key: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
             **decided.explanations,
             **{
                 messages.queue_order_key(order.queue, order.chunk): order
                 for order in decided.orders
             },
         }
-        for key, message in said.items():
+        for key, message in explanation_by_key.items():
             before = self.cache.explained.get(key)
             yield (
                 key,

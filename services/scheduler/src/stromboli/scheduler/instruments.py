@@ -43,13 +43,13 @@ class SessionDurations:
         if not self._is_new:
             return None
         self._is_new = False
-        found = sorted(self._seconds)
+        sorted_seconds = sorted(self._seconds)
 
         def percentile(percent: int) -> float:
-            return round(found[-(-percent * len(found) // 100) - 1], 6)
+            return round(sorted_seconds[-(-percent * len(sorted_seconds) // 100) - 1], 6)
 
         return messages.SessionsMeasured(
-            at=at, sessions=len(found), p50_s=percentile(50), p99_s=percentile(99)
+            at=at, sessions=len(sorted_seconds), p50_s=percentile(50), p99_s=percentile(99)
         )
 
 

@@ -95,21 +95,21 @@ class Prometheus:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MetricsError(str(error) or type(error).__name__) from error
         try:
-            found = decoding.from_json(response.content, _Response)
+            reply = decoding.from_json(response.content, _Response)
         except msgspec.DecodeError as error:
             raise MetricsError(
                 f"{response.status_code}: not a response of the Prometheus API: {error}"
             ) from error
-        if found.status != "success" or found.data is None:
+        if reply.status != "success" or reply.data is None:
             raise MetricsError(
-                f"{response.status_code}: {found.error or 'the query failed without an error'}"
+                f"{response.status_code}: {reply.error or 'the query failed without an error'}"
             )
-        if found.data.result_type != "vector":
-            raise MetricsError(f"it returned a {found.data.result_type}, not a vector")
+        if reply.data.result_type != "vector":
+            raise MetricsError(f"it returned a {reply.data.result_type}, not a vector")
         try:
             values = {
                 sample.metric.get("instance", "").partition(":")[0]: float(sample.value[1])
-                for sample in found.data.result
+                for sample in reply.data.result
             }
         except ValueError as error:
             raise MetricsError(str(error)) from error

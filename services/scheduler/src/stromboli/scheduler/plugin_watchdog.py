@@ -100,23 +100,23 @@ class PluginWatchdog:
     # The watching thread ----------------------------------------------------------------------
 
     def _monitor(self) -> None:
-        seen: FrameType | None = None
+        last_frame: FrameType | None = None
         since = used = 0.0
         while not self._stopped.wait(self._deadline_s / _CHECKS_PER_DEADLINE):
             if self._is_idle():  # sleep until an attempt begins
                 self._begun.clear()
-                seen = None
+                last_frame = None
                 if self._is_idle() and not self._stopped.is_set():
                     self._begun.wait()
                 continue
-            found = self._call()
+            call = self._call()
             now, used_now = self._clock(), self._used()
-            if found is None or found[0] is not seen:
-                seen, since, used = (found[0] if found else None), now, used_now
+            if call is None or call[0] is not last_frame:
+                last_frame, since, used = (call[0] if call else None), now, used_now
             elif (
                 used_now - used >= self._deadline_s or now - since >= self._deadline_s * WAIT_FACTOR
             ):
-                self._interrupt(found[0], found[1])
+                self._interrupt(call[0], call[1])
                 since, used = self._clock(), self._used()
 
     def _used(self) -> float:

@@ -41,7 +41,7 @@ async def start_position(bus: port.Bus) -> port.Position:
 
 
 async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded | None:
-    found: messages.SessionRecorded | None = None
+    session_record: messages.SessionRecorded | None = None
     batches = bus.materialize((topics.DECISIONS,), port.Position({topics.DECISIONS.name: first}))
     async with contextlib.aclosing(batches) as batches:
         async for batch in batches:
@@ -49,7 +49,7 @@ async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded
                 with contextlib.suppress(errors.UndecodableError):
                     message = envelope.decode(record)
                     if isinstance(message, messages.SessionRecorded):
-                        found = message
+                        session_record = message
             if batch.caught_up:
                 break
-    return found
+    return session_record

@@ -84,14 +84,14 @@ async def serve(
         return
     async with log_lease.LogLeaseStore(bus, settings.instance, clock, health) as place:
 
-        async def taken() -> port.Writer:
+        async def fenced_writer() -> port.Writer:
             return place.writer
 
         elector = leader_election.LeaderElector(
             place, leader_election.identity(lease), lease.terms, health
         )
         await leader_election.serve_in_terms(
-            elector, lambda lead: _run_term(context, lead, taken), health
+            elector, lambda lead: _run_term(context, lead, fenced_writer), health
         )
 
 
@@ -283,7 +283,7 @@ class Scheduler:
                 return frozenset()
             return await loop.run_in_executor(self._core_thread, frozenset, cache.explained)
 
-        async def found() -> present.Present:
+        async def read_present() -> present.Present:
             now = self._clock()
             return await loop.run_in_executor(
                 self._core_thread, present.of_snapshot, cache.snapshot, now
@@ -295,7 +295,7 @@ class Scheduler:
             return await writer.append(*drafts)
 
         return forecaster.Source(
-            pending, found, publish, lambda: forecaster.read_events(self._bus), self._clock
+            pending, read_present, publish, lambda: forecaster.read_events(self._bus), self._clock
         )
 
     def what_if_source(self, forecasters: Sequence[forecaster.Forecaster]) -> what_ifs.Source:
@@ -366,13 +366,13 @@ class Scheduler:
 
     async def _next_batches(self, until: float) -> list[port.Batch]:
         """Return all batches that were read; wait for one until this time of the loop's clock."""
-        found: list[port.Batch] = []
+        batches: list[port.Batch] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                found.append(await self._inbox.get())
+                batches.append(await self._inbox.get())
         while not self._inbox.empty():
-            found.append(self._inbox.get_nowait())
-        return found
+            batches.append(self._inbox.get_nowait())
+        return batches
 
     async def _publish(self, publication: engine.Publication) -> None:
         """Publish decisions and wait for the log. Queue explanations for the task that publishes
@@ -405,24 +405,30 @@ class Scheduler:
     async def publish_durations(self) -> None:
         """Publish the durations of the newest sessions, if there were any since the last call."""
         loop, now = asyncio.get_running_loop(), self._clock()
-        found = await loop.run_in_executor(self._core_thread, self._engine.durations.take, now)
-        if found is not None:
+        sessions_measured = await loop.run_in_executor(
+            self._core_thread, self._engine.durations.take, now
+        )
+        if sessions_measured is not None:
             key = messages.SESSIONS_KEY
-            draft = envelope.Draft(topic=topics.EXPLANATIONS, key=key, message=found, time=now)
+            draft = envelope.Draft(
+                topic=topics.EXPLANATIONS, key=key, message=sessions_measured, time=now
+            )
             await self._append([draft])
 
     async def _publish_dead_letters(self, undecodable: Iterable[engine.UndecodableRecord]) -> None:
         """Publish dead letters. A standby keeps them until it is the leader, up to a limit."""
         drafts = self._dead_letters
-        for found in undecodable:
-            record = found.record
+        for undecodable_record in undecodable:
+            record = undecodable_record.record
             telemetry.log.warning(
                 "record sent to the dead-letter topic",
                 topic=record.topic.name,
                 offset=record.offset,
-                reason=found.reason,
+                reason=undecodable_record.reason,
             )
-            drafts.append(runtime.dead_letter(record, "scheduler", found.reason, self._clock()))
+            drafts.append(
+                runtime.dead_letter(record, "scheduler", undecodable_record.reason, self._clock())
+            )
         if drafts and self._writer is not None:
             self._dead_letters = []
             await self._append(drafts)

@@ -15,14 +15,14 @@ def run() -> None:
     cache = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):
-        cache.world.put_node(
+        cache.model.put_node(
             core.Node(
                 metadata=meta.ObjectMeta(name=name, labels={"zone": name}),
                 status=core.NodeStatus(allocatable=amounts),
             )
         )
-    cache.world.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
-    cache.world.put_pod_group(
+    cache.model.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
+    cache.model.put_pod_group(
         scheduling.PodGroup(
             metadata=meta.ObjectMeta(name="g", namespace="warm-up", uid="g"),
             spec=scheduling.PodGroupSpec(min_member=1),
@@ -36,7 +36,7 @@ def run() -> None:
         spec = core.PodSpec(
             scheduler_name="warm-up", containers=(container,), node_selector={"zone": "a"}
         )
-        cache.world.put_pod(core.Pod(metadata=metadata, spec=spec))
+        cache.model.put_pod(core.Pod(metadata=metadata, spec=spec))
     cache.waiting.add("warm-up/g")
     for _ in range(2):
         schedule.run_session(cache, _EPOCH_START, policy.Policy())

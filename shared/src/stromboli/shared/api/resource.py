@@ -187,8 +187,8 @@ class DeviceAttribute(Part, frozen=True, kw_only=True):
     @property
     def value(self) -> int | bool | str | None:
         """The value of the field that is set."""
-        said = (self.int_, self.bool_, self.string, self.version)
-        return next((each for each in said if each is not None), None)
+        fields = (self.int_, self.bool_, self.string, self.version)
+        return next((each for each in fields if each is not None), None)
 
 
 class DeviceCapacity(Part, frozen=True, kw_only=True):

@@ -56,26 +56,26 @@ _OMITTED_ANNOTATIONS = (keys.TRACEPARENT, keys.LAST_APPLIED)
 
 def reduce_manifest(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """The manifest of an object, reduced to scheduling fields. Raises msgspec.DecodeError."""
-    found = kind.decode(raw)
-    less: dict[str, Any] = {"metadata": _metadata(found.metadata)}
-    if isinstance(found, core.Pod):
+    obj = kind.decode(raw)
+    less: dict[str, Any] = {"metadata": _metadata(obj.metadata)}
+    if isinstance(obj, core.Pod):
         less["status"] = msgspec.structs.replace(
-            found.status,
+            obj.status,
             reason="",
             pod_ip="",
             container_statuses=(),
-            conditions=_without_condition_messages(found.status.conditions),
+            conditions=_without_condition_messages(obj.status.conditions),
         )
-    elif isinstance(found, core.Node | scheduling.PodGroup):
-        conditions = _without_condition_messages(found.status.conditions)
-        less["status"] = msgspec.structs.replace(found.status, conditions=conditions)
-    elif isinstance(found, resource.DeviceClass):
-        less["spec"] = msgspec.structs.replace(found.spec, config=())
-    elif isinstance(found, resource.ResourceClaim):
-        devices = msgspec.structs.replace(found.spec.devices, config=())
-        less["spec"] = msgspec.structs.replace(found.spec, devices=devices)
-        less["status"] = _without_parameters(found.status)
-    manifest = msgspec.to_builtins(msgspec.structs.replace(found, **less))
+    elif isinstance(obj, core.Node | scheduling.PodGroup):
+        conditions = _without_condition_messages(obj.status.conditions)
+        less["status"] = msgspec.structs.replace(obj.status, conditions=conditions)
+    elif isinstance(obj, resource.DeviceClass):
+        less["spec"] = msgspec.structs.replace(obj.spec, config=())
+    elif isinstance(obj, resource.ResourceClaim):
+        devices = msgspec.structs.replace(obj.spec.devices, config=())
+        less["spec"] = msgspec.structs.replace(obj.spec, devices=devices)
+        less["status"] = _without_parameters(obj.status)
+    manifest = msgspec.to_builtins(msgspec.structs.replace(obj, **less))
     return {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}
 
 

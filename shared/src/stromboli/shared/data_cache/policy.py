@@ -127,15 +127,15 @@ def plan(
         if room.fetches >= (parallel if item.pinned else max(1, parallel - 1)):
             waiting[item.key] = f"{room.fetches} other copies are being fetched"
             continue
-        size, held = size_bytes(copy, item), copy.held_bytes if copy is not None else 0
-        victims = room.make(rank, max(size - held, 0), but=item.key)
+        size, occupied_bytes = size_bytes(copy, item), copy.held_bytes if copy is not None else 0
+        victims = room.make(rank, max(size - occupied_bytes, 0), but=item.key)
         if victims is None:
-            waiting[item.key] = room.shortage(rank, size, held)
+            waiting[item.key] = room.shortage(rank, size, occupied_bytes)
             continue
         stop += [key for key in victims if room.copies[key].state == "Fetching"]
         evict += victims
         room.remove(victims)
-        room.start(item, max(size, held))
+        room.start(item, max(size, occupied_bytes))
         start.append(item.key)
     return Plan(stop=tuple(stop), evict=tuple(evict), start=tuple(start), waiting=waiting)
 
@@ -238,7 +238,7 @@ class _Room:
 
     def all_victims(self, rank: int, but: str = "") -> list[str]:
         """The copies that may be evicted for a wanted copy, in the order of eviction."""
-        found = [
+        cached_copies = [
             copy
             for copy in self.copies.values()
             if copy.key != but
@@ -246,9 +246,9 @@ class _Room:
             and not (copy.in_use or copy.key in self._pinned)
             and self.ranks.get(copy.key, len(self.ranks)) > rank
         ]
-        return [copy.key for copy in sorted(found, key=self._eviction_order)]
+        return [copy.key for copy in sorted(cached_copies, key=self._eviction_order)]
 
-    def shortage(self, rank: int, size: int, held: int) -> str:
+    def shortage(self, rank: int, size: int, held_bytes: int) -> str:
         """Why a copy of this size does not fit."""
         capacity = self._content.capacity_bytes
         if size > capacity:
@@ -259,7 +259,7 @@ class _Room:
         free = max(capacity - self._reserved, 0)
         evictable = sum(self.copies[key].reserved_bytes for key in self.all_victims(rank))
         return (
-            f"short of room: needs {text_of_bytes(max(size - held, 0))}, "
+            f"short of room: needs {text_of_bytes(max(size - held_bytes, 0))}, "
             f"{text_of_bytes(free)} are free, {text_of_bytes(evictable)} can be evicted, and the "
             "rest is in use or has a higher priority"
         )

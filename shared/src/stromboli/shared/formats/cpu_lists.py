@@ -9,15 +9,15 @@ expanding it could exhaust the memory."""
 
 def parsed(text: str) -> frozenset[int]:
     """The CPUs of a list such as ``0-3,8``. Raises ValueError for an invalid list."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.split(","):
         if part.strip():
             first, dash, last = part.strip().partition("-")
             low, high = int(first), int(last) if dash else int(first)
             if low < 0 or high < low or high > HIGHEST:
                 raise ValueError(f"{part.strip()!r} is not a range of CPUs")
-            found.update(range(low, high + 1))
-    return frozenset(found)
+            cpus.update(range(low, high + 1))
+    return frozenset(cpus)
 
 
 def written(cpus: Iterable[int]) -> str:

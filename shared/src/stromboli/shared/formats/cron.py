@@ -124,8 +124,8 @@ class Schedule:
             return last if last > max(after, self._anchor) else None
         # Compare with the end of the second: times are whole seconds.
         begin = until.replace(microsecond=0) + timedelta(seconds=1)
-        found = (at for at in self._walk(begin, is_back=True) if at <= until)
-        last_one = next(found, None)
+        occurrences = (at for at in self._walk(begin, is_back=True) if at <= until)
+        last_one = next(occurrences, None)
         return last_one if last_one is not None and last_one > after else None
 
     def count(self, after: datetime, until: datetime) -> int:
@@ -140,11 +140,11 @@ class Schedule:
             for step in itertools.count(steps + 1):
                 yield self._anchor + step * self._every
         last = at
-        for found in self._walk(at, is_back=False):
+        for occurrence in self._walk(at, is_back=False):
             # Times that the clock skips coincide at the end of the gap.
-            if found > last:
-                last = found
-                yield found
+            if occurrence > last:
+                last = occurrence
+                yield occurrence
 
     def _walk(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
         """Times from ``begin`` forwards or backwards, in UTC. Near a clock change the iteration
@@ -157,8 +157,8 @@ class Schedule:
         }
         if len(offsets) > 1:
             begin += _CLOCK_CHANGE if is_back else -_CLOCK_CHANGE
-        found = cronsim.CronSim(self._fields, begin.astimezone(self._zone), is_back)
-        return (at.astimezone(UTC) for at in found)
+        local_times = cronsim.CronSim(self._fields, begin.astimezone(self._zone), is_back)
+        return (at.astimezone(UTC) for at in local_times)
 
     def _walk_all(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
         """As ``_walk``, for a schedule that follows elapsed time."""
@@ -173,16 +173,16 @@ class Schedule:
     def _walk_with(
         self, offset: timedelta, begin: datetime, *, is_back: bool
     ) -> Iterator[tuple[datetime, timedelta]]:
-        found = cronsim.CronSim(self._fields, begin.astimezone(timezone(offset)), is_back)
-        return ((at.astimezone(UTC), offset) for at in found)
+        local_times = cronsim.CronSim(self._fields, begin.astimezone(timezone(offset)), is_back)
+        return ((at.astimezone(UTC), offset) for at in local_times)
 
 
 @functools.lru_cache(maxsize=1024)
 def _offsets(zone: zoneinfo.ZoneInfo, year: int) -> frozenset[timedelta]:
     """All UTC offsets that a zone has from the year before ``year`` to two years after it."""
     days = (datetime(year - 1, 1, 1, tzinfo=UTC) + timedelta(days=7 * it) for it in range(4 * 53))
-    found = (day.astimezone(zone).utcoffset() for day in days)
-    return frozenset(it for it in found if it is not None)
+    utc_offsets = (day.astimezone(zone).utcoffset() for day in days)
+    return frozenset(it for it in utc_offsets if it is not None)
 
 
 def _interval(text: str) -> timedelta | None:
@@ -191,10 +191,10 @@ def _interval(text: str) -> timedelta | None:
     if length == text or length[:1] in ("+", "-"):
         return None
     try:
-        found = durations.duration(length)
+        duration = durations.duration(length)
     except ValueError:
         return None
-    return max(timedelta(seconds=1), found - found % timedelta(seconds=1))
+    return max(timedelta(seconds=1), duration - duration % timedelta(seconds=1))
 
 
 def _span(item: str, field: Field) -> range | None:
@@ -218,8 +218,8 @@ def _span(item: str, field: Field) -> range | None:
 
 
 def _value(text: str, field: Field) -> int | None:
-    if (found := decoding.number(text)) is not None:
-        return found
+    if (integer := decoding.number(text)) is not None:
+        return integer
     name = text.lower()
     return field.names.index(name) + field.low if name in field.names else None
 

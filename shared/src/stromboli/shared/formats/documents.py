@@ -49,10 +49,10 @@ class Tree(msgspec.Struct, frozen=True):
         steps = [quoted or index or word for quoted, index, word in _STEP.findall(path)]
         node, line = self.node, self.line
         while steps:
-            for taken in range(len(steps), 0, -1):
-                key, child = _entry(node, ".".join(steps[:taken]))
+            for length in range(len(steps), 0, -1):
+                key, child = _entry(node, ".".join(steps[:length]))
                 if child is not None:
-                    line, node, steps = _line(key or child), child, steps[taken:]
+                    line, node, steps = _line(key or child), child, steps[length:]
                     break
             else:
                 return line
@@ -60,8 +60,8 @@ class Tree(msgspec.Struct, frozen=True):
 
     def child(self, key: str) -> "Tree | None":
         """The value of a key, or the item of a list at an index."""
-        found = _entry(self.node, key)[1]
-        return None if found is None else Tree(found)
+        child_node = _entry(self.node, key)[1]
+        return None if child_node is None else Tree(child_node)
 
 
 def read(text: str) -> Iterator[tuple[Any, Tree]]:
@@ -140,12 +140,12 @@ _Loader.add_implicit_resolver(
 
 def _check_keys(node: yaml.Node) -> None:
     """Reject duplicate keys, and convert all keys to text, as in JSON."""
-    todo, seen = [node], set()
+    todo, visited_ids = [node], set()
     while todo:
         node = todo.pop()
-        if id(node) in seen:  # the node of an alias was checked already
+        if id(node) in visited_ids:  # the node of an alias was checked already
             continue
-        seen.add(id(node))
+        visited_ids.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             todo += node.value
         elif isinstance(node, yaml.MappingNode):

@@ -98,10 +98,10 @@ def count(text: str) -> int:
 def problem(text: str) -> str:
     """Why an array cannot have these indexes; empty if it can. O(length of the text)."""
     try:
-        found = count(text)
+        index_count = count(text)
     except ValueError as error:
         return str(error)
-    return "" if 0 < found <= MOST else f"{found} indexes"
+    return "" if 0 < index_count <= MOST else f"{index_count} indexes"
 
 
 def parse(text: str) -> Indexes:
@@ -115,10 +115,10 @@ def parse(text: str) -> Indexes:
 
 def _parts(text: str) -> Iterator[range]:
     for part in filter(None, (it.strip() for it in text.split(","))):
-        found = _PART.fullmatch(part)
-        if found is None:
+        match = _PART.fullmatch(part)
+        if match is None:
             raise ValueError(f"{part!r} is not an index or range")
-        first, last, step = (None if it is None else int(it) for it in found.groups())
+        first, last, step = (None if it is None else int(it) for it in match.groups())
         assert first is not None
         if last is not None and last < first:
             raise ValueError(f"{part!r} ends before it begins")

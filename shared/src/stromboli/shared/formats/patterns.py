@@ -40,16 +40,16 @@ def compile_pattern(pattern: str) -> Pattern:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        shown = f"{_shown(pattern)} is not a regular expression"
-        raise ValueError(f"{shown}: {_reason(error)}") from error
+        message = f"{_shown(pattern)} is not a regular expression"
+        raise ValueError(f"{message}: {_reason(error)}") from error
     except UnicodeEncodeError as error:
         raise ValueError(f"{_shown(pattern)} is not valid Unicode") from error
     if compiled.programsize > MAX_INSTRUCTIONS:
         raise ValueError(
             f"{_shown(pattern)} is too large: repeat less or split it into several members"
         )
-    found: Pattern = compiled
-    return found
+    compiled_pattern: Pattern = compiled
+    return compiled_pattern
 
 
 def _shown(pattern: str) -> str:

@@ -32,5 +32,5 @@ def decode(value: str) -> list[str]:
 
 def _quoted(text: str) -> str:
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
-    printable = _UNPRINTABLE.sub(lambda found: repr(found.group())[1:-1], ascii_text)
+    printable = _UNPRINTABLE.sub(lambda match: repr(match.group())[1:-1], ascii_text)
     return printable.replace("\\", "\\\\").replace('"', '\\"')

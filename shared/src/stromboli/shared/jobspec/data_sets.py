@@ -81,8 +81,8 @@ def volume_path(root: str, key: str) -> str:
 
 def fluid_data_set(uri: str) -> tuple[str, str] | None:
     """Namespace and name of a data set of Fluid; None for any other URI."""
-    found = _FLUID_URI.fullmatch(uri)
-    return (found[1], found[3]) if found else None
+    match = _FLUID_URI.fullmatch(uri)
+    return (match[1], match[3]) if match else None
 
 
 def size_bytes(size: str | int) -> int:
@@ -121,15 +121,15 @@ def requests_of(annotations: Mapping[str, str] | None) -> tuple[DataSetRequest, 
     if text is None:
         return ()
     try:
-        found = decoding.decode(_REQUESTS, text)
+        requests = decoding.decode(_REQUESTS, text)
     except msgspec.DecodeError as error:
         raise ValueError(f"annotation {keys.DATA_SETS} is unreadable: {error}") from None
-    if len(found) > MOST_DATA_SETS:
+    if len(requests) > MOST_DATA_SETS:
         raise ValueError(
-            f"annotation {keys.DATA_SETS} has {len(found)} data sets, at most {MOST_DATA_SETS} "
+            f"annotation {keys.DATA_SETS} has {len(requests)} data sets, at most {MOST_DATA_SETS} "
             "are allowed"
         )
-    for request in found:
+    for request in requests:
         expected = "" if scheme(request.uri) == FLUID else content_key(request.uri, request.digest)
         if request.key != expected:
             raise ValueError(
@@ -141,7 +141,7 @@ def requests_of(annotations: Mapping[str, str] | None) -> tuple[DataSetRequest, 
                 f"annotation {keys.DATA_SETS} has the digest {request.digest[:80]!r} for the data "
                 f"set {request.name[:63]!r}, expected sha256:HEX"
             )
-    return found
+    return requests
 
 
 def annotation(requests: tuple[DataSetRequest, ...]) -> str:
@@ -161,15 +161,15 @@ class Uri(NamedTuple):
 
 def split_uri(uri: str) -> Uri | None:
     """The parts of a URI (RFC 3986, appendix B); None if it has another form."""
-    found = _URI.fullmatch(uri)
-    if found is None:
+    match = _URI.fullmatch(uri)
+    if match is None:
         return None
-    query = re.split("[&;]", found["query"] or "")
+    query = re.split("[&;]", match["query"] or "")
     names = tuple(name for part in query if (name := part.partition("=")[0]))
-    return Uri(found["scheme"], found["authority"], found["path"], names)
+    return Uri(match["scheme"], match["authority"], match["path"], names)
 
 
 def scheme(uri: str) -> str:
     """The scheme of a URI in lower case, such as ``s3``; empty if it has none."""
-    found = split_uri(uri)
-    return "" if found is None else found.scheme
+    parts = split_uri(uri)
+    return "" if parts is None else parts.scheme

@@ -129,19 +129,19 @@ def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:
 def violations(job: Job) -> Iterator[Violation]:
     """The violations of the annotation."""
     try:
-        found = _read(job)
+        debug_tool_requests = _read(job)
     except msgspec.DecodeError as error:
         yield Violation(path=PATH, reason=str(error), expected=f"a list such as {EXAMPLE}")
         return
     tasks = [task.name for task in job.spec.tasks]
-    seen = set()
-    for request in found:
+    earlier_tools = set()
+    for request in debug_tool_requests:
         if request.tool not in TOOLS:
             known = ", ".join(TOOLS)
             yield Violation(
                 path=PATH, reason=f"tool {request.tool!r} is unknown", expected=f"one of {known}"
             )
-        if request.tool in seen:
+        if request.tool in earlier_tools:
             yield Violation(
                 path=PATH, reason=f"tool {request.tool!r} is duplicate", expected="each tool once"
             )
@@ -152,7 +152,7 @@ def violations(job: Job) -> Iterator[Violation]:
                 expected=f"one of {', '.join(tasks)}",
             )
         yield from _invalid_values(request)
-        seen.add(request.tool)
+        earlier_tools.add(request.tool)
 
 
 def _invalid_values(request: DebugToolRequest) -> Iterator[Violation]:
@@ -176,9 +176,9 @@ def idle_s(request: DebugToolRequest) -> int:
     return max(int(durations.duration(request.idle or IDLE).total_seconds()), 60)
 
 
-def encode_annotation(found: tuple[DebugToolRequest, ...]) -> str:
+def encode_annotation(debug_tool_requests: tuple[DebugToolRequest, ...]) -> str:
     """The annotation's value."""
-    return msgspec.json.encode(found).decode()
+    return msgspec.json.encode(debug_tool_requests).decode()
 
 
 def object_name(job: str, tool: str) -> str:

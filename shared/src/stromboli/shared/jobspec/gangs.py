@@ -40,7 +40,7 @@ def smallest(
         rounds.insert(0, needs)
     for most in rounds:
         for position, limit in enumerate(most):
-            taken = min(left, max(0, limit - counts[position]))
-            counts[position] += taken
-            left -= taken
+            added_pods = min(left, max(0, limit - counts[position]))
+            counts[position] += added_pods
+            left -= added_pods
     return [(task, spec, count) for (task, spec), count in zip(ordered, counts, strict=True)]

@@ -34,15 +34,15 @@ def parse(text: str) -> tuple[JobDependency, ...]:
     waits: dict[JobDependency, None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, *names = (piece.strip() for piece in part.split(":"))
-        found = next((known for known in CONDITIONS if known == word), None)
-        if found is None:
+        known_condition = next((known for known in CONDITIONS if known == word), None)
+        if known_condition is None:
             raise ValueError(f"{word!r} is not a condition; write {FORM}")
         if not names or not all(names):
             raise ValueError(f"{part!r} names no job; write {FORM}")
         for name in names:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a valid job name; write {FORM}")
-        waits |= dict.fromkeys(JobDependency(found, name) for name in names)
+        waits |= dict.fromkeys(JobDependency(known_condition, name) for name in names)
     return tuple(waits)
 
 

@@ -26,10 +26,10 @@ def usage(spec: core.PodSpec) -> units.Amounts:
     """Quota name -> amount of one pod, in the units of ``amount``. Raises ValueError for an invalid
     quantity."""
     requests, limits = _amounts(spec)
-    found = {"count/pods": 1, "pods": 1}
+    amounts = {"count/pods": 1, "pods": 1}
     for name, value in requests.items():
-        found[name] = found[f"requests.{name}"] = value
-    return found | {f"limits.{name}": limits[name] for name in LIMITED if name in limits}
+        amounts[name] = amounts[f"requests.{name}"] = value
+    return amounts | {f"limits.{name}": limits[name] for name in LIMITED if name in limits}
 
 
 def requests(spec: core.PodSpec) -> units.Amounts:

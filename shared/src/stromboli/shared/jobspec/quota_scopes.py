@@ -35,8 +35,8 @@ def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
 
 def traits(spec: core.PodSpec) -> PodTraits:
     """The traits that a pod with this spec has when it is created."""
-    held = frozenset(name for name, holds in SCOPES.items() if holds(spec))
-    return PodTraits(held, spec.priority_class_name)
+    scopes = frozenset(name for name, holds in SCOPES.items() if holds(spec))
+    return PodTraits(scopes, spec.priority_class_name)
 
 
 def counts(scopes: Iterable[core.ScopeRequirement], pod: PodTraits) -> bool:

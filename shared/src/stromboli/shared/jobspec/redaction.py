@@ -35,52 +35,50 @@ def redacted(body: bytes) -> bytes:
     return msgspec.json.encode(document) if _redact(document) else body
 
 
-def without_values(found: T) -> T:
+def without_values(obj: T) -> T:
     """A workload without secrets; an object of another kind is returned unchanged. O(values)."""
-    match found:
+    match obj:
         case batch.Job():
-            return msgspec.structs.replace(found, spec=_job_spec(found.spec))
+            return msgspec.structs.replace(obj, spec=_job_spec(obj.spec))
         case flow.JobTemplate():
-            return msgspec.structs.replace(found, spec=_raw(found.spec))
+            return msgspec.structs.replace(obj, spec=_raw(obj.spec))
         case flow.JobFlow():
-            flows = tuple(_flow(each) for each in found.spec.flows)
-            return msgspec.structs.replace(
-                found, spec=msgspec.structs.replace(found.spec, flows=flows)
-            )
+            flows = tuple(_flow(each) for each in obj.spec.flows)
+            return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, flows=flows))
         case flow.CronJob():
             template = msgspec.structs.replace(
-                found.spec.job_template, spec=_raw(found.spec.job_template.spec)
+                obj.spec.job_template, spec=_raw(obj.spec.job_template.spec)
             )
-            spec = msgspec.structs.replace(found.spec, job_template=template)
-            return msgspec.structs.replace(found, spec=spec)
+            spec = msgspec.structs.replace(obj.spec, job_template=template)
+            return msgspec.structs.replace(obj, spec=spec)
         case _:
-            return found
+            return obj
 
 
-def is_redacted(found: meta.Object) -> bool:
+def is_redacted(obj: meta.Object) -> bool:
     """Whether a workload may lack values, because a field contains the marker of redaction. O(bytes
     of its spec)."""
-    return any(_MARK in part for part in _parts(found))
+    return any(_MARK in part for part in _parts(obj))
 
 
-def _parts(found: meta.Object) -> Iterator[bytes]:
-    match found:
+def _parts(obj: meta.Object) -> Iterator[bytes]:
+    match obj:
         case batch.Job():
-            yield from (bytes(task.template.spec) for task in found.spec.tasks)
-            yield " ".join((found.spec.plugins or {}).get(_PLUGIN) or ()).encode()
+            yield from (bytes(task.template.spec) for task in obj.spec.tasks)
+            yield " ".join((obj.spec.plugins or {}).get(_PLUGIN) or ()).encode()
         case flow.JobTemplate():
-            yield bytes(found.spec)
+            yield bytes(obj.spec)
         case flow.JobFlow():
-            yield from (bytes(each.patch.job_spec) for each in found.spec.flows if each.patch)
-            yield from (header.value.encode() for header in _headers(found))
+            yield from (bytes(each.patch.job_spec) for each in obj.spec.flows if each.patch)
+            yield from (header.value.encode() for header in _headers(obj))
         case flow.CronJob():
-            yield bytes(found.spec.job_template.spec)
+            yield bytes(obj.spec.job_template.spec)
         case _:
             return
 
 
-def _headers(found: flow.JobFlow) -> Iterator[flow.HttpHeader]:
-    for each in found.spec.flows:
+def _headers(job_flow: flow.JobFlow) -> Iterator[flow.HttpHeader]:
+    for each in job_flow.spec.flows:
         probe = each.depends_on.probe if each.depends_on else None
         for requested in probe.http_get_list if probe else ():
             if requested.http_header is not None:
@@ -128,20 +126,20 @@ def _redact(value: Any) -> bool:
     changed = False
     pending = [value]
     while pending:
-        found = pending.pop()
-        if isinstance(found, list):
-            pending += [each for each in found if isinstance(each, _CONTAINERS)]
-        elif isinstance(found, dict):
+        json_value = pending.pop()
+        if isinstance(json_value, list):
+            pending += [each for each in json_value if isinstance(each, _CONTAINERS)]
+        elif isinstance(json_value, dict):
             for name in _LISTS_OF_VALUES:
-                changed |= _redact_entries(found.get(name))
-            changed |= _redact_entries([found.get("httpHeader")])
-            changed |= _redact_plugins(found.get("plugins"))
-            if found.get("kind") == "Secret":
+                changed |= _redact_entries(json_value.get(name))
+            changed |= _redact_entries([json_value.get("httpHeader")])
+            changed |= _redact_plugins(json_value.get("plugins"))
+            if json_value.get("kind") == "Secret":
                 for name in _SECRET_FIELDS:
-                    changed |= _redact_members(found.get(name))
+                    changed |= _redact_members(json_value.get(name))
             pending += [
                 each
-                for name, each in found.items()
+                for name, each in json_value.items()
                 if name not in _LISTS_OF_VALUES and isinstance(each, _CONTAINERS)
             ]
     return changed
@@ -176,13 +174,13 @@ def _redact_plugins(plugins: Any) -> bool:
 def _without_private_key(arguments: Sequence[Any]) -> list[Any]:
     """The arguments of the plugin ``ssh`` without the private key, given as ``--name=value`` or
     ``--name value``."""
-    found = list(arguments)
+    redacted_arguments = list(arguments)
     for index, argument in enumerate(arguments):
         name, sign, _ = argument.partition("=") if isinstance(argument, str) else ("", "", "")
         if name.lstrip("-") != PRIVATE_KEY_ARGUMENT:
             continue
         if sign:
-            found[index] = f"{name}={REDACTED}"
-        elif index + 1 < len(found):
-            found[index + 1] = REDACTED
-    return found
+            redacted_arguments[index] = f"{name}={REDACTED}"
+        elif index + 1 < len(redacted_arguments):
+            redacted_arguments[index + 1] = REDACTED
+    return redacted_arguments

@@ -57,10 +57,10 @@ def is_over(spec: reservation.AdvanceReservationSpec, now: datetime) -> bool:
 
 def lead_time(spec: reservation.AdvanceReservationSpec) -> timedelta:
     """How long before the start no pods without a time limit are placed. Raises ValueError."""
-    found = durations.duration(spec.lead_time) if spec.lead_time else DEFAULT_LEAD_TIME
-    if found < timedelta():
+    duration = durations.duration(spec.lead_time) if spec.lead_time else DEFAULT_LEAD_TIME
+    if duration < timedelta():
         raise ValueError(f"leadTime {spec.lead_time!r} is negative")
-    return found
+    return duration
 
 
 def covers(

@@ -16,7 +16,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def lease(
-    given: keeping_settings.LeaseSettings,
+    settings: keeping_settings.LeaseSettings,
     service: topics.Service,
     cluster_name: str,
     cluster: port.Cluster,
@@ -29,19 +29,19 @@ def lease(
     """The lease of a service that has access to the cluster; ``SingleReplica`` if leases are off.
     ``role`` and ``essential``: see ``elector.LeaderElector``.
     """
-    if not given.enabled:
+    if not settings.enabled:
         return elector.SingleReplica(health)
-    store = ClusterLeaseStore(cluster, *place(given, service, cluster_name), clock)
+    store = ClusterLeaseStore(cluster, *place(settings, service, cluster_name), clock)
     return elector.LeaderElector(
-        store, elector.identity(given), given.terms, health, role=role, essential=essential
+        store, elector.identity(settings), settings.terms, health, role=role, essential=essential
     )
 
 
 def place(
-    given: keeping_settings.LeaseSettings, service: topics.Service, cluster_name: str
+    settings: keeping_settings.LeaseSettings, service: topics.Service, cluster_name: str
 ) -> tuple[str, str]:
     """The namespace and name of a service's Lease; all services have the same namespace."""
-    return given.namespace or _own_namespace(), f"{given.name}-{cluster_name}-{service}"
+    return settings.namespace or _own_namespace(), f"{settings.name}-{cluster_name}-{service}"
 
 
 def _own_namespace() -> str:
@@ -72,7 +72,7 @@ class ClusterLeaseStore:
         except errors.NotFoundError:
             self._last = None
             return lease_rules.LeaseRecord()
-        return self._take_in(raw)
+        return self._record_of(raw)
 
     async def acquire(
         self, identity: str, terms: lease_rules.LeaseTiming
@@ -92,14 +92,14 @@ class ClusterLeaseStore:
         if before.holder_identity != identity or before.acquire_time is None:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (before.lease_transitions or 0) + (self._last is not None)
-        return self._take_in(await self._written(spec))
+        return self._record_of(await self._written(spec))
 
     async def release(self) -> None:
         """See ``elector.LeaseStore.release``."""
         holder = self._holder
         while True:
             try:
-                self._take_in(await self._written({"holderIdentity": ""}))
+                self._record_of(await self._written({"holderIdentity": ""}))
             except errors.ConflictError:
                 # A renewal that was cancelled with its request in flight may be executed at any
                 # later moment, also between this read and the next write.
@@ -134,7 +134,7 @@ class ClusterLeaseStore:
         ) as error:  # deleted by another client: the next holder creates it again
             raise errors.ConflictError(error.what, error.reason) from error
 
-    def _take_in(self, raw: bytes) -> lease_rules.LeaseRecord:
+    def _record_of(self, raw: bytes) -> lease_rules.LeaseRecord:
         try:
             self._last = kinds.LEASES.decode(raw)
         except msgspec.DecodeError as error:

@@ -34,9 +34,9 @@ RELEASE_TIMEOUT_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-def identity(given: settings.LeaseSettings) -> str:
+def identity(lease_settings: settings.LeaseSettings) -> str:
     """The identity of this replica in its lease."""
-    return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    return lease_settings.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
 class LeaseStore(Protocol):
@@ -202,15 +202,15 @@ class LeaderElector:
         self._candidate.observe(await self._place.read(), _now())
         sent_at = _now()
         if self._candidate.may_write(sent_at):
-            seen = await self._place.acquire(self._candidate.identity, self._terms)
-            self._candidate.record_renewal(seen, sent_at, _now())
+            lease = await self._place.acquire(self._candidate.identity, self._terms)
+            self._candidate.record_renewal(lease, sent_at, _now())
 
     async def _renew(self) -> None:
         """Renew the lease repeatedly. Raises once the lease has expired, which ends the term."""
         sent_at = _now()
         if self._candidate.acts(sent_at):
-            seen = await self._place.renew(self._candidate.identity, self._terms)
-            self._candidate.record_renewal(seen, sent_at, _now())
+            lease = await self._place.renew(self._candidate.identity, self._terms)
+            self._candidate.record_renewal(lease, sent_at, _now())
 
     async def _trying(self, step: Callable[[], Awaitable[None]]) -> None:
         try:

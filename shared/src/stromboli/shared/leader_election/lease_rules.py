@@ -50,10 +50,10 @@ class LeaseObservation:
         self.seen: LeaseRecord | None = None
         self._since = 0.0
 
-    def observe(self, seen: LeaseRecord, now: float) -> None:
+    def observe(self, lease: LeaseRecord, now: float) -> None:
         """Note the lease record that was read at ``now``."""
-        if seen != self.seen:
-            self.seen, self._since = seen, now
+        if lease != self.seen:
+            self.seen, self._since = lease, now
 
     def is_held(self, now: float) -> bool:
         """Whether the holder of the lease may still act. A lease that was never observed counts as
@@ -80,20 +80,20 @@ class Candidate:
         """The holder as last observed; empty if there is none or the lease was never observed."""
         return "" if self._observed.seen is None else self._observed.seen.holder
 
-    def observe(self, seen: LeaseRecord, now: float) -> None:
+    def observe(self, stored_record: LeaseRecord, now: float) -> None:
         """Note the lease record that was read at ``now``. If it has another holder, this replica
         may no longer act."""
-        self._observed.observe(seen, now)
-        if seen.holder != self.identity:
+        self._observed.observe(stored_record, now)
+        if stored_record.holder != self.identity:
             self.acts_until = -math.inf
 
     def may_write(self, now: float) -> bool:
         """Whether this replica may take or renew the lease now."""
         return self.holder == self.identity or not self._observed.is_held(now)
 
-    def record_renewal(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
+    def record_renewal(self, lease: LeaseRecord, sent_at: float, now: float) -> None:
         """Note that this replica holds the lease, by a write that was sent at ``sent_at``."""
-        self._observed.observe(seen, now)
+        self._observed.observe(lease, now)
         self.acts_until = sent_at + self.terms.renew_deadline_s
 
     def acts(self, now: float) -> bool:

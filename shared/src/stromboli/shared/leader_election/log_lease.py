@@ -107,11 +107,11 @@ class LogLeaseStore:
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
-                    self._take_in(record)
+                    self._apply(record)
                 if batch.caught_up:
                     self._caught_up.set()
 
-    def _take_in(self, record: envelope.Record) -> None:
+    def _apply(self, record: envelope.Record) -> None:
         """Note a lease record. A record that cannot be decoded counts as a renewal, by a holder of
         a later version.
         """

@@ -35,7 +35,7 @@ class PodsPlanned(Message, frozen=True, kw_only=True):
 
 def digest_of(job_uid: str, version: int, tasks: tuple[PlannedTask, ...]) -> str:
     """The digest of a plan's content. Equal digests mean equal plans of the same job version."""
-    found = hashlib.sha256(f"{job_uid}/{version}".encode())
+    hasher = hashlib.sha256(f"{job_uid}/{version}".encode())
     for task in tasks:
-        found.update(base.encode(task))
-    return found.hexdigest()[:16]
+        hasher.update(base.encode(task))
+    return hasher.hexdigest()[:16]

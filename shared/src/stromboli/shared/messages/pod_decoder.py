@@ -65,15 +65,15 @@ class _Section(Generic[T]):
         if not raw:
             return self._absent
         text, rest = self._split(raw) if self._field else ("", raw)
-        found = self._known.get(rest)
-        if found is None:
-            found = self._decoder.decode(rest)
-            if text and getattr(found, self._field):
+        section = self._known.get(rest)
+        if section is None:
+            section = self._decoder.decode(rest)
+            if text and getattr(section, self._field):
                 return self._decoder.decode(raw)  # the field occurs twice: the last one counts
             if self.made is not None:
-                self.made(found)
-            self._put(rest, found)
-        return msgspec.structs.replace(found, **{self._field: text}) if text else found  # type: ignore[type-var]
+                self.made(section)
+            self._put(rest, section)
+        return msgspec.structs.replace(section, **{self._field: text}) if text else section  # type: ignore[type-var]
 
     def _put(self, raw: bytes, part: T) -> None:
         if len(raw) > LARGEST_BYTES:
@@ -86,8 +86,8 @@ class _Section(Generic[T]):
     def _split(self, raw: bytes) -> tuple[str, bytes]:
         """The text of the field, and the bytes without it; if the field cannot be located with
         certainty, an empty text and all bytes."""
-        head, found, tail = raw.partition(self._begin)
-        if not found or head.rfind(b"{") != 0 or b"[" in head:
+        head, separator, tail = raw.partition(self._begin)
+        if not separator or head.rfind(b"{") != 0 or b"[" in head:
             return "", raw  # not at the top level
         text, _, rest = tail.partition(b'"')
         if not rest.startswith(b",") or b"\\" in text or not text.isascii():
@@ -118,8 +118,8 @@ class _SharingDecoder(Generic[P]):
             plain: P = self._plain.decode(buf)  # its error has the path of the field
             return plain
         self._share(parts.metadata)
-        found: P = self._kind(metadata=parts.metadata, spec=spec, status=status)
-        return found
+        obj: P = self._kind(metadata=parts.metadata, spec=spec, status=status)
+        return obj
 
     def _share(self, read: meta.ObjectMeta) -> None:
         """Replace parts of a new object, which has no other reference, by equal ones."""

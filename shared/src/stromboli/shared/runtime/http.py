@@ -55,10 +55,10 @@ def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHand
     @get("/readyz", include_in_schema=False, sync_to_thread=False)
     def readyz(exclude: FromQuery[list[str] | None] = None) -> Response[dict[str, dict[str, str]]]:
         left_out = frozenset(exclude or ())
-        found = {health.service: health.problems for health in healths}
+        problems_by_service = {health.service: health.problems for health in healths}
         waiting = {
             service: {fact: why for fact, why in problems.items() if fact not in left_out}
-            for service, problems in found.items()
+            for service, problems in problems_by_service.items()
             if not problems.keys() <= left_out
         }
         if waiting:

@@ -68,14 +68,14 @@ def _read(
                 lines.append(f"{name}: not set, and it has no default")
             continue
         is_tuple = getattr(field.type, "__origin__", None) is tuple
-        given: Any = (
+        value: Any = (
             [part.strip() for part in text.split(",") if part.strip()] if is_tuple else text
         )
         try:
-            decoding.convert(given, field.type, strict=False)
+            decoding.convert(value, field.type, strict=False)
         except msgspec.ValidationError as error:
             lines.append(f"{name}={text!r}: {error}")
-        values[field.encode_name] = given
+        values[field.encode_name] = value
     return values
 
 

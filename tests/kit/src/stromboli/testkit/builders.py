@@ -425,26 +425,26 @@ def make_explanation(
     )
 
 
-def kind_of(made: meta.Object) -> kinds.Kind[Any]:
+def kind_of(obj: meta.Object) -> kinds.Kind[Any]:
     """The Kind of an object."""
-    return next(kind for kind in kinds.WATCHED if kind.struct is type(made))
+    return next(kind for kind in kinds.WATCHED if kind.struct is type(obj))
 
 
-def snapshot_of(made: meta.Object) -> envelope.Draft:
+def snapshot_of(obj: meta.Object) -> envelope.Draft:
     """The monitor's draft of an object."""
-    topic = topics.SNAPSHOTS[kind_of(made)]
-    return envelope.Draft(topic=topic, key=made.metadata.key, message=made, time=NOON)
+    topic = topics.SNAPSHOTS[kind_of(obj)]
+    return envelope.Draft(topic=topic, key=obj.metadata.key, message=obj, time=NOON)
 
 
-def tombstone_of(made: meta.Object) -> envelope.Draft:
+def tombstone_of(obj: meta.Object) -> envelope.Draft:
     """The monitor's tombstone of an object."""
     return envelope.Draft(
-        topic=topics.SNAPSHOTS[kind_of(made)],
-        key=made.metadata.key,
+        topic=topics.SNAPSHOTS[kind_of(obj)],
+        key=obj.metadata.key,
         message=None,
         time=NOON,
-        object_uid=made.metadata.uid,
-        object_version=made.metadata.resource_version,
+        object_uid=obj.metadata.uid,
+        object_version=obj.metadata.resource_version,
     )
 
 

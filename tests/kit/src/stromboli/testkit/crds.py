@@ -52,7 +52,9 @@ class Definition(meta.Object, frozen=True, kw_only=True):
 
     def condition(self, wanted: str) -> core.Condition | None:
         """The condition of this type."""
-        return next((found for found in self.status.conditions if found.type == wanted), None)
+        return next(
+            (condition for condition in self.status.conditions if condition.type == wanted), None
+        )
 
     @property
     def objects(self) -> kinds.Kind[meta.Object]:
@@ -103,20 +105,20 @@ async def _until_served(cluster: port.Cluster, name: str) -> Definition:
     return it."""
     pauses = runtime.Backoff()
     while True:
-        found = DEFINITIONS.decode(await cluster.get(DEFINITIONS, "", name))
-        _check(found)
-        established = found.condition("Established")
+        definition = DEFINITIONS.decode(await cluster.get(DEFINITIONS, "", name))
+        _check(definition)
+        established = definition.condition("Established")
         if established is not None and established.status == "True":
             with contextlib.suppress(errors.NotFoundError, errors.TransientError):
-                await cluster.list(found.objects)
-                return found
+                await cluster.list(definition.objects)
+                return definition
         await asyncio.sleep(pauses.next_s())
 
 
-def _check(found: Definition) -> None:
-    not_structural = found.condition("NonStructuralSchema")
+def _check(definition: Definition) -> None:
+    not_structural = definition.condition("NonStructuralSchema")
     if not_structural is not None and not_structural.status == "True":
-        raise ValueError(f"{found.metadata.name}: {not_structural.message}")
-    accepted = found.condition("NamesAccepted")
+        raise ValueError(f"{definition.metadata.name}: {not_structural.message}")
+    accepted = definition.condition("NamesAccepted")
     if accepted is not None and accepted.status == "False":
-        raise ValueError(f"{found.metadata.name}: {accepted.message}")
+        raise ValueError(f"{definition.metadata.name}: {accepted.message}")

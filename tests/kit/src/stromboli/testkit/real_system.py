@@ -166,9 +166,14 @@ class RealSystem:
         )
         self.kubelets: KubeletNodes | None = None
         if kubelets:
-            found, server = tools.locate_kubelets(), self.parts.api_server
+            kubelet_tools, server = tools.locate_kubelets(), self.parts.api_server
             self.kubelets = KubeletNodes(
-                found, state / "kubelets", server, self._authority, kubelets, kubelet_options
+                kubelet_tools,
+                state / "kubelets",
+                server,
+                self._authority,
+                kubelets,
+                kubelet_options,
             )
         self._state = state
         self._simulated = simulated_nodes

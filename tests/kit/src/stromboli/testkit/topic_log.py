@@ -23,7 +23,7 @@ class TopicLog:
 
     def see(self, *objects: meta.Object) -> list[envelope.Record]:
         """Append the monitor's snapshots of these objects."""
-        return [self.append(builders.snapshot_of(made)) for made in objects]
+        return [self.append(builders.snapshot_of(obj)) for obj in objects]
 
     def lose(self, *objects: meta.Object) -> list[envelope.Record]:
         """Append the monitor's tombstones of these objects."""

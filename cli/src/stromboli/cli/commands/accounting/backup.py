@@ -54,11 +54,11 @@ def restore(file: File, database: DatabaseUrl = "", state: State = STATE) -> Non
 def _run(action: str, file: Path, database: str, state: Path) -> None:
     from importlib import metadata  # 25 ms that other commands need not pay
 
-    found = tuple(metadata.entry_points(group=ENTRY_POINTS, name=action))
-    if not found:
+    plugins = tuple(metadata.entry_points(group=ENTRY_POINTS, name=action))
+    if not plugins:
         why = "it opens the database, for which the history is not installed"
         raise CommandError(f"history {action}", why, "install stromboli-history")
-    run: Any = found[0].load()
+    run: Any = plugins[0].load()
     url = database or f"sqlite:///{(state / 'embedded' / 'history.db').resolve()}"
     try:
         rows = run(file, url, os.environ)

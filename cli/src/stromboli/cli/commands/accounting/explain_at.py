@@ -46,25 +46,27 @@ def show(
     if explain is None:
         why = "--at replays the log with the scheduler, which is not installed"
         raise CommandError(what, why, "install stromboli-embedded")
-    found = explain(log, configs, namespace, name, at)
+    past_answers = explain(log, configs, namespace, name, at)
     if output_format is not output.DocumentFormat.TABLE:
-        output.show_document(output_format, msgspec.to_builtins(found))
-    elif not found:
+        output.show_document(output_format, msgspec.to_builtins(past_answers))
+    elif not past_answers:
         why = f"it had no PodGroup at {at.isoformat()}"
         raise CommandError(what, why, f"see when it existed: strom history --job {name}")
     else:
-        for each in found:
+        for each in past_answers:
             output.show_lines(render(f"{namespace}/{name}", each, at))
 
 
-def render(job: str, found: PastAnswer, at: datetime) -> list[str]:
+def render(job: str, past_answer: PastAnswer, at: datetime) -> list[str]:
     """The explanation as lines of text."""
     when = f"at {at.isoformat()}"
-    if found.explained is None:
-        state = f"{found.placed} of its {found.pods} pods were on nodes"
-        just = "; it was admitted or placed just then" if found.is_decided else ""
+    if past_answer.explained is None:
+        state = f"{past_answer.placed} of its {past_answer.pods} pods were on nodes"
+        just = "; it was admitted or placed just then" if past_answer.is_decided else ""
         return [f"{job} was not blocked {when}: {state}{just}."]
-    explanation = Explanation(job, found.phase, found.pod_group, found.explained, found.in_front)
+    explanation = Explanation(
+        job, past_answer.phase, past_answer.pod_group, past_answer.explained, past_answer.in_front
+    )
     headline, *facts = explanation_view.render(explanation)
     return [headline.replace(" is pending: ", f" was pending {when}: ", 1), *facts]
 

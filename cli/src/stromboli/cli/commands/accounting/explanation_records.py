@@ -39,29 +39,29 @@ def read(client: "Client", namespace: str, name: str, at: datetime) -> RecordedA
 
     what = f"job {namespace}/{name}"
     jobs = client.send(accounting_calls.jobs(accounting.JobQuery(namespace=namespace, name=name)))
-    found = next((it for it in jobs.jobs if it.submitted_at and it.submitted_at <= at), None)
-    if found is None:
+    record = next((it for it in jobs.jobs if it.submitted_at and it.submitted_at <= at), None)
+    if record is None:
         raise CommandError(
             what,
             f"the history has no such job at {at.isoformat()}",
             f"see when it existed: strom history {name} -n {namespace}",
         )
-    if found.deleted_at is not None and found.deleted_at <= at:
+    if record.deleted_at is not None and record.deleted_at <= at:
         raise CommandError(
             what,
-            f"it was deleted at {found.deleted_at.isoformat()}",
+            f"it was deleted at {record.deleted_at.isoformat()}",
             f"see its life: strom timeline {name} -n {namespace}",
         )
     query = accounting.ExplanationQuery(
-        namespace=namespace, uid=found.uid, until=at + _NEXT_INSTANT, limit=1
+        namespace=namespace, uid=record.uid, until=at + _NEXT_INSTANT, limit=1
     )
     page = client.send(accounting_calls.explanations(query))
-    phases = [it.phase for it in found.phases if it.at <= at]
+    phases = [it.phase for it in record.phases if it.at <= at]
     explanation = page.explanations[0] if page.explanations else None
     is_pending = explanation is not None and explanation.explained is not None
     return RecordedAnswer(
         job=f"{namespace}/{name}",
-        uid=found.uid,
+        uid=record.uid,
         phase=phases[-1] if phases else "Pending",
         explanation=explanation,
         position=page.positions[0] if is_pending and page.positions else None,
@@ -98,8 +98,8 @@ def render(answer: RecordedAnswer, at: datetime) -> list[str]:
         as_of = time_options.short(answer.position.at)
         position = f"position {answer.position.in_front + 1} as of {as_of}"
     headline, *facts = explanation_view.render(explanation, position=position)
-    shown = headline.replace(" is pending: ", f" was pending {when}: ", 1)
-    return [shown, *facts, f"  {'as of':<10} {time_options.short(known.at)} UTC"]
+    first_line = headline.replace(" is pending: ", f" was pending {when}: ", 1)
+    return [first_line, *facts, f"  {'as of':<10} {time_options.short(known.at)} UTC"]
 
 
 def rows(

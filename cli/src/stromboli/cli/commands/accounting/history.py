@@ -148,7 +148,7 @@ def history(
     An attempt is one run of a task index: its state, reason, exit code, node, times and resource
     usage. Attempts are kept in the history's database, far longer than the event log.
     """
-    shown = _columns(columns) or (DEFAULT if output_format is Format.TABLE else COLUMNS)
+    selected_columns = _columns(columns) or (DEFAULT if output_format is Format.TABLE else COLUMNS)
     now = datetime.now(UTC)
     query = accounting.AttemptQuery(
         namespace="" if all_namespaces else namespace,
@@ -168,22 +168,24 @@ def history(
     with options.client(server) as client:
         submitter = options.submitter(client, is_me=me, user=user or None)
         query = msgspec.structs.replace(query, user=submitter or "")
-        found = list(itertools.islice(read_attempts(client, query), limit + 1 if limit else None))
-    if limit and len(found) > limit:
-        found.pop()
+        attempts = list(
+            itertools.islice(read_attempts(client, query), limit + 1 if limit else None)
+        )
+    if limit and len(attempts) > limit:
+        attempts.pop()
         output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
     if export is not None:
-        _export(export, found, shown if columns else COLUMNS, now)
-    elif not found and output_format is Format.TABLE:
+        _export(export, attempts, selected_columns if columns else COLUMNS, now)
+    elif not attempts and output_format is Format.TABLE:
         output.show_empty_list("attempts", None if all_namespaces else namespace)
     else:
         if all_namespaces and not columns and output_format is Format.TABLE:
-            shown = ("namespace", *shown)
-        show(found, shown, output_format, now)
+            selected_columns = ("namespace", *selected_columns)
+        show(attempts, selected_columns, output_format, now)
 
 
 def show(
-    found: Sequence[accounting.Attempt],
+    attempts: Sequence[accounting.Attempt],
     columns: Sequence[str],
     output_format: Format,
     now: datetime,
@@ -192,14 +194,14 @@ def show(
     """Print attempts; JSON has all fields. ``empty``: the note that replaces a table without
     rows."""
     if output_format is Format.JSON:
-        output.show_lines([_json(found)])
+        output.show_lines([_json(attempts)])
     elif output_format is Format.CSV:
-        output.show_lines(_csv(found, columns, now).splitlines())
-    elif not found:
+        output.show_lines(_csv(attempts, columns, now).splitlines())
+    elif not attempts:
         output.show_note(empty)
     else:
         headers = [column.upper().replace("_", " ") for column in columns]
-        output.show_table(headers, [row(each, columns, now) for each in found])
+        output.show_table(headers, [row(each, columns, now) for each in attempts])
 
 
 def row(
@@ -242,13 +244,15 @@ def read_attempts(client: "Client", query: accounting.AttemptQuery) -> Iterator[
         yield from page.attempts
 
 
-def documents(found: Sequence[accounting.Attempt]) -> list[dict[str, Any]]:
+def documents(attempts: Sequence[accounting.Attempt]) -> list[dict[str, Any]]:
     """Attempts as JSON documents, with the names of their fields as keys."""
-    return [{name: msgspec.to_builtins(getattr(each, name)) for name in FIELDS} for each in found]
+    return [
+        {name: msgspec.to_builtins(getattr(each, name)) for name in FIELDS} for each in attempts
+    ]
 
 
-def _json(found: Sequence[accounting.Attempt]) -> str:
-    return msgspec.json.format(msgspec.json.encode(documents(found)), indent=2).decode()
+def _json(attempts: Sequence[accounting.Attempt]) -> str:
+    return msgspec.json.format(msgspec.json.encode(documents(attempts)), indent=2).decode()
 
 
 def csv_line(cells: Sequence[str]) -> str:
@@ -258,25 +262,25 @@ def csv_line(cells: Sequence[str]) -> str:
     return written.getvalue()
 
 
-def _csv(found: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime) -> str:
+def _csv(attempts: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(row(each, columns, now, is_table=False) for each in found)
+    writer.writerows(row(each, columns, now, is_table=False) for each in attempts)
     return written.getvalue()
 
 
 def _export(
-    file: Path, found: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime
+    file: Path, attempts: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime
 ) -> None:
     is_json = file.suffix == ".json"
-    text = f"{_json(found)}\n" if is_json else _csv(found, columns, now)
+    text = f"{_json(attempts)}\n" if is_json else _csv(attempts, columns, now)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"history: {file}", reason, "name another file") from None
-    output.show_note(f"{len(found)} attempts written to {file}")
+    output.show_note(f"{len(attempts)} attempts written to {file}")
 
 
 def _columns(text: str) -> tuple[str, ...]:

@@ -48,32 +48,32 @@ def timeline(
 
     now = datetime.now(UTC)
     with options.client(server) as client:
-        found, earlier = _job(client, namespace, name, uid)
-        query = accounting.AttemptQuery(namespace=namespace, uid=found.uid, limit=MOST_ATTEMPTS)
+        record, earlier = _job(client, namespace, name, uid)
+        query = accounting.AttemptQuery(namespace=namespace, uid=record.uid, limit=MOST_ATTEMPTS)
         page = client.send(accounting_calls.attempts(query))
-        of_job = accounting.ExplanationQuery(namespace=namespace, uid=found.uid)
+        of_job = accounting.ExplanationQuery(namespace=namespace, uid=record.uid)
         explained = client.send(accounting_calls.explanations(of_job))
     if not page.complete:
         output.show_note(LOADING)
     attempts = sorted(page.attempts, key=lambda it: (it.task, it.index, it.attempt))
     if output_format is not None:
-        document = msgspec.to_builtins(found) | {
+        document = msgspec.to_builtins(record) | {
             "attempts": msgspec.to_builtins(attempts),
             "explanations": msgspec.to_builtins(explained.explanations),
             "positions": msgspec.to_builtins(explained.positions),
         }
         output.show_document(output_format, document)
         return
-    output.show_lines([*_facts(found), ""])
-    output.show_table(["TIME", "AFTER", "PHASE", "REASON"], list(_phases(found)))
-    until = found.finished_at or found.deleted_at or now
+    output.show_lines([*_facts(record), ""])
+    output.show_table(["TIME", "AFTER", "PHASE", "REASON"], list(_phases(record)))
+    until = record.finished_at or record.deleted_at or now
     waits = list(explanation_records.rows(explained.explanations, explained.positions, until))
     if waits:
         output.show_lines([""])
         output.show_table(explanation_records.HEADERS, waits)
     if attempts:
         output.show_lines([""])
-        _show_attempts(found, attempts, now)
+        _show_attempts(record, attempts, now)
     if page.continue_:
         output.show_note(f"Only the newest {MOST_ATTEMPTS} attempts: see strom history {name}.")
     for other in earlier:
@@ -93,8 +93,8 @@ def lineage(
     reported.
     """
     with options.client(server) as client:
-        found, _ = _job(client, namespace, name, uid)
-        evictions = list(_evictions(client, namespace, found.uid))
+        record, _ = _job(client, namespace, name, uid)
+        evictions = list(_evictions(client, namespace, record.uid))
     if output_format is not None:
         output.show_document(output_format, msgspec.to_builtins(evictions))
         return
@@ -105,25 +105,25 @@ def lineage(
         return
     rows = [eviction_row(each) for each in evictions]
     output.show_table(["TIME", "POD", "OF JOB", "FOR", "REASON"], rows)
-    for line in mutual(found.uid, evictions):
+    for line in mutual(record.uid, evictions):
         output.show_note(line)
 
 
-def eviction_row(found: accounting.Eviction) -> tuple[str, ...]:
+def eviction_row(eviction: accounting.Eviction) -> tuple[str, ...]:
     """An eviction as a row of the table; pods and jobs of another namespace have no names."""
-    reason = found.reason if not found.refused else f"not carried out: {found.refused}"
+    reason = eviction.reason if not eviction.refused else f"not carried out: {eviction.refused}"
     return (
-        time_options.short(found.at) if found.at else "",
-        found.pod,
-        f"{found.namespace}/{found.job or '-'}",
-        f"{found.by_namespace}/{found.by_job or found.by_pod_group or '-'}",
+        time_options.short(eviction.at) if eviction.at else "",
+        eviction.pod,
+        f"{eviction.namespace}/{eviction.job or '-'}",
+        f"{eviction.by_namespace}/{eviction.by_job or eviction.by_pod_group or '-'}",
         reason,
     )
 
 
-def mutual(uid: str, found: Sequence[accounting.Eviction]) -> Iterator[str]:
+def mutual(uid: str, evictions: Sequence[accounting.Eviction]) -> Iterator[str]:
     """A line for each job that evicted pods of the job and lost pods to it."""
-    carried_out = [each for each in found if not each.refused]
+    carried_out = [each for each in evictions if not each.refused]
     lost = Counter(it.by_uid for it in carried_out if it.uid == uid and it.by_uid != uid)
     won = Counter(it.uid for it in carried_out if it.by_uid == uid and it.uid)
     names = {it.by_uid: f"{it.by_namespace}/{it.by_job}" for it in carried_out}
@@ -164,45 +164,45 @@ def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accountin
         yield from page.evictions
 
 
-def _facts(found: accounting.JobRecord) -> list[str]:
-    why = phases.in_words(found.reason, "")
+def _facts(record: accounting.JobRecord) -> list[str]:
+    why = phases.in_words(record.reason, "")
     known = [
-        ("job", f"{found.namespace}/{found.name}"),
-        ("uid", found.uid),
-        ("queue", found.queue),
-        ("user", found.user or "-"),
-        ("phase", found.phase + (f" ({why})" if why else "")),
+        ("job", f"{record.namespace}/{record.name}"),
+        ("uid", record.uid),
+        ("queue", record.queue),
+        ("user", record.user or "-"),
+        ("phase", record.phase + (f" ({why})" if why else "")),
     ]
     times = (
-        ("submitted", found.submitted_at),
-        ("ended", found.finished_at),
-        ("deleted", found.deleted_at),
+        ("submitted", record.submitted_at),
+        ("ended", record.finished_at),
+        ("deleted", record.deleted_at),
     )
-    by = {"deleted": f" by {', '.join(found.deleted_by)}" if found.deleted_by else ""}
+    by = {"deleted": f" by {', '.join(record.deleted_by)}" if record.deleted_by else ""}
     known += [
         (label, f"{time_options.short(at)} UTC{by.get(label, '')}") for label, at in times if at
     ]
-    if found.retry_count:
-        known.append(("restarts", str(found.retry_count)))
+    if record.retry_count:
+        known.append(("restarts", str(record.retry_count)))
     return output.facts(*known)
 
 
-def _phases(found: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
+def _phases(record: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
     """The phases, the requests of users and the deletion, in the order of time."""
-    begin = found.submitted_at or (found.phases[0].at if found.phases else None)
-    steps = [(it.at, it.phase, phases.in_words(it.reason, it.message)) for it in found.phases]
-    steps += [(it.at, "", accounting.request_text(it)) for it in found.requests]
-    if found.deleted_at is not None:
-        steps.append((found.deleted_at, "Deleted", ""))
+    begin = record.submitted_at or (record.phases[0].at if record.phases else None)
+    steps = [(it.at, it.phase, phases.in_words(it.reason, it.message)) for it in record.phases]
+    steps += [(it.at, "", accounting.request_text(it)) for it in record.requests]
+    if record.deleted_at is not None:
+        steps.append((record.deleted_at, "Deleted", ""))
     for at, phase, why in sorted(steps, key=lambda step: step[0]):
         yield (time_options.short(at), output.age(begin, at) if begin else "", phase, why)
 
 
 def _show_attempts(
-    found: accounting.JobRecord, attempts: Sequence[accounting.Attempt], now: datetime
+    record: accounting.JobRecord, attempts: Sequence[accounting.Attempt], now: datetime
 ) -> None:
     times = [at for it in attempts for at in (it.submitted_at, it.ended_at or now) if at]
-    begin = min([*times, *([found.submitted_at] if found.submitted_at else [])])
+    begin = min([*times, *([record.submitted_at] if record.submitted_at else [])])
     until = max(times)
     rows = []
     for each in attempts:
@@ -210,11 +210,11 @@ def _show_attempts(
         reached = (each.submitted_at, each.allocated_at, each.started_at)
         steps = [(sign, at) for sign, at in zip(signs, reached, strict=True) if at]
         end = each.ended_at or now
-        shown = gantt.bar(steps, end, begin, until, BAR_WIDTH) if steps else ""
+        bar_text = gantt.bar(steps, end, begin, until, BAR_WIDTH) if steps else ""
         reason = phases.attempt_in_words(each.reason, "")
         state = each.state + (f" ({reason})" if reason else "")
         place = (each.task, str(each.index), str(each.attempt), state, each.node)
-        rows.append((*place, output.age(steps[0][1] if steps else end, end), shown))
+        rows.append((*place, output.age(steps[0][1] if steps else end, end), bar_text))
     headers = ["TASK", "INDEX", "ATTEMPT", "STATE", "NODE", "TIME", gantt.LEGEND]
     output.show_table(headers, rows)
     edges = " to ".join(time_options.short(at) for at in (begin, until))

@@ -134,20 +134,20 @@ def usage(
         output.show_table(headers, [row(each) for each in report.usage])
 
 
-def _show_shares(found: Sequence[accounting.QueueShare], output_format: Format) -> None:
+def _show_shares(queue_shares: Sequence[accounting.QueueShare], output_format: Format) -> None:
     """Print the shares of queues; a table indents a queue below its parent."""
     names = accounting.QueueShare.__struct_fields__
     if output_format is Format.JSON:
-        document = [{name: getattr(each, name) for name in names} for each in found]
+        document = [{name: getattr(each, name) for name in names} for each in queue_shares]
         output.show_lines([msgspec.json.format(msgspec.json.encode(document), indent=2).decode()])
     elif output_format is Format.CSV:
-        rows = ([str(getattr(each, name)) for name in names] for each in found)
+        rows = ([str(getattr(each, name)) for name in names] for each in queue_shares)
         output.show_lines([csv_line(row) for row in (names, *rows)])
-    elif not found:
+    elif not queue_shares:
         output.show_note("No queue deserved CPU or GPUs at that time: none has spec.deserved.")
     else:
         headers = ("CPU HOURS", "DESERVED", "CPU", "GPU HOURS", "DESERVED", "GPU")
-        output.show_table(["QUEUE", *headers], [_share_row(each) for each in found])
+        output.show_table(["QUEUE", *headers], [_share_row(each) for each in queue_shares])
 
 
 def _share_row(share: accounting.QueueShare) -> tuple[str, ...]:

@@ -143,15 +143,15 @@ def without_tool(
 
 def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[str]:
     """Lines with the commands that connect to a ready tool and stop it."""
-    found, which = debug_tools.TOOLS[tool], f"{job} -n {namespace} --tool {tool}"
+    tool_spec, which = debug_tools.TOOLS[tool], f"{job} -n {namespace} --tool {tool}"
     lines = [
         f"{tool} of {namespace}/{job} is ready on {node}.",
         f"  connect    strom job port-forward {which}",
-        f"             then open http://127.0.0.1:{found.port}",
+        f"             then open http://127.0.0.1:{tool_spec.port}",
     ]
-    if found.user:
-        lines.append(f"  user       {found.user}")
-    if found.asks:
+    if tool_spec.user:
+        lines.append(f"  user       {tool_spec.user}")
+    if tool_spec.asks:
         lines.append(f"  token      strom job exec {which} -- printenv {debug_tools.TOKEN}")
     return [*lines, f"  stop       strom job detach {which}"]
 
@@ -212,22 +212,22 @@ def _absent_state(job: batch.Job) -> str:
     """The state of a tool without a pod, with the reason."""
     if phases.phase_of(job) != "Running":
         return "no pod of the job runs yet"
-    held = job.metadata.annotation(keys.HELD)
-    return f"its pod: {held}" if held else "its pod is not created yet"
+    hold_reason = job.metadata.annotation(keys.HELD)
+    return f"its pod: {hold_reason}" if hold_reason else "its pod is not created yet"
 
 
 def tool_state(pod: pod_status.Pod) -> str:
     """The state of a tool's pod, and its container's message if it could not start."""
-    said = [
+    messages = [
         detail.message.strip()
         for one in pod.status.container_statuses
         for detail in (one.state.terminated, one.last_state.terminated, one.state.waiting)
         if detail is not None and detail.message
     ]
-    return ": ".join((f"its pod is {pod_status.status(pod)}", *said[:1]))
+    return ": ".join((f"its pod is {pod_status.status(pod)}", *messages[:1]))
 
 
 def _is_ready(pod: pod_status.Pod) -> bool:
-    said = [one for one in pod.status.conditions if one.type == "Ready"]
-    is_ready = all(one.status == "True" for one in said)
+    conditions = [one for one in pod.status.conditions if one.type == "Ready"]
+    is_ready = all(one.status == "True" for one in conditions)
     return pod.status.phase == "Running" and is_ready

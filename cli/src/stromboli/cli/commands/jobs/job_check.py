@@ -76,7 +76,7 @@ def check(
             "install stromboli-embedded",
         )
     try:
-        seen = client.scheduling_input()
+        scheduling_input = client.scheduling_input()
     except CommandError as error:
         if getattr(error, "violations", None) is None:
             raise
@@ -86,7 +86,9 @@ def check(
             f"whole cluster: {error.why}",
             "submit it, and use: strom explain JOB",
         ) from None
-    verdict = trial(seen.items, bytes(completed.object), configuration, datetime.now(UTC))
+    verdict = trial(
+        scheduling_input.items, bytes(completed.object), configuration, datetime.now(UTC)
+    )
     for complaint in verdict.complaints:
         output.show_note(f"strom: {complaint}")
     if wanted.is_table:

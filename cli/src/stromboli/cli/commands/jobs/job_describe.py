@@ -38,7 +38,7 @@ def describe(
     output.show_lines(job_view.pending_reason(explanation, waiting, now))
     is_same = history.uid == job.metadata.uid  # else it belongs to an earlier job with this name
     before = timeline.attempts_without_pod(history.tasks, pods) if is_same else []
-    found = timeline.timeline_entries(job, pods, events, before)
-    if found:
+    entries = timeline.timeline_entries(job, pods, events, before)
+    if entries:
         output.show_lines([""])
-        output.show_table(timeline.HEADERS, timeline.rows(found))
+        output.show_table(timeline.HEADERS, timeline.rows(entries))

@@ -99,18 +99,18 @@ class JobEdit:
         from stromboli.cli import manifests
 
         try:
-            found = [manifest.document for manifest in manifests.parse(text, file.name)]
+            documents = [manifest.document for manifest in manifests.parse(text, file.name)]
         except CommandError as error:
             return error.lines(), None
-        if len(found) != 1 or not isinstance(found[0], dict):
+        if len(documents) != 1 or not isinstance(documents[0], dict):
             return ["the text must be one job"], None
-        if gone := list(three_way.removed(self._first, found[0])):
+        if gone := list(three_way.removed(self._first, documents[0])):
             return [f"{path}: cannot be removed; set another value" for path in gone], None
-        patch = three_way.partial(self._first, found[0])
+        patch = three_way.partial(self._first, documents[0])
         names = {*patch, *(f"metadata.{name}" for name in patch.get("metadata", ()))}
         if fixed := [path for path in FIXED if path in names]:
             return [f"{path}: cannot be changed" for path in fixed], None
-        return [], found[0]
+        return [], documents[0]
 
     def _send(self, patch: Document) -> list[str]:
         """Send the patch. Returns notes about why the server did not accept it; empty if it did."""
@@ -125,8 +125,8 @@ class JobEdit:
             try:
                 self._client.apply([{**head, **patch, "metadata": metadata}])
             except ConflictedError:
-                seen, self._seen = self._seen, self._reread()
-                if both := three_way.overlap(patch, three_way.partial(seen, self._seen)):
+                previous, self._seen = self._seen, self._reread()
+                if both := three_way.overlap(patch, three_way.partial(previous, self._seen)):
                     return [f"{path}: changed meanwhile; save to overwrite it" for path in both]
             except CommandError as error:
                 return [f"{error.what}: {error.why}", *error.details]
@@ -142,11 +142,13 @@ class JobEdit:
         """The part of the job that can be edited, and its version."""
         stored = msgspec.json.decode(self._client.job(self._namespace, self._name))
         metadata = stored["metadata"]
-        shown = {key: metadata[key] for key in ("name", "namespace")}
+        editable_metadata = {key: metadata[key] for key in ("name", "namespace")}
         for part in ("labels", "annotations"):
-            shown[part] = metadata.get(part) or {}
+            editable_metadata[part] = metadata.get(part) or {}
         head = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind}
-        return {**head, "metadata": shown, "spec": stored["spec"]}, metadata["resourceVersion"]
+        return {**head, "metadata": editable_metadata, "spec": stored["spec"]}, metadata[
+            "resourceVersion"
+        ]
 
     def _open(self, editor: Sequence[str], file: Path) -> None:
         try:

@@ -67,9 +67,9 @@ def exec_in(
         raise UsageError("--tty", why, "leave it out, or call it on a terminal with -it")
     from stromboli.cli.sessions import selection, terminal
 
-    found = selection.select(
+    place = selection.select(
         name, namespace, server, task=task, index=index, container=container, tool=tool
     )
     with selection.translated(namespace, job_reference.split(name, index)[0]):
-        code = asyncio.run(terminal.run(found.place, found, command, stdin=stdin, tty=tty))
+        code = asyncio.run(terminal.run(place.place, place, command, stdin=stdin, tty=tty))
     raise typer.Exit(code)

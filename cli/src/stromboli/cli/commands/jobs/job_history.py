@@ -53,24 +53,24 @@ def history(
     """
     name, indexes = job_reference.split(name)
     with options.client(server) as client:
-        found = client.tasks(namespace, name, uid)
-    attempts = found.latest if last else found.tasks
+        job_history = client.tasks(namespace, name, uid)
+    attempts = job_history.latest if last else job_history.tasks
     attempts = tuple(
         it
         for it in attempts
         if task in (None, it.task) and (indexes is None or it.index in indexes)
     )
-    if not found.complete:
+    if not job_history.complete:
         output.show_note("The history is still loading: earlier attempts may be missing.")
-    if found.earlier and not uid:
-        output.show_note(f"Earlier jobs with this name (--uid): {', '.join(found.earlier)}")
+    if job_history.earlier and not uid:
+        output.show_note(f"Earlier jobs with this name (--uid): {', '.join(job_history.earlier)}")
     if output_format is not output.DocumentFormat.TABLE:
-        output.show_document(output_format, _document(found, attempts))
+        output.show_document(output_format, _document(job_history, attempts))
         return
     if not attempts:
         output.show_empty_list(f"attempts of job {name}", namespace)
-        if found.deleted_at is not None and not found.tasks:
-            at = time_options.short(found.deleted_at)
+        if job_history.deleted_at is not None and not job_history.tasks:
+            at = time_options.short(job_history.deleted_at)
             output.show_note(f"The job was deleted at {at} UTC, before it had a pod.")
         return
     now = datetime.now(UTC)
@@ -101,6 +101,6 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
     )
 
 
-def _document(found: TaskHistory, attempts: tuple[TaskAttempt, ...]) -> dict[str, object]:
-    built: dict[str, object] = msgspec.to_builtins(found)
+def _document(job_history: TaskHistory, attempts: tuple[TaskAttempt, ...]) -> dict[str, object]:
+    built: dict[str, object] = msgspec.to_builtins(job_history)
     return {**built, "tasks": msgspec.to_builtins(attempts)}

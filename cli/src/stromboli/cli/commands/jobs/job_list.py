@@ -72,10 +72,10 @@ def list_jobs(
     starts: dict[str, ExpectedStart] = {}
 
     def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
-        found = starts.get(f"{job.metadata.key}-{job.metadata.uid}")
+        start = starts.get(f"{job.metadata.key}-{job.metadata.uid}")
         return (
             *job_view.row(job, now),
-            *((start_view.cell(found, now),) if starts else ()),
+            *((start_view.cell(start, now),) if starts else ()),
             *(job_view.wide_cells(job, now) if is_wide else ()),
         )
 
@@ -95,13 +95,13 @@ def list_jobs(
         if watch:
             listing.follow(client, jobs, output_format, calls.watch_jobs(jobs.namespace or ""))
             return
-        found = client.jobs(jobs.namespace)
-        if output_format.is_table and found:
+        raw_jobs = client.jobs(jobs.namespace)
+        if output_format.is_table and raw_jobs:
             starts = client.expected_starts(jobs.namespace)
         if starts:
             headers = (*job_view.HEADERS, start_view.HEADER, *jobs.headers[len(job_view.HEADERS) :])
             jobs = msgspec.structs.replace(jobs, headers=headers)
-        listing.show(client, jobs, output_format, found)
+        listing.show(client, jobs, output_format, raw_jobs)
 
 
 def sort_key(order: Order, job: batch.Job) -> Any:

@@ -99,11 +99,13 @@ def logs(
             job = client.decode(kinds.JOBS, client.job(namespace, name))
         except NotFoundError as error:
             attempts = _attempts_of_deleted_job(client, namespace, name, error)
-            found = log_lines.deleted_job_sources(name, attempts, attempt, task, indexes, container)
-            if not found:
+            sources = log_lines.deleted_job_sources(
+                name, attempts, attempt, task, indexes, container
+            )
+            if not sources:
                 raise
             output.show_note("The job is deleted: these are the logs that its nodes keep.")
-            reader.read(found, of_attempts=True)
+            reader.read(sources, of_attempts=True)
             return
         if problem := log_lines.unknown_task(job, task):
             raise CommandError(
@@ -123,20 +125,20 @@ def logs(
         why = f"see why: strom explain {name} -n {namespace}"
 
         if attempt is not None:
-            found = _sources_of_attempt(client, job, attempt, task, indexes, container)
-            reader.read(found, of_attempts=True)
+            sources = _sources_of_attempt(client, job, attempt, task, indexes, container)
+            reader.read(sources, of_attempts=True)
             return
         if follow:
             if not find_sources():
                 output.show_note(f"No pod has started yet; waiting. To {why}.")
             reader.follow(find_sources, lambda: _has_ended(client, namespace, name))
             return
-        if found := find_sources():
-            reader.read(found)
+        if sources := find_sources():
+            reader.read(sources)
             _report_not_started(client, namespace, name, task, indexes, container)
-        elif found := _sources_of_deleted_pods(client, job, task, indexes, container):
+        elif sources := _sources_of_deleted_pods(client, job, task, indexes, container):
             output.show_note("The pods are deleted: these are the logs that their nodes keep.")
-            reader.read(found, of_attempts=True)
+            reader.read(sources, of_attempts=True)
         else:
             raise _never_started(client, job, task, indexes)
 
@@ -180,15 +182,15 @@ def _sources_of_attempt(
     """The containers of an attempt. Raises CommandError if no pod has made this attempt."""
     namespace, name = job.metadata.namespace, job.metadata.name
     tasks = client.tasks(namespace, name, job.metadata.uid).tasks
-    found = log_lines.attempt_sources(job, tasks, attempt, task, indexes, container)
-    if not found:
+    sources = log_lines.attempt_sources(job, tasks, attempt, task, indexes, container)
+    if not sources:
         last = max((each.attempt for each in tasks), default=0)
         raise CommandError(
             f"job {namespace}/{name}",
             f"attempt {attempt} not found; {f'the last one is {last}' if last else 'it has none'}",
             f"list its attempts: strom job history {name} -n {namespace}",
         )
-    return found
+    return sources
 
 
 def _never_started(
@@ -224,13 +226,13 @@ def _report_not_started(
     """Raises CommandError that names the containers which have never started, if there are any."""
     pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     wanted = log_lines.select_pods(pods, task, indexes)
-    found = log_lines.not_started(wanted, name, container)
-    if found:
+    reasons = log_lines.not_started(wanted, name, container)
+    if reasons:
         raise CommandError(
             f"job {namespace}/{name}",
-            f"{len(found)} container{'s' * (len(found) > 1)} never started",
+            f"{len(reasons)} container{'s' * (len(reasons) > 1)} never started",
             f"see: strom job describe {name} -n {namespace}",
-            tuple(f"{label}: {why}" for label, why in found.items()),
+            tuple(f"{label}: {why}" for label, why in reasons.items()),
         )
 
 
@@ -267,22 +269,22 @@ class _LogReader:
         self._seen_bytes: dict[tuple[str, str, int], int] = {}
         self._troubles: dict[str, CommandError] = {}
 
-    def read(self, found: list[log_lines.Source], *, of_attempts: bool = False) -> None:
+    def read(self, sources: list[log_lines.Source], *, of_attempts: bool = False) -> None:
         """Print the lines of all sources by time; then raise the first error of a source.
         ``of_attempts``: the pods of the sources may be deleted."""
         self._of_attempts = of_attempts
-        prefixes = log_lines.line_prefixes(found)
-        if len(found) > MOST_STREAMS:
+        prefixes = log_lines.line_prefixes(sources)
+        if len(sources) > MOST_STREAMS:
             output.show_note(
-                f"strom: {len(found)} logs one after the other; up to {MOST_STREAMS} are sorted by "
-                "time: select some with --task and --index"
+                f"strom: {len(sources)} logs one after the other; up to {MOST_STREAMS} are sorted "
+                "by time: select some with --task and --index"
             )
-        if 1 < len(found) <= MOST_STREAMS:
-            logs = {source: self._stream(source, with_time=True) for source in found}
+        if 1 < len(sources) <= MOST_STREAMS:
+            logs = {source: self._stream(source, with_time=True) for source in sources}
             for source, line in merged_logs.merge(logs):
                 self._show(source, line.raw if self._timestamps else line.text, prefixes)
         else:
-            for source in found:
+            for source in sources:
                 for text in self._stream(source, with_time=self._timestamps):
                     self._show(source, text, prefixes)
         for trouble in self._troubles.values():
@@ -294,23 +296,23 @@ class _LogReader:
         """Print lines until the job and all streams have ended."""
         reading: set[tuple[str, str, int]] = set()
         done: set[tuple[str, str, int]] = set()
-        found: list[log_lines.Source] = []
+        sources: list[log_lines.Source] = []
         is_reported = False
         polled_at = -POLL_EVERY_S
         is_over = False
         while True:
             if time.monotonic() - polled_at >= POLL_EVERY_S:
                 was_over, is_over = is_over, has_ended()
-                found = found if was_over else find_sources()
+                sources = sources if was_over else find_sources()
                 polled_at = time.monotonic()
-                for source in found:
+                for source in sources:
                     key = (source.uid, source.container, source.restarts)
                     if key in reading or (key in done and (source.is_over or is_over)):
                         continue
                     if len(reading) >= MOST_STREAMS:
                         if not is_reported:
                             output.show_note(
-                                f"strom: following {MOST_STREAMS} of {len(found)} containers; "
+                                f"strom: following {MOST_STREAMS} of {len(sources)} containers; "
                                 "select others with --task and --index"
                             )
                         is_reported = True
@@ -328,7 +330,7 @@ class _LogReader:
                 reading.discard(key)
                 done.add(key)
             else:
-                self._show(source, line, log_lines.line_prefixes(found))
+                self._show(source, line, log_lines.line_prefixes(sources))
         for trouble in self._troubles.values():
             output.show_note(trouble.lines()[0])
 

@@ -52,7 +52,7 @@ def port_forward(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="[LOCAL:]REMOTE") from None
     job = job_reference.split(name, index)[0]
-    found = selection.select(
+    place = selection.select(
         name,
         namespace,
         server,
@@ -63,15 +63,15 @@ def port_forward(
         tool=tool,
     )
     with selection.translated(namespace, job):
-        asyncio.run(_forward(found, pairs))
+        asyncio.run(_forward(place, pairs))
 
 
-async def _forward(found: "SessionPlace", pairs: list[tuple[int, int]]) -> None:
+async def _forward(place: "SessionPlace", pairs: list[tuple[int, int]]) -> None:
     from stromboli.cli.sessions import forwarding
 
     async with contextlib.AsyncExitStack() as stack:
         for local, remote in pairs:
-            opened = forwarding.forwarding(found.place, found, local, remote)
+            opened = forwarding.forwarding(place.place, place, local, remote)
             try:
                 port = await stack.enter_async_context(opened)
             except OSError as error:
@@ -79,5 +79,5 @@ async def _forward(found: "SessionPlace", pairs: list[tuple[int, int]]) -> None:
                 raise CommandError(
                     f"port {local}", why, f"use a free local port: :{remote}, or LOCAL:{remote}"
                 ) from None
-            output.show_lines([f"127.0.0.1:{port} -> {found.pod}:{remote}"])
+            output.show_lines([f"127.0.0.1:{port} -> {place.pod}:{remote}"])
         await asyncio.get_running_loop().create_future()  # until it is interrupted

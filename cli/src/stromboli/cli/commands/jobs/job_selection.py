@@ -68,20 +68,20 @@ def select(
     wanted = options.selector(selector)
     phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
     jobs = [client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace)]
-    found = [
+    matching_jobs = [
         job
         for job in jobs
         if phase_of(job) in phases
         and not ignored(phase_of(job))
         and selectors.matches(wanted, job.metadata.labels)
     ]
-    if not found:
+    if not matching_jobs:
         raise CommandError(
             f"namespace {namespace}",
             "no job matches the options",
             f"list jobs: strom job list -n {namespace}",
         )
-    return [job.metadata.name for job in sorted(found, key=listing.by_name)]
+    return [job.metadata.name for job in sorted(matching_jobs, key=listing.by_name)]
 
 
 def confirm(names: Sequence[str], verb: str, namespace: str) -> None:
@@ -89,9 +89,9 @@ def confirm(names: Sequence[str], verb: str, namespace: str) -> None:
     yes."""
     if not sys.stdin.isatty():
         return
-    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    preview = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
     jobs = f"{len(names)} job{'s' * (len(names) > 1)} of namespace {namespace}"
-    typer.echo(f"{verb} {jobs} ({shown})? [y/N] ", err=True, nl=False)
+    typer.echo(f"{verb} {jobs} ({preview})? [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         output.show_note("Nothing was changed.")
         raise typer.Exit(1)

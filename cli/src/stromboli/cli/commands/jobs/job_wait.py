@@ -116,8 +116,10 @@ def _until_indexes(
 
     with contextlib.suppress(_IndexesEnded):
         client.wait(namespace, name, ENDS, timeout_s, report)
-    shown = ", ".join(f"{len(found)} {word}: {found}" for word, found in results.items())
-    output.show_lines([f"{namespace}/{name}[{wanted}]: {shown or 'the job has ended before'}"])
+    summary = ", ".join(
+        f"{len(index_set)} {word}: {index_set}" for word, index_set in results.items()
+    )
+    output.show_lines([f"{namespace}/{name}[{wanted}]: {summary or 'the job has ended before'}"])
     if len(results.get("succeeded", ())) < len(wanted):
         raise typer.Exit(1)
 

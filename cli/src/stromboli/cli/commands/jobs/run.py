@@ -40,12 +40,12 @@ class RunCommand(CommandWithTrailingArguments):
         """Parse the script's options before those of the command line."""
         before = args[: args.index("--")] if "--" in args else args
         if not ctx.resilient_parsing and (path := self._script(ctx, before)):
-            found = _read_script(path)
-            ctx.meta[_SCRIPT], ctx.meta[_PLACES] = found, {}
-            for number, warning in found.warnings:
+            job_script = _read_script(path)
+            ctx.meta[_SCRIPT], ctx.meta[_PLACES] = job_script, {}
+            for number, warning in job_script.warnings:
                 output.show_note(f"Warning: {path}:{number}: {warning}")
             args = [
-                *(word for line in found.lines for word in self._checked(ctx, path, line)),
+                *(word for line in job_script.lines for word in self._checked(ctx, path, line)),
                 *args,
             ]
         return super().parse_args(ctx, args)
@@ -57,11 +57,11 @@ class RunCommand(CommandWithTrailingArguments):
         except typer.BadParameter as error:
             places = ctx.meta.get(_PLACES, {})
             named = str(error.param_hint or "").split(", ")
-            found = dict.fromkeys(places[option] for option in named if option in places)
-            if not found:
+            script_places = dict.fromkeys(places[option] for option in named if option in places)
+            if not script_places:
                 raise
             raise _misplaced_option(
-                ", ".join(found), usage_errors.parser_message(error), ctx
+                ", ".join(script_places), usage_errors.parser_message(error), ctx
             ) from None
 
     def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
@@ -80,17 +80,17 @@ class RunCommand(CommandWithTrailingArguments):
         place = f"{path}:{line.number}"
         alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
         try:
-            given = self.make_parser(alone).parse_args(list(line.words))[0]
+            parsed_options = self.make_parser(alone).parse_args(list(line.words))[0]
             super().parse_args(alone, list(line.words))
         except typer.Exit:  # --help
-            given = {"help": True}
+            parsed_options = {"help": True}
         except typer.TyperException as error:
             raise _misplaced_option(place, usage_errors.parser_message(error), ctx) from None
-        named = {name for name, value in given.items() if value is not None}
+        named = {name for name, value in parsed_options.items() if value is not None}
         if "name" in named:
             raise UsageError(
                 place,
-                f"{given['name']!r} is not an option",
+                f"{parsed_options['name']!r} is not an option",
                 f"{script.MARK} lines hold options only; set the job's name with --name",
             )
         if strange := sorted(named & OF_THE_CALL | named & {"help"}):
@@ -327,8 +327,8 @@ def run(
         raise typer.BadParameter("set at most one of them", param_hint="--dry-run, --check, --wait")
     if timeout is not None and not wait:
         raise typer.BadParameter("requires --wait", param_hint="--timeout")
-    found: script.Script | None = ctx.meta.get(_SCRIPT)
-    if name and name_option and found is None and name != name_option:
+    job_script: script.Script | None = ctx.meta.get(_SCRIPT)
+    if name and name_option and job_script is None and name != name_option:
         raise typer.BadParameter(
             f"two names for one job: {name!r} and {name_option!r}", param_hint="--name"
         )
@@ -342,8 +342,8 @@ def run(
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)
     else:
-        stem = found.title if found else image
-        own_name = name_option if found else name or name_option
+        stem = job_script.title if job_script else image
+        own_name = name_option if job_script else name or name_option
         if array is not None and _is_given(ctx, "replicas"):
             raise typer.BadParameter(
                 "set the parallelism of an array with %: 0-999%50", param_hint="--replicas"
@@ -362,13 +362,15 @@ def run(
             priority_class=priority_class,
             run_seconds=run_seconds,
             exit_code=exit_code,
-            command=found.command(ctx.meta[COMMAND], array=job_name if array else "")
-            if found
+            command=job_script.command(ctx.meta[COMMAND], array=job_name if array else "")
+            if job_script
             else ctx.meta[COMMAND],
             environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
-            submit_directory=_directory() if found else "",
-            slurm_name=(own_name or found.slurm_name) if found and found.is_of_slurm else "",
+            submit_directory=_directory() if job_script else "",
+            slurm_name=(own_name or job_script.slurm_name)
+            if job_script and job_script.is_of_slurm
+            else "",
             time=time,
             array=array.indexes if array else "",
             after=dependency or "",
@@ -418,18 +420,18 @@ def _amounts(
 def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
     """The single job of a manifest. Raises BadParameter if an option describes a job too."""
     apart = {*OF_THE_CALL, "namespace"}
-    given = [
+    job_options = [
         parameter.name
         for parameter in ctx.command.params
         if parameter.name not in apart and _is_given(ctx, parameter.name)
     ]
-    if given or ctx.meta[COMMAND]:
+    if job_options or ctx.meta[COMMAND]:
         raise typer.BadParameter(
             "the manifest describes the job; remove the other options",
             param_hint="--filename",
         )
-    found = apply.manifests_of([file])
-    documents = [manifest.document for manifest in found]
+    manifests = apply.manifests_of([file])
+    documents = [manifest.document for manifest in manifests]
     wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
     if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
         raise CommandError(file, "it must contain exactly one Job", f"use: strom apply -f {file}")

@@ -26,5 +26,5 @@ class CommandWithTrailingArguments(TyperCommand):
 
 def trailing_arguments(ctx: typer.Context) -> tuple[str, ...]:
     """The arguments after ``--`` of a ``CommandWithTrailingArguments``."""
-    found: tuple[str, ...] = ctx.meta[COMMAND]
-    return found
+    words: tuple[str, ...] = ctx.meta[COMMAND]
+    return words

@@ -89,18 +89,18 @@ def node_history(
     )
     with options.client(server) as client:
         read = history.read_attempts(client, query)
-        found = list(itertools.islice(read, limit + 1 if limit else None))
-    if limit and len(found) > limit:
-        found.pop()
+        attempts = list(itertools.islice(read, limit + 1 if limit else None))
+    if limit and len(attempts) > limit:
+        attempts.pop()
         output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
-    history.show(found, COLUMNS, output_format, now, f"No attempts on node {node} found.")
+    history.show(attempts, COLUMNS, output_format, now, f"No attempts on node {node} found.")
 
 
 def change_rows(
-    found: list[accounting.ClusterChange], device: str = ""
+    changes: list[accounting.ClusterChange], device: str = ""
 ) -> Iterator[tuple[str, ...]]:
     """A row for each field that changed, under ``CHANGE_COLUMNS``. ``device``: only this GPU."""
-    for each in found:
+    for each in changes:
         fields = each.fields or (accounting.FieldChange(field="", before="", after=""),)
         for field in fields:
             if device in ("", field.field.removeprefix("gpus.")):
@@ -116,13 +116,13 @@ def _changes(client: "Client", query: accounting.ChangeQuery) -> Iterator[accoun
 
 
 def _show_changes(
-    found: list[accounting.ClusterChange], device: str, output_format: history.Format
+    changes: list[accounting.ClusterChange], device: str, output_format: history.Format
 ) -> None:
-    rows = list(change_rows(found, device))
+    rows = list(change_rows(changes, device))
     if output_format is history.Format.JSON:
         encoded = [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
-        shown = msgspec.json.format(msgspec.json.encode(encoded), indent=2).decode()
-        output.show_lines([shown])
+        json_text = msgspec.json.format(msgspec.json.encode(encoded), indent=2).decode()
+        output.show_lines([json_text])
     elif output_format is history.Format.CSV:
         output.show_lines([",".join(CHANGE_COLUMNS), *(history.csv_line(row) for row in rows)])
     elif not rows:

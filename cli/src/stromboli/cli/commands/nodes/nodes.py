@@ -69,11 +69,11 @@ def list_nodes(
 
         def cells(node: core.Node, now: datetime) -> tuple[str, ...]:
             name = node.metadata.name
-            held = None if uses is None else uses.get(name, usage.PodUsage()).held
-            shown = node_health.row(node, leases.get(name), now, held)
-            return shown + (node_health.wide_cells(node) if is_wide else ())
+            requested = None if uses is None else uses.get(name, usage.PodUsage()).held
+            columns = node_health.row(node, leases.get(name), now, requested)
+            return columns + (node_health.wide_cells(node) if is_wide else ())
 
-        found = listing.Listing(
+        node_listing = listing.Listing(
             kind=kinds.NODES,
             what="nodes",
             headers=node_health.HEADERS + (node_health.WIDE_HEADERS if is_wide else ()),
@@ -82,7 +82,7 @@ def list_nodes(
             has_namespace=False,
             state="STATUS",
         )
-        listing.show(client, found, output_format, client.nodes())
+        listing.show(client, node_listing, output_format, client.nodes())
 
 
 def _uses(client: "Client") -> dict[str, usage.PodUsage] | None:
@@ -121,12 +121,12 @@ def get(
             return
         _show_status(client, client.decode(kinds.NODES, raw))
         try:
-            seen = client.node_topology(node)
+            observed_topology = client.node_topology(node)
         except NotFoundError:
             output.show_note(f"{NO_REPORT[0].upper()}{NO_REPORT[1:]}; {INSTALL}.")
             return
     output.show_lines([""])
-    _draw(seen)
+    _draw(observed_topology)
 
 
 @app.command("topology")
@@ -144,32 +144,34 @@ def topology(
     """
     with options.client(server) as client:
         try:
-            seen = client.node_topology(node)
+            observed_topology = client.node_topology(node)
         except NotFoundError:
             client.send(calls.node(node))  # reports NotFound for a node that does not exist
             raise CommandError(f"node {node}", NO_REPORT, INSTALL) from None
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
-        output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
+        output.show_document(
+            output.DocumentFormat(output_format.value), msgspec.to_builtins(observed_topology)
+        )
     elif output_format is DrawingFormat.SVG:
         from stromboli.cli.render.nodes import node_text
 
-        output.show_lines([node_text.render_svg(_layout(seen))])
+        output.show_lines([node_text.render_svg(_layout(observed_topology))])
     else:
-        _draw(seen)
+        _draw(observed_topology)
 
 
-def _layout(seen: TopologyObserved) -> node_layout.NodeLayout:
-    return node_layout.node_layout(seen, datetime.now(UTC))
+def _layout(observed_topology: TopologyObserved) -> node_layout.NodeLayout:
+    return node_layout.node_layout(observed_topology, datetime.now(UTC))
 
 
-def _draw(seen: TopologyObserved) -> None:
+def _draw(observed_topology: TopologyObserved) -> None:
     from rich.console import Console
 
     from stromboli.cli.render.nodes import node_text
 
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)
-    console.print(node_text.render_text(_layout(seen)))
+    console.print(node_text.render_text(_layout(observed_topology)))
 
 
 def _show_status(client: "Client", node: core.Node) -> None:

@@ -53,7 +53,7 @@ def stuck_pods(
     ``leases``: node -> its lease, None for a node without one; the lease of an absent node is
     unknown, so only its untaken pods count.
     """
-    found = []
+    stucks = []
     for node in nodes_of(pods):
         here = [pod for pod in pods if pod.spec.node_name == node and not pod_status.is_over(pod)]
         untaken = [pod for pod in here if is_untaken(pod)]
@@ -65,8 +65,8 @@ def stuck_pods(
         if is_late or is_lost:
             first = min(bound, default=None)
             count = len(untaken)
-            found.append(Stuck(node, count, len(here) - count, first, renewed))
-    return found
+            stucks.append(Stuck(node, count, len(here) - count, first, renewed))
+    return stucks
 
 
 def nodes_of(pods: Sequence[pod_status.Pod]) -> list[str]:
@@ -124,26 +124,26 @@ def _line(one: Stuck, now: datetime) -> str:
 def renewed_at(lease: coordination.Lease) -> datetime | None:
     """When a lease was renewed, by its holder's clock; None if that cannot be read."""
     try:
-        found = datetime.fromisoformat(lease.spec.renew_time or "")
+        parsed_time = datetime.fromisoformat(lease.spec.renew_time or "")
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return parsed_time if parsed_time.tzinfo is not None else None
 
 
 def row(
     node: core.Node,
     lease: coordination.Lease | None,
     now: datetime,
-    held: units.Amounts | None = None,
+    requested: units.Amounts | None = None,
 ) -> tuple[str, ...]:
-    """A node as a row under ``HEADERS``. ``held``: the requests of its pods, None if unknown."""
+    """A node as a row under ``HEADERS``. ``requested``: by its pods, None if unknown."""
     most = node.status.allocatable or {}
     return (
         node.metadata.name,
         status(node),
         output.age(None if lease is None else renewed_at(lease), now),
         *(str(most.get(name, "")) for name in COLUMNS),
-        *usage.free_cells(node, held),
+        *usage.free_cells(node, requested),
         output.age(node.metadata.creation_timestamp, now),
     )
 
@@ -169,7 +169,7 @@ def facts(
     """Spec, status and measured loads of a node, a fact per line, without empty ones."""
     renewed = None if lease is None else renewed_at(lease)
     amounts = (node.status.allocatable or {}).items()
-    found = {
+    text_by_label = {
         "node": node.metadata.name,
         "status": status(node),
         "lease": f"renewed {_seconds(renewed, now)} ago" if renewed else "none",
@@ -180,7 +180,7 @@ def facts(
         "labels": _labels(node),
         "age": output.age(node.metadata.creation_timestamp, now),
     }
-    return output.facts(*((label, text) for label, text in found.items() if text))
+    return output.facts(*((label, text) for label, text in text_by_label.items() if text))
 
 
 def conditions(node: core.Node, now: datetime) -> list[tuple[str, ...]]:

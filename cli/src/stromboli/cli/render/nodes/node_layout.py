@@ -78,22 +78,22 @@ class NodeLayout(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayout:
+def node_layout(topology: node_topology.TopologyObserved, now: datetime) -> NodeLayout:
     """The layout of a node, from its reported topology."""
-    machine = seen.topology
+    machine = topology.topology
     holders, marks = _holders(machine)
     gpus = tuple(
         GpuSlot(gpu, "".join(each.letter for each in holders if at in each.gpus))
         for at, gpu in enumerate(machine.gpus)
     )
-    silent = seen.silent_since
+    silent = topology.silent_since
     age = (
         f"silent for {output.age(silent, now)}: the data may be outdated"
         if silent is not None
-        else f"unchanged for {output.age(seen.at, now)}"
+        else f"unchanged for {output.age(topology.at, now)}"
     )
     return NodeLayout(
-        node=seen.node,
+        node=topology.node,
         title=tuple(_title(machine)),
         kubelet=_kubelet(machine.kubelet),
         age=age,
@@ -141,7 +141,7 @@ def _title(machine: node_topology.NodeTopology) -> Iterator[str]:
 
 
 def _kubelet(facts: node_topology.KubeletConfiguration) -> str:
-    said = [
+    parts = [
         f"{what} {policy}"
         for what, policy in (
             ("CPU manager", facts.cpu_policy),
@@ -152,10 +152,10 @@ def _kubelet(facts: node_topology.KubeletConfiguration) -> str:
         if policy
     ]
     if facts.reserved_cpus:
-        said.append(f"CPUs {facts.reserved_cpus} reserved")
+        parts.append(f"CPUs {facts.reserved_cpus} reserved")
     elif facts.reserved.get("cpu"):
-        said.append(f"{facts.reserved['cpu']} CPU reserved")
-    return ", ".join(said)
+        parts.append(f"{facts.reserved['cpu']} CPU reserved")
+    return ", ".join(parts)
 
 
 def _cpus(text: str) -> frozenset[int]:
@@ -172,14 +172,14 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ..
         name = f"{each.namespace}/{each.pod}" if each.pod else f"pod {each.uid}"
         by_pod.setdefault(name, []).append(each)
     marks = dict.fromkeys(_cpus(machine.kubelet.reserved_cpus), RESERVED)
-    found = []
-    for place, (name, held) in enumerate(by_pod.items()):
+    pod_holdings = []
+    for place, (name, exclusive_allocations) in enumerate(by_pod.items()):
         letter = LETTERS[place] if place < len(LETTERS) else MANY
-        cpus = frozenset[int]().union(*(_cpus(each.cpus) for each in held))
+        cpus = frozenset[int]().union(*(_cpus(each.cpus) for each in exclusive_allocations))
         marks |= dict.fromkeys(cpus, letter)
-        devices = [device for each in held for device in each.devices]
+        devices = [device for each in exclusive_allocations for device in each.devices]
         gpus = {at for device in devices for id_ in device.ids for at in _gpus_of(machine, id_)}
-        found.append(
+        pod_holdings.append(
             PodHoldings(
                 letter=letter,
                 name=name,
@@ -189,12 +189,12 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ..
                 memory=tuple(
                     f"{format_bytes(block.size_bytes)} {block.kind} of node "
                     + ",".join(map(str, block.numa_nodes))
-                    for each in held
+                    for each in exclusive_allocations
                     for block in each.memory
                 ),
             )
         )
-    return tuple(found), marks
+    return tuple(pod_holdings), marks
 
 
 def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:

@@ -83,16 +83,16 @@ def _cell(layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell) -> Pa
 def _cell_title(numa_node: node_layout.NumaCell) -> Text:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
         return Text("unknown NUMA node")
-    said = [f"NUMA node {numa_node.numa_node.id}"]
+    parts = [f"NUMA node {numa_node.numa_node.id}"]
     if numa_node.sockets:
-        said.append("socket " + ", ".join(map(str, numa_node.sockets)))
+        parts.append("socket " + ", ".join(map(str, numa_node.sockets)))
     if numa_node.numa_node.memory_bytes:
-        said.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
-    said += [
+        parts.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
+    parts += [
         f"{pages.free} of {pages.total} pages of {node_layout.format_bytes(pages.size_bytes)} free"
         for pages in numa_node.numa_node.huge_pages
     ]
-    return Text(" · ".join(said))
+    return Text(" · ".join(parts))
 
 
 def _cores(numa_node: node_layout.NumaCell) -> Iterator[Text]:

@@ -21,16 +21,16 @@ class PodAddress(msgspec.Struct, frozen=True):
     address: str
 
 
-def address(uid: str, taken: Collection[str]) -> str:
+def address(uid: str, used_addresses: Collection[str]) -> str:
     """Return a free address: never one ending in 0 or 255, nor in 127.0.0.0/16, which other
     programs use.
     """
     number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8])
     while True:
         second, third, fourth = 1 + number // 254 // 256 % 254, number // 254 % 256, number % 254
-        found = f"127.{second}.{third}.{fourth + 1}"
-        if found not in taken:
-            return found
+        candidate = f"127.{second}.{third}.{fourth + 1}"
+        if candidate not in used_addresses:
+            return candidate
         number += 1
 
 

@@ -21,8 +21,8 @@ _PATH = re.compile(
 
 def key_of(volume: pods.Volume) -> str:
     """The content key of the copy that a volume mounts; empty for other volumes."""
-    found = _PATH.fullmatch(volume.host_path.path) if volume.host_path is not None else None
-    return found[1] if found else ""
+    match = _PATH.fullmatch(volume.host_path.path) if volume.host_path is not None else None
+    return match[1] if match else ""
 
 
 def keys_of(pod: pods.Pod) -> frozenset[str]:
@@ -37,12 +37,12 @@ def relocated(
 ) -> dict[str, volumes.VolumeContent]:
     """The contents of volumes with the paths of this node's cache. ``path_of``: content key ->
     path of an existing copy. Raises the errors of ``path_of``."""
-    found = dict(contents)
+    volume_contents = dict(contents)
     for volume in pod.spec.volumes:
         if key := key_of(volume):
             host = pods.HostPath(path=path_of(key), type="Directory")
-            found[volume.name] = msgspec.structs.replace(contents[volume.name], host=host)
-    return found
+            volume_contents[volume.name] = msgspec.structs.replace(contents[volume.name], host=host)
+    return volume_contents
 
 
 def wanted(pod: pods.Pod) -> tuple[data.WantedCopy, ...]:

@@ -41,62 +41,64 @@ def referenced_objects(pod: pods.Pod) -> list[tuple[str, str]]:
     """Return (kind, name) of every ConfigMap and Secret that the pod references, without
     duplicates.
     """
-    found: dict[tuple[str, str], None] = {}
+    object_refs: dict[tuple[str, str], None] = {}
     for container in pod.containers:
         for each in container.env:
             source = each.value_from or pods.ValueFrom()
-            _note(found, source.config_map_key_ref, source.secret_key_ref)
+            _note(object_refs, source.config_map_key_ref, source.secret_key_ref)
         for every in container.env_from:
-            _note(found, every.config_map_ref, every.secret_ref)
+            _note(object_refs, every.config_map_ref, every.secret_ref)
     for volume in pod.spec.volumes:
         if volume.config_map:
-            found[kinds.CONFIG_MAPS.kind, volume.config_map.name] = None
+            object_refs[kinds.CONFIG_MAPS.kind, volume.config_map.name] = None
         if volume.secret:
-            found[kinds.SECRETS.kind, volume.secret.secret_name] = None
+            object_refs[kinds.SECRETS.kind, volume.secret.secret_name] = None
         for part in volume.projected.sources if volume.projected else ():
-            _note(found, part.config_map, part.secret)
-    return list(found)
+            _note(object_refs, part.config_map, part.secret)
+    return list(object_refs)
 
 
-def _note(found: dict[tuple[str, str], None], config_map: Any, secret: Any) -> None:
+def _note(object_refs: dict[tuple[str, str], None], config_map: Any, secret: Any) -> None:
     if config_map:
-        found[kinds.CONFIG_MAPS.kind, config_map.name] = None
+        object_refs[kinds.CONFIG_MAPS.kind, config_map.name] = None
     if secret:
-        found[kinds.SECRETS.kind, secret.name] = None
+        object_refs[kinds.SECRETS.kind, secret.name] = None
 
 
 def variables(
     pod: pods.Pod,
     container: pods.Container,
-    given: PodContext,
+    context: PodContext,
     base: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the whole environment: ``base``, ``envFrom``, then ``env``; later entries override
     earlier ones. ``$(NAME)`` in a value expands to an earlier variable. Raises MissingError.
     """
-    made = {**base, "HOSTNAME": pod.hostname}
+    base_variables = {**base, "HOSTNAME": pod.hostname}
     for every in container.env_from:
         for kind, source in (
             (kinds.CONFIG_MAPS.kind, every.config_map_ref),
             (kinds.SECRETS.kind, every.secret_ref),
         ):
-            data = _data(given.objects, kind, source.name, source.optional) if source else {}
-            made |= {f"{every.prefix}{name}": _text(value) for name, value in data.items()}
+            data = _data(context.objects, kind, source.name, source.optional) if source else {}
+            base_variables |= {
+                f"{every.prefix}{name}": _text(value) for name, value in data.items()
+            }
     own: dict[str, str] = {}
     for each in container.env:
         if each.value_from is None:
-            own[each.name] = expand(each.value, {**made, **own})
-        elif (value := _value(pod, container, each, given)) is not None:
+            own[each.name] = expand(each.value, {**base_variables, **own})
+        elif (value := _value(pod, container, each, context)) is not None:
             own[each.name] = value
-    return made | own
+    return base_variables | own
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
     """Expand ``$(NAME)`` for known names, and ``$$`` to ``$``."""
 
     def replace(match: re.Match[str]) -> str:
-        found = match[1]
-        return "$" if found == "$" else known.get(found[1:-1], match[0])
+        token = match[1]
+        return "$" if token == "$" else known.get(token[1:-1], match[0])
 
     return _REFERENCE.sub(replace, text)
 
@@ -113,9 +115,9 @@ def submit_directory(
     """Return the directory in which a container without a ``workingDir`` starts: the directory in
     which its script was submitted, as with sbatch, if it exists and no volume hides it, else
     ``/``."""
-    found = pod.metadata.annotation(keys.SUBMIT_DIRECTORY) or "/"
-    is_hidden = any(PurePosixPath(found).is_relative_to(str(it["target"])) for it in mounts)
-    return found if found.startswith("/") and not is_hidden and is_directory(found) else "/"
+    path = pod.metadata.annotation(keys.SUBMIT_DIRECTORY) or "/"
+    is_hidden = any(PurePosixPath(path).is_relative_to(str(it["target"])) for it in mounts)
+    return path if path.startswith("/") and not is_hidden and is_directory(path) else "/"
 
 
 def field(pod: pods.Pod, path: str, address: str) -> str:
@@ -137,8 +139,8 @@ def field(pod: pods.Pod, path: str, address: str) -> str:
     if path in fields:
         return fields[path]
     if match := _SUBSCRIPT.fullmatch(path):
-        found = meta.labels if match[1] == "labels" else meta.annotations
-        return (found or {}).get(match[2], "")
+        entries = meta.labels if match[1] == "labels" else meta.annotations
+        return (entries or {}).get(match[2], "")
     raise MissingError(f"pod field {path!r} is not supported")
 
 
@@ -154,8 +156,8 @@ def resource(
     name = requested.container_name
     meant = next((each for each in pod.containers if each.name == name), container)
     which, _, what = requested.resource.partition(".")
-    given = meant.resources.limits if which == "limits" else meant.resources.requests
-    text = (given or {}).get(what)
+    amounts = meant.resources.limits if which == "limits" else meant.resources.requests
+    text = (amounts or {}).get(what)
     if text is None and which == "requests":
         text = (meant.resources.limits or {}).get(what, "0")
     try:
@@ -170,19 +172,19 @@ def _value(
     pod: pods.Pod,
     container: pods.Container,
     variable: pods.Variable,
-    given: PodContext,
+    context: PodContext,
 ) -> str | None:
     source = variable.value_from or pods.ValueFrom()
     if source.field_ref:
-        return field(pod, source.field_ref.field_path, given.address)
+        return field(pod, source.field_ref.field_path, context.address)
     if source.resource_field_ref:
-        return resource(pod, container, source.resource_field_ref, given.machine)
+        return resource(pod, container, source.resource_field_ref, context.machine)
     for kind, selector in (
         (kinds.CONFIG_MAPS.kind, source.config_map_key_ref),
         (kinds.SECRETS.kind, source.secret_key_ref),
     ):
         if selector is not None:
-            data = _data(given.objects, kind, selector.name, selector.optional)
+            data = _data(context.objects, kind, selector.name, selector.optional)
             if selector.key in data:
                 return _text(data[selector.key])
             if selector.optional:

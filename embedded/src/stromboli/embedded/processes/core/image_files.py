@@ -72,36 +72,39 @@ def options(
     """Return the options of a container. ``scratch``: an existing folder for its temporary files;
     ``view``: see ``machine.view``.
     """
-    found = [*_OPTIONS, "--workdir", scratch, "--cwd", container.working_dir or "/"]
+    runtime_options = [*_OPTIONS, "--workdir", scratch, "--cwd", container.working_dir or "/"]
     if runtime.is_root:
-        found += ["--no-privs", "--add-caps", ",".join(ROOT_CAPABILITIES)]
+        runtime_options += ["--no-privs", "--add-caps", ",".join(ROOT_CAPABILITIES)]
     if view == "user":  # the launcher is root in its user namespace only, which mounts no images
-        found.append("--userns")
+        runtime_options.append("--userns")
     resources = {**(container.resources.requests or {}), **(container.resources.limits or {})}
     for prefix, option in DEVICE_OPTIONS:
         if any(name.startswith(prefix) for name in resources):
-            found.append(option)
+            runtime_options.append(option)
     for mount in mounts:
         if mount["target"] == TERMINATION_LOG:  # the minimal /dev takes no further mount points
             continue
-        found += ["--mount", _mount(mount)]
-    return found
+        runtime_options += ["--mount", _mount(mount)]
+    return runtime_options
 
 
-def entry(runtime: ImageRuntime, container: pods.Container, found: list[str]) -> list[str]:
-    """Return the command that runs its arguments beside the container. ``found``: ``options``."""
-    return [runtime.path, "--silent", "exec", *found, path_of(container.image)]
+def entry(
+    runtime: ImageRuntime, container: pods.Container, runtime_options: list[str]
+) -> list[str]:
+    """Return the command that runs its arguments beside the container. ``runtime_options``: as of
+    ``options``."""
+    return [runtime.path, "--silent", "exec", *runtime_options, path_of(container.image)]
 
 
 def command_line(
-    runtime: ImageRuntime, container: pods.Container, found: list[str], command: list[str]
+    runtime: ImageRuntime, container: pods.Container, runtime_options: list[str], command: list[str]
 ) -> list[str]:
     """Return the command that starts the container. Without a command of its own, the image's run
     script gets the arguments.
     """
     if container.command:
-        return [*entry(runtime, container, found), *command]
-    return [runtime.path, "--silent", "run", *found, path_of(container.image), *command]
+        return [*entry(runtime, container, runtime_options), *command]
+    return [runtime.path, "--silent", "run", *runtime_options, path_of(container.image), *command]
 
 
 def variables(runtime: ImageRuntime, own: Mapping[str, str]) -> dict[str, str]:

@@ -30,8 +30,8 @@ def home_of(variables: Mapping[str, str]) -> str:
 
 def folders(home: str, mounted: Collection[str]) -> dict[str, str]:
     """Return path -> name of the container's own folders, without those that a volume replaces."""
-    found = {**FOLDERS, home: HOME}
-    return {path: name for path, name in found.items() if path not in mounted}
+    names_by_path = {**FOLDERS, home: HOME}
+    return {path: name for path, name in names_by_path.items() if path not in mounted}
 
 
 def devices(container: pods.Container) -> list[str]:

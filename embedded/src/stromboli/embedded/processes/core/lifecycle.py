@@ -387,12 +387,12 @@ class PodLifecycle:
 
 def probes(container: Container) -> Mapping[ProbeKind, Probe]:
     """Return the probes of a container."""
-    given: tuple[tuple[ProbeKind, Probe | None], ...] = (
+    probe_fields: tuple[tuple[ProbeKind, Probe | None], ...] = (
         ("startup", container.startup_probe),
         ("liveness", container.liveness_probe),
         ("readiness", container.readiness_probe),
     )
-    return {kind: probe for kind, probe in given if probe is not None}
+    return {kind: probe for kind, probe in probe_fields if probe is not None}
 
 
 def _due_probes(run: Run) -> list[tuple[ProbeKind, ProbeState]]:

@@ -63,19 +63,23 @@ def _conditions(
     mains = [life.runs[each.name] for each in life.pod.spec.containers]
     is_ready = not life.is_over and life.is_initialized and all(run.is_ready for run in mains)
     values = {"Initialized": life.is_initialized, "ContainersReady": is_ready, "Ready": is_ready}
-    made = {kind: _condition(kind, "True" if holds else "False") for kind, holds in values.items()}
+    conditions = {
+        kind: _condition(kind, "True" if holds else "False") for kind, holds in values.items()
+    }
     if life.is_over and not life.has_failed and all(run.has_succeeded for run in mains):
         for kind in ("ContainersReady", "Ready"):
-            made[kind]["reason"] = "PodCompleted"
+            conditions[kind]["reason"] = "PodCompleted"
     if unsupported:
         message = "not supported on this node and ignored: " + ", ".join(unsupported)
-        made[UNHEEDED] = {**_condition(UNHEEDED, "True"), "message": message}
-    for kind, condition in made.items():
+        conditions[UNHEEDED] = {**_condition(UNHEEDED, "True"), "message": message}
+    for kind, condition in conditions.items():
         old = before.get(kind, {})
         is_same = old.get("status") == condition["status"]
         changed = old.get("lastTransitionTime") if is_same else None
         condition["lastTransitionTime"] = changed or _text(now)
-    return [each for kind, each in before.items() if kind not in made] + list(made.values())
+    return [each for kind, each in before.items() if kind not in conditions] + list(
+        conditions.values()
+    )
 
 
 def _condition(kind: str, status: str) -> Document:
@@ -105,8 +109,8 @@ def _state(life: PodLifecycle, container: Container, run: Run) -> Document:
     waiting = run.waiting
     if not life.is_initialized and container in life.pod.spec.containers:
         waiting = Waiting(reason="PodInitializing")
-    said = {"reason": waiting.reason}
-    return {"waiting": {**said, "message": waiting.message} if waiting.message else said}
+    details = {"reason": waiting.reason}
+    return {"waiting": {**details, "message": waiting.message} if waiting.message else details}
 
 
 def _ended(end: Terminated) -> Document:

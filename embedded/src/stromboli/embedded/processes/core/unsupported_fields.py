@@ -111,15 +111,15 @@ def unsupported_paths(pod: Document, *, at_true_paths: bool) -> list[str]:
     the pod specifies.
     """
     spec = pod.get("spec", {})
-    found = list(_unsupported(spec, _SPEC, "spec"))
+    field_paths = list(_unsupported(spec, _SPEC, "spec"))
     if not at_true_paths:
         for part in ("initContainers", "containers"):
             for index, container in enumerate(spec.get(part, ())):
                 has_image = image_files.path_of(container.get("image", ""))
                 if container.get("volumeMounts") and not has_image:
                     path = f"spec.{part}[{index}].volumeMounts"
-                    found.append(f"{path} at their paths (they are below $STROM_POD_ROOT)")
-    return found
+                    field_paths.append(f"{path} at their paths (they are below $STROM_POD_ROOT)")
+    return field_paths
 
 
 def blocking_field(pod: pods.Pod, *, runs_images: bool) -> str:

@@ -41,25 +41,25 @@ class VolumeMount(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool
 
 
-def volume_contents(pod: pods.Pod, given: environment.PodContext) -> dict[str, VolumeContent]:
+def volume_contents(pod: pods.Pod, context: environment.PodContext) -> dict[str, VolumeContent]:
     """Return volume name -> content. Raises MissingError for an object that does not exist
     (yet).
     """
-    return {volume.name: _content(pod, volume, given) for volume in pod.spec.volumes}
+    return {volume.name: _content(pod, volume, context) for volume in pod.spec.volumes}
 
 
 def volume_mounts(
     container: pods.Container, contents: Mapping[str, VolumeContent], known: Mapping[str, str]
 ) -> list[VolumeMount]:
     """Return the mounts of a container. Raises MissingError for an invalid volume or path."""
-    found = []
+    container_mounts = []
     for mount in container.volume_mounts:
         if mount.name not in contents:
             raise environment.MissingError(f"the pod has no volume {mount.name}")
         path = environment.expand(mount.sub_path_expr, known) or mount.sub_path
         if path and _escapes_folder(path):
             raise environment.MissingError(f"subPath {path!r} points outside volume {mount.name}")
-        found.append(
+        container_mounts.append(
             VolumeMount(
                 volume=mount.name,
                 path=path,
@@ -67,10 +67,10 @@ def volume_mounts(
                 read_only=mount.read_only or contents[mount.name].is_given,
             )
         )
-    return found
+    return container_mounts
 
 
-def _content(pod: pods.Pod, volume: pods.Volume, given: environment.PodContext) -> VolumeContent:
+def _content(pod: pods.Pod, volume: pods.Volume, context: environment.PodContext) -> VolumeContent:
     if volume.host_path is not None:
         return VolumeContent(host=volume.host_path)
     if volume.empty_dir is not None:
@@ -79,10 +79,12 @@ def _content(pod: pods.Pod, volume: pods.Volume, given: environment.PodContext) 
         mode = _or(volume.projected.default_mode, USUAL_MODE)
         files: list[File] = []
         for source in volume.projected.sources:
-            files += _files(pod, source.config_map, source.secret, source.downward_api, mode, given)
+            files += _files(
+                pod, source.config_map, source.secret, source.downward_api, mode, context
+            )
     else:
         files = list(
-            _files(pod, volume.config_map, volume.secret, volume.downward_api, USUAL_MODE, given)
+            _files(pod, volume.config_map, volume.secret, volume.downward_api, USUAL_MODE, context)
         )
     for file in files:
         if _escapes_folder(file.path):
@@ -96,17 +98,17 @@ def _files(
     secret: pods.SecretVolume | None,
     downward: pods.DownwardVolume | None,
     mode: int,
-    given: environment.PodContext,
+    context: environment.PodContext,
 ) -> Iterator[File]:
     if config_map is not None:
-        yield from _keys(kinds.CONFIG_MAPS.kind, config_map.name, config_map, mode, given)
+        yield from _keys(kinds.CONFIG_MAPS.kind, config_map.name, config_map, mode, context)
     if secret is not None:
         name = secret.secret_name or secret.name
-        yield from _keys(kinds.SECRETS.kind, name, secret, mode, given)
+        yield from _keys(kinds.SECRETS.kind, name, secret, mode, context)
     if downward is not None:
         usual = _or(downward.default_mode, mode)
         for item in downward.items:
-            text = _field(pod, item, given)
+            text = _field(pod, item, context)
             yield File(item.path, text.encode(), _or(item.mode, usual))
 
 
@@ -115,10 +117,10 @@ def _keys(
     name: str,
     volume: pods.ConfigMapVolume | pods.SecretVolume,
     mode: int,
-    given: environment.PodContext,
+    context: environment.PodContext,
 ) -> Iterator[File]:
     usual = _or(volume.default_mode, mode)
-    data = given.objects.get((kind, name))
+    data = context.objects.get((kind, name))
     if data is None:
         if volume.optional:
             return
@@ -133,12 +135,12 @@ def _keys(
             raise environment.MissingError(f"{kind} {name} has no key {item.key}")
 
 
-def _field(pod: pods.Pod, item: pods.DownwardFile, given: environment.PodContext) -> str:
+def _field(pod: pods.Pod, item: pods.DownwardFile, context: environment.PodContext) -> str:
     if item.field_ref is not None:
-        return environment.field(pod, item.field_ref.field_path, given.address)
+        return environment.field(pod, item.field_ref.field_path, context.address)
     if item.resource_field_ref is not None:
         any_container = pod.spec.containers[0]
-        return environment.resource(pod, any_container, item.resource_field_ref, given.machine)
+        return environment.resource(pod, any_container, item.resource_field_ref, context.machine)
     raise environment.MissingError(f"{item.path}: neither fieldRef nor resourceFieldRef is set")
 
 

@@ -135,10 +135,10 @@ def descendants(of: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal() and (parent := _parent(name)) is not None:
             children.setdefault(parent, []).append(int(name))
-    found = [of]
-    for pid in found:
-        found += children.get(pid, ())
-    return found[1:]
+    subtree = [of]
+    for pid in subtree:
+        subtree += children.get(pid, ())
+    return subtree[1:]
 
 
 def _parent(pid: str) -> int | None:

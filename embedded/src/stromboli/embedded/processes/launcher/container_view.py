@@ -80,32 +80,32 @@ def change_root(folder: str, hostname: str) -> None:
     os.chdir("/")
 
 
-def mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
-    """Make ``made`` a mirror of ``real`` with the mounts of the tree in it."""
+def mount_tree(real: str, destination: str, tree: Tree, late: list[str]) -> None:
+    """Make ``destination`` a mirror of ``real`` with the mounts of the tree in it."""
     if _has_all(real, tree):
-        mount_at(real, made, "", MS_BIND | MS_REC)
-        mount_over(made, tree, late)
+        mount_at(real, destination, "", MS_BIND | MS_REC)
+        mount_over(destination, tree, late)
         return
-    mount_at("tmpfs", made, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    mount_at("tmpfs", destination, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     for entry in _entries(real):
         if entry.name not in tree:
-            _mirror(entry, f"{made}/{entry.name}")
+            _mirror(entry, f"{destination}/{entry.name}")
     for name, below in tree.items():
-        target, source = f"{made}/{name}", os.path.join(real, name)
+        target, source = f"{destination}/{name}", os.path.join(real, name)
         if "" in below:
             make_mount_point(target, is_folder=os.path.isdir(str(below[""]["source"])))
-            mount_over(made, {name: below}, late)
+            mount_over(destination, {name: below}, late)
         else:
             os.mkdir(target)
             mount_tree(source, target, below, late)
 
 
-def mount_over(made: str, tree: Tree, late: list[str]) -> None:
+def mount_over(destination: str, tree: Tree, late: list[str]) -> None:
     """Bind the mounts of a tree below a folder in which the mount points exist or can be
     created.
     """
     for name, below in tree.items():
-        target = f"{made}/{name}" if name else made
+        target = f"{destination}/{name}" if name else destination
         if mount := below.get(""):
             source = str(mount["source"])
             if not os.path.lexists(target):

@@ -56,17 +56,17 @@ class Isolation(TypedDict):
 
 def visible_paths(paths: Iterable[str]) -> list[str]:
     """Return the paths that exist, with the targets of links."""
-    found = {}
+    existing_paths = {}
     for path in map(os.path.abspath, paths):
         if not os.path.exists(path):
             continue
         real = os.path.realpath(path)
-        found[real] = True
+        existing_paths[real] = True
         if os.path.islink(path):
-            found[os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))] = (
-                True
-            )
-    return sorted(found)
+            existing_paths[
+                os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            ] = True
+    return sorted(existing_paths)
 
 
 def root_tree(
@@ -86,13 +86,13 @@ def root_tree(
         target = resolve(str(mount["target"]))
         targets[target] = mount
         _at(tree, target)[""] = mount
-    shown: list[str] = []
+    visible_roots: list[str] = []
     for path in sorted(visible):
-        above = [it for it in (*targets, *shown) if path == it or path.startswith(f"{it}/")]
+        above = [it for it in (*targets, *visible_roots) if path == it or path.startswith(f"{it}/")]
         nearest = max(above, key=len, default="")
-        if path in targets or nearest in shown:
+        if path in targets or nearest in visible_roots:
             continue
-        shown.append(path)
+        visible_roots.append(path)
         if nearest:
             _at(tree, path)[""] = {"source": path, "target": path, "read_only": True}
         else:
@@ -121,12 +121,12 @@ def enter(
         _bind_itself(f"{folder}/{path}")
     for path in HIDDEN:
         _hide(f"{folder}/{path}")
-    given = [(os.path.realpath(str(it["target"])), bool(it["read_only"])) for it in mounts]
+    mount_targets = [(os.path.realpath(str(it["target"])), bool(it["read_only"])) for it in mounts]
     is_writable = {
         **dict.fromkeys(_WRITABLE, True),
         **{f"/{path}": False for path in (*READ_ONLY, *HIDDEN)},
         **{target.removeprefix(folder): False for target in late},
-        **{target: not read_only for target, read_only in given},
+        **{target: not read_only for target, read_only in mount_targets},
     }
     for target in _mount_points(folder):
         if not _nearest(target.removeprefix(folder) or "/", is_writable):
@@ -141,16 +141,16 @@ def _at(tree: Tree, path: str) -> Tree:
     return place
 
 
-def _build(made: str, tree: Tree, late: list[str]) -> None:
-    """Make the paths of the tree below ``made``, a folder in memory."""
+def _build(destination: str, tree: Tree, late: list[str]) -> None:
+    """Make the paths of the tree below ``destination``, a folder in memory."""
     for name, below in tree.items():
-        target = f"{made}/{name}"
+        target = f"{destination}/{name}"
         is_new = not os.path.lexists(target)
         if "" in below:
             if is_new:
                 is_folder = os.path.isdir(str(below[""]["source"]))
                 container_view.make_mount_point(target, is_folder=is_folder)
-            container_view.mount_over(made, {name: below}, late)
+            container_view.mount_over(destination, {name: below}, late)
         elif (real := below.get(_VISIBLE)) is None:
             if is_new:
                 os.mkdir(target)
@@ -209,7 +209,7 @@ def _mount_points(folder: str) -> list[str]:
     """Return the mount points at and below a folder."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         fields = [line.split(" ")[4] for line in file]
-    paths = [_ESCAPED.sub(lambda found: chr(int(found[1], 8)), field) for field in fields]
+    paths = [_ESCAPED.sub(lambda match: chr(int(match[1], 8)), field) for field in fields]
     return [path for path in paths if path == folder or path.startswith(f"{folder}/")]
 
 

@@ -235,8 +235,8 @@ class Container:
                 self._stop_listening(run)
                 if run.output is not None:
                     os.close(run.output)
-                said = run.said.decode(errors="replace")
-                send_message(done=run.number, code=None if run.is_late else code, output=said)
+                text = run.said.decode(errors="replace")
+                send_message(done=run.number, code=None if run.is_late else code, output=text)
 
     def _keep_time(self, now: float) -> None:
         if now >= self._tell_at:

@@ -32,10 +32,12 @@ def hand_over(connection: socket.socket, key: str, streams: Streams) -> bool:
     """Send the streams to a launcher that presents the key; returns False if it does not. Blocks
     briefly."""
     connection.settimeout(WITHIN_S)
-    shown = b""
-    while len(shown) < len(key) and (part := connection.recv(len(key) - len(shown))):
-        shown += part
-    if not secrets.compare_digest(shown, key.encode()) or streams.stdin is None:
+    presented_key = b""
+    while len(presented_key) < len(key) and (
+        part := connection.recv(len(key) - len(presented_key))
+    ):
+        presented_key += part
+    if not secrets.compare_digest(presented_key, key.encode()) or streams.stdin is None:
         return False
     descriptors = [streams.stdin, streams.stdout, streams.stderr]
     socket.send_fds(connection, [TERMINAL if streams.is_terminal else PIPES], descriptors)

@@ -76,12 +76,12 @@ def resampled(jobs: Sequence[workload.Job], draws: Sequence[float]) -> tuple[wor
     groups: dict[tuple[object, ...], list[int]] = {}
     for job in jobs:
         groups.setdefault(_group(job), []).append(job.duration_us)
-    found = []
+    resampled_jobs = []
     for job, draw in zip(jobs, draws, strict=True):
         durations = groups[_group(job)]
         duration_us = durations[int(draw * len(durations))]
-        found.append(msgspec.structs.replace(job, duration_us=duration_us))
-    return tuple(found)
+        resampled_jobs.append(msgspec.structs.replace(job, duration_us=duration_us))
+    return tuple(resampled_jobs)
 
 
 def _group(job: workload.Job) -> tuple[object, ...]:
@@ -102,12 +102,12 @@ def compare(runs: Mapping[str, Sequence[results.Summary]]) -> list[Compared]:
     return [
         Compared(
             name,
-            {measure: interval(found) for measure, found in measured.items()},
+            {measure: interval(samples) for measure, samples in measured.items()},
             {
                 measure: interval(
-                    [own - other for own, other in zip(found, first[measure], strict=True)]
+                    [own - other for own, other in zip(samples, first[measure], strict=True)]
                 )
-                for measure, found in measured.items()
+                for measure, samples in measured.items()
                 if measure in first
             },
         )

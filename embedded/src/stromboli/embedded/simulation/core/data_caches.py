@@ -135,17 +135,17 @@ class DataCaches:
 
     def _start(self, cache: _Cache, node: str, item: data.WantedCopy, now_us: int) -> None:
         before = cache.copies.get(item.key)
-        held = 0 if before is None else before.held_bytes
+        cached_bytes = 0 if before is None else before.held_bytes
         cache.copies[item.key] = policy.CachedCopy(
             key=item.key,
             uri=item.uri,
             state="Fetching",
-            held_bytes=held,
+            held_bytes=cached_bytes,
             size_bytes=item.bytes,
         )
-        left, rate = item.bytes - held, cache.group.read_bytes_per_s
+        left, rate = item.bytes - cached_bytes, cache.group.read_bytes_per_s
         took_us = -(-left * workload.SECOND_US // rate)
-        cache.fetch = Fetch(node, item.key, now_us, now_us + took_us, held)
+        cache.fetch = Fetch(node, item.key, now_us, now_us + took_us, cached_bytes)
 
     def _progress(self, cache: _Cache, now_us: int) -> None:
         """Count the bytes that the fetch in progress has read until now."""
@@ -154,6 +154,6 @@ class DataCaches:
             return
         copy = cache.copies[fetch.key]
         read = cache.group.read_bytes_per_s * (now_us - fetch.started_us) // workload.SECOND_US
-        held = min(fetch.bytes_before + read, copy.size_bytes)
-        self.fetched_bytes += held - copy.held_bytes
-        cache.copies[fetch.key] = msgspec.structs.replace(copy, held_bytes=held)
+        cached_bytes = min(fetch.bytes_before + read, copy.size_bytes)
+        self.fetched_bytes += cached_bytes - copy.held_bytes
+        cache.copies[fetch.key] = msgspec.structs.replace(copy, held_bytes=cached_bytes)

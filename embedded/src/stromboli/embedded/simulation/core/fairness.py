@@ -73,14 +73,16 @@ def _judge(
                 labels = dict(gauge.labels)
                 resource = _AMOUNTS[suffix] or labels["resource"]
                 amounts[kind].setdefault(labels["queue_name"], {})[resource] = gauge.value
-    names = [name for name, found in sorted(amounts["request"].items()) if _share(found, total)]
-    held = [_share(amounts["allocated"].get(name, {}), total) for name in names]
+    names = [
+        name for name, requested in sorted(amounts["request"].items()) if _share(requested, total)
+    ]
+    allocated_shares = [_share(amounts["allocated"].get(name, {}), total) for name in names]
     deserved = [_share(amounts["deserved"].get(name, {}), total) for name in names]
-    ratios = [has / due for has, due in zip(held, deserved, strict=True) if due]
+    ratios = [has / due for has, due in zip(allocated_shares, deserved, strict=True) if due]
     squares = sum(ratio * ratio for ratio in ratios)
     if not squares:
         return None
-    distance = sum(abs(has - due) for has, due in zip(held, deserved, strict=True)) / 2
+    distance = sum(abs(has - due) for has, due in zip(allocated_shares, deserved, strict=True)) / 2
     return sum(ratios) ** 2 / (len(ratios) * squares), distance
 
 

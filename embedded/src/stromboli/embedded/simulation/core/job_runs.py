@@ -21,18 +21,18 @@ class TaskRun:
     __slots__ = (
         "index",
         "lacks_data",
-        "left_us",
         "node",
         "pod",
         "progress_us",
+        "remaining_us",
         "slowdown",
         "started_us",
         "state",
     )
 
-    def __init__(self, index: int, left_us: int) -> None:
+    def __init__(self, index: int, remaining_us: int) -> None:
         self.index = index
-        self.left_us = left_us
+        self.remaining_us = remaining_us
         self.state: State = "pending"
         self.node = ""
         self.started_us = 0
@@ -44,12 +44,12 @@ class TaskRun:
     def let_progress(self, now_us: int, slowdown: float) -> int:
         """It makes progress from now on; returns when it ends."""
         self.progress_us, self.slowdown = now_us, slowdown
-        return now_us + round(self.left_us * slowdown)
+        return now_us + round(self.remaining_us * slowdown)
 
     def pause(self, now_us: int) -> None:
         """It makes no more progress."""
         if self.progress_us >= 0:
-            self.left_us -= round((now_us - self.progress_us) / self.slowdown)
+            self.remaining_us -= round((now_us - self.progress_us) / self.slowdown)
         self.progress_us = -1
 
     def still_runs(self, started_us: int) -> bool:

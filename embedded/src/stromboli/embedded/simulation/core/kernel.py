@@ -330,7 +330,7 @@ class Simulation:
             return
         for task in ended:
             run.task_us += self.now_us - task.started_us
-            task.state, task.left_us, task.progress_us = "succeeded", 0, -1
+            task.state, task.remaining_us, task.progress_us = "succeeded", 0, -1
             self._free(run, task)
         self.measured.released(run, [task.node for task in ended], self.now_us)
         run.running -= len(ended)
@@ -426,7 +426,7 @@ class Simulation:
             self.stopped = "jobs only evict each other: no job ends"
 
     def _task_of(self, each: messages.Eviction) -> tuple[job_runs.JobRun, job_runs.TaskRun]:
-        pod = self.scheduler.cache.world.tasks[f"{each.namespace}/{each.pod}"]
+        pod = self.scheduler.cache.model.tasks[f"{each.namespace}/{each.pod}"]
         run = self.runs[pod.job]
         return run, run.tasks[int(each.pod.rpartition("-")[2])]
 
@@ -451,7 +451,7 @@ class Simulation:
         if not self._options.keeps_progress:
             run.succeeded = 0
             for task in run.tasks:
-                task.state, task.left_us = "pending", run.job.duration_us
+                task.state, task.remaining_us = "pending", run.job.duration_us
         self.measured.interrupted(run, self.now_us)
         run.spans_us.append((run.started_us, self.now_us))
         run.restart()
@@ -467,7 +467,7 @@ class Simulation:
             run.task_us += self.now_us - task.started_us
             task.pause(self.now_us)
             if not self._options.keeps_progress:
-                task.left_us = run.job.duration_us
+                task.remaining_us = run.job.duration_us
             task.state, task.node, task.pod = "pending", "", None
             run.fetching -= task.lacks_data
             task.lacks_data = False
@@ -490,8 +490,8 @@ class Simulation:
         """The object that the scheduler keeps: a second one of each pod would double the memory."""
         return self.scheduler.put(found, workload.datetime_at(self.now_us))
 
-    def _put_all(self, found: Iterable[meta.Object]) -> None:
-        for each in found:
+    def _put_all(self, objs: Iterable[meta.Object]) -> None:
+        for each in objs:
             self._put(each)
 
     def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:

@@ -48,19 +48,19 @@ def queue(name: str) -> scheduling.Queue:
     )
 
 
-def with_standard_queues(found: Iterable[scheduling.Queue]) -> list[scheduling.Queue]:
+def with_standard_queues(declared_queues: Iterable[scheduling.Queue]) -> list[scheduling.Queue]:
     """The queues, with those that the controller creates and the parent that it sets."""
     root = queue_accounting.ROOT
-    made = {name: queue(name) for name in queues.ALWAYS}
+    queues_by_name = {name: queue(name) for name in queues.ALWAYS}
     top = scheduling.QueueSpec(weight=1, reclaimable=False)
-    made[root] = msgspec.structs.replace(made[root], spec=top)
-    for each in found:
+    queues_by_name[root] = msgspec.structs.replace(queues_by_name[root], spec=top)
+    for each in declared_queues:
         if each.metadata.name != root and not each.spec.parent:
             each = msgspec.structs.replace(
                 each, spec=msgspec.structs.replace(each.spec, parent=root)
             )
-        made[each.metadata.name] = each
-    return list(made.values())
+        queues_by_name[each.metadata.name] = each
+    return list(queues_by_name.values())
 
 
 def priority_class(value: int) -> core.PriorityClass:
@@ -149,19 +149,19 @@ def with_phase(
 ) -> scheduling.PodGroup:
     """The PodGroup in this phase, with these counts."""
     status = scheduling.PodGroupStatus(phase=phase, running=running, succeeded=succeeded)
-    found: scheduling.PodGroup = msgspec.structs.replace(group, status=status)
-    return found
+    updated: scheduling.PodGroup = msgspec.structs.replace(group, status=status)
+    return updated
 
 
 def parse_labels(text: str) -> dict[str, str]:
     """Labels of the form ``a=b;c=d``. Raises ValueError."""
-    found = {}
+    labels = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, separator, value = part.partition("=")
         if not separator or not name.strip():
             raise ValueError(f"{part!r} is not a label; write name=value, several with ; between")
-        found[name.strip()] = value.strip()
-    return found
+        labels[name.strip()] = value.strip()
+    return labels
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -187,14 +187,14 @@ def _minimum(resources: workload.Resources, count: int) -> dict[str, core.Quanti
 
 
 def _quantities(resources: workload.Resources) -> dict[str, core.Quantity]:
-    found: dict[str, core.Quantity] = {}
+    quantities: dict[str, core.Quantity] = {}
     if resources.cpu_milli:
-        found["cpu"] = f"{resources.cpu_milli}m"
+        quantities["cpu"] = f"{resources.cpu_milli}m"
     if resources.memory_bytes:
-        found["memory"] = str(resources.memory_bytes)
+        quantities["memory"] = str(resources.memory_bytes)
     if resources.gpus:
-        found[requirements.GPU] = resources.gpus
-    return found
+        quantities[requirements.GPU] = resources.gpus
+    return quantities
 
 
 def _preemptable(value: bool | None) -> dict[str, str]:

@@ -196,9 +196,9 @@ def _statistics(values_us: Sequence[int]) -> tuple[float, float, float, float]:
     """Mean, p50, p95 and p99 in seconds; percentiles are interpolated linearly. 0 for no value."""
     if not len(values_us):
         return 0.0, 0.0, 0.0, 0.0
-    found: Sequence[float] = np.percentile(np.array(values_us), [50, 95, 99]).tolist()
+    quantiles: Sequence[float] = np.percentile(np.array(values_us), [50, 95, 99]).tolist()
     mean = sum(values_us) / len(values_us)
-    return _seconds(mean), _seconds(found[0]), _seconds(found[1]), _seconds(found[2])
+    return _seconds(mean), _seconds(quantiles[0]), _seconds(quantiles[1]), _seconds(quantiles[2])
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -49,10 +49,10 @@ class Series:
         self._merge()
         width = self._width_us
         count = -(-end_us // width)
-        found = [0.0] * count
+        averages = [0.0] * count
         for at, integral in enumerate(self._integrals[:count]):
-            found[at] = integral / (min(end_us, (at + 1) * width) - at * width)
-        return found
+            averages[at] = integral / (min(end_us, (at + 1) * width) - at * width)
+        return averages
 
     def _add(self, start_us: int, end_us: int) -> None:
         self._clockwork.reach(end_us)

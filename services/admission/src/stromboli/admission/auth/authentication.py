@@ -99,7 +99,7 @@ class AccountPrincipal:
         streams_last_s: float,
     ) -> None:
         self._user = user
-        self._ask = ask
+        self._review = ask
         self.streams_last_s = streams_last_s
 
     @property
@@ -120,9 +120,9 @@ class AccountPrincipal:
     async def is_allowed(self, right: Right) -> bool:
         """Whether the user has a right. The right on objects of every name is checked first,
         because that result is valid for many objects."""
-        if right.name and await self._ask(self._user, right.of_every_name):
+        if right.name and await self._review(self._user, right.of_every_name):
             return True
-        return await self._ask(self._user, right)
+        return await self._review(self._user, right)
 
 
 class Authenticator:
@@ -153,10 +153,10 @@ class Authenticator:
         if not token:
             raise UnauthenticatedError("the request has no token")
         key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
-        found = await self._users.get(key, lambda: self._accounts.authenticate(token, audiences))
-        if isinstance(found, accounts.UnknownToken):
-            raise UnauthenticatedError(found.reason)
-        return AccountPrincipal(found, self._may, self._stream_s(token))
+        account = await self._users.get(key, lambda: self._accounts.authenticate(token, audiences))
+        if isinstance(account, accounts.UnknownToken):
+            raise UnauthenticatedError(account.reason)
+        return AccountPrincipal(account, self._may, self._stream_s(token))
 
     def _stream_s(self, token: str) -> float:
         """Seconds for which a stream with this token lasts. API servers accept a token for some

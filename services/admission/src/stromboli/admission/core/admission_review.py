@@ -65,7 +65,7 @@ def decode_request(body: bytes) -> ReviewRequest:
 
 def encode_response(
     uid: str,
-    found: tuple[Violation, ...] = (),
+    violations: tuple[Violation, ...] = (),
     additions: tuple[patch.Add, ...] = (),
     *,
     code: int = 422,
@@ -74,17 +74,17 @@ def encode_response(
     """The response: a rejection with all violations in one message, or an admission with a patch
     and warnings, which clients such as kubectl print.
     """
-    response: dict[str, Any] = {"uid": uid, "allowed": not found}
-    if found:
-        message = "; ".join(violation.message for violation in found)
+    response: dict[str, Any] = {"uid": uid, "allowed": not violations}
+    if violations:
+        message = "; ".join(violation.message for violation in violations)
         if len(message) > MAX_MESSAGE_LENGTH:
-            message = f"{message[:MAX_MESSAGE_LENGTH]} ... ({len(found)} violations in all)"
+            message = f"{message[:MAX_MESSAGE_LENGTH]} ... ({len(violations)} violations in all)"
         reason = "Invalid" if code == 422 else "ServiceUnavailable"
         response["status"] = {"code": code, "reason": reason, "message": message}
     if additions:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
-    if warnings and not found:
+    if warnings and not violations:
         response["warnings"] = warning_header.bounded(warnings)
     return msgspec.json.encode(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

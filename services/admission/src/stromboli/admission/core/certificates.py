@@ -34,30 +34,32 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
 
 def needs_renewal(
-    held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
+    certificates: Collection[CertificateInfo], wanted: Collection[str], now: datetime
 ) -> bool:
     """Whether a new certificate is needed: false if one for all ``wanted`` names is valid long
     enough."""
     return not any(
-        each.serves >= set(wanted) and each.ends_at - now > RENEW_BEFORE_END for each in held
+        each.serves >= set(wanted) and each.ends_at - now > RENEW_BEFORE_END
+        for each in certificates
     )
 
 
-def trusted(held: Collection[CertificateInfo], now: datetime) -> list[CertificateInfo]:
+def trusted(certificates: Collection[CertificateInfo], now: datetime) -> list[CertificateInfo]:
     """Certificates that have not expired, the oldest first."""
     return sorted(
-        (each for each in held if each.ends_at > now), key=lambda each: (each.made_at, each.name)
+        (each for each in certificates if each.ends_at > now),
+        key=lambda each: (each.made_at, each.name),
     )
 
 
 def served(
-    held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
+    certificates: Collection[CertificateInfo], wanted: Collection[str], now: datetime
 ) -> CertificateInfo | None:
     """The newest certificate for all ``wanted`` names that is trusted long enough, else the oldest
     one; None if there is no such certificate.
     """
     fitting: Sequence[CertificateInfo] = [
-        each for each in trusted(held, now) if each.serves >= set(wanted)
+        each for each in trusted(certificates, now) if each.serves >= set(wanted)
     ]
     settled = [each for each in fitting if now - each.made_at >= TRUST_PROPAGATION]
     return settled[-1] if settled else next(iter(fitting), None)

@@ -81,11 +81,11 @@ class DataCopies:
         """
         keys = sorted(self._copies if named is None else named)
         rest = keys[bisect.bisect_right(keys, after) :]
-        found = self._matching(rest, wanted, named or {})
+        copies = self._matching(rest, wanted, named or {})
         if limit is None:
-            return DataSetPage(items=tuple(found))
-        items = tuple(itertools.islice(found, limit))
-        has_more = next(found, None) is not None
+            return DataSetPage(items=tuple(copies))
+        items = tuple(itertools.islice(copies, limit))
+        has_more = next(copies, None) is not None
         return DataSetPage(items=items, continue_=items[-1].key if has_more else "")
 
     def _matching(
@@ -97,15 +97,15 @@ class DataCopies:
         for key in keys:
             if wanted.key not in ("", key):
                 continue
-            found = self._data_set(key, named.get(key))
-            if not found.uri.startswith(wanted.uri):
+            copies = self._data_set(key, named.get(key))
+            if not copies.uri.startswith(wanted.uri):
                 continue
             if wanted.node:
-                here = tuple(copy for copy in found.nodes if copy.node == wanted.node)
+                here = tuple(copy for copy in copies.nodes if copy.node == wanted.node)
                 if not here:
                     continue
-                found = msgspec.structs.replace(found, nodes=here)
-            yield found
+                copies = msgspec.structs.replace(copies, nodes=here)
+            yield copies
 
     def _data_set(self, key: str, named: data_sets.DataSetRequest | None) -> DataSetCopies:
         there = self._copies.get(key, {})
@@ -142,13 +142,13 @@ def named_by(jobs: Iterable[bytes | msgspec.Raw]) -> dict[str, data_sets.DataSet
     nodes can hold. A job or a data set that cannot be read is ignored. Of requests with the same
     key, the largest size counts.
     """
-    found: dict[str, data_sets.DataSetRequest] = {}
+    requests: dict[str, data_sets.DataSetRequest] = {}
     for raw in jobs:
         for request in _requests(raw):
-            known = found.get(request.key)
+            known = requests.get(request.key)
             if request.key and (known is None or known.bytes < request.bytes):
-                found[request.key] = request
-    return found
+                requests[request.key] = request
+    return requests
 
 
 def _requests(job: bytes | msgspec.Raw) -> Iterator[data_sets.DataSetRequest]:

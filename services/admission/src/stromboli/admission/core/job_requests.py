@@ -109,8 +109,8 @@ def _text(value: object) -> str:
 
 def _tasks(spec: Document) -> dict[str, Document]:
     tasks = spec.get("tasks")
-    found = [it for it in tasks if isinstance(it, dict)] if isinstance(tasks, list) else []
-    return {str(it.get("name", at)): it for at, it in enumerate(found)}
+    task_documents = [it for it in tasks if isinstance(it, dict)] if isinstance(tasks, list) else []
+    return {str(it.get("name", at)): it for at, it in enumerate(task_documents)}
 
 
 def _without_counts(tasks: dict[str, Document]) -> dict[str, Document]:
@@ -121,5 +121,5 @@ def _without_counts(tasks: dict[str, Document]) -> dict[str, Document]:
 
 
 def _part(document: Document, name: str) -> Document:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}

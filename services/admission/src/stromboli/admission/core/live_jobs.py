@@ -92,11 +92,11 @@ class LiveJobs:
         if (live := self._live.get(key)) is not None:
             exceeded = self._exceeded(owner) if live.queue != owner.queue else ()
             return tuple(it for it in exceeded if it.path == "spec.queue")
-        found = tuple(self._exceeded(owner))
-        if not found:
+        violations = tuple(self._exceeded(owner))
+        if not violations:
             self._reserved[key] = (owner, now)
             self._count(owner, 1)
-        return found
+        return violations
 
     def release(self, key: str) -> None:
         """End a reservation: the job was not written, or the cache has it."""
@@ -104,16 +104,16 @@ class LiveJobs:
             self._count(reserved[0], -1)
 
     def _exceeded(self, owner: Owner) -> list[Violation]:
-        found = []
+        violations = []
         limit, count = self._max_per_user, self._per_user[owner.user]
         if owner.user and 0 < limit <= count:
             reason = f"user {owner.user!r} has {count} live jobs, the limit is {limit}"
-            found.append(Violation(path="metadata", reason=reason, expected=_NEXT_STEP))
+            violations.append(Violation(path="metadata", reason=reason, expected=_NEXT_STEP))
         limit, count = self._max_per_queue, self._per_queue[owner.queue]
         if 0 < limit <= count:
             reason = f"queue {owner.queue!r} has {count} live jobs, the limit is {limit}"
-            found.append(Violation(path="spec.queue", reason=reason, expected=_NEXT_STEP))
-        return found
+            violations.append(Violation(path="spec.queue", reason=reason, expected=_NEXT_STEP))
+        return violations
 
     def _expire(self) -> None:
         while self._reserved:

@@ -24,7 +24,7 @@ UNKNOWN = "Unknown"
 _KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
 
 
-def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
+def truncated(violations: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
     """The first ``limit`` violations, followed by a note if there are more."""
     first = [
         msgspec.structs.replace(
@@ -33,9 +33,9 @@ def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Vi
             reason=_shortened(it.reason),
             expected=_shortened(it.expected),
         )
-        for it in found[:limit]
+        for it in violations[:limit]
     ]
-    if len(found) > limit:
+    if len(violations) > limit:
         first.append(Violation(path="", reason="and more violations"))
     return tuple(first)
 
@@ -46,7 +46,7 @@ def record(
     operation: Operation,
     user: str,
     entry_point: EntryPoint,
-    found: Sequence[Violation],
+    violations: Sequence[Violation],
 ) -> ObjectReviewed:
     """The record of a review, for any object. Its ``object`` is empty if it has no name, its
     ``kind`` is ``Unknown`` for an unknown kind.
@@ -58,8 +58,8 @@ def record(
         operation=operation,
         user=_shortened(user),
         entry_point=entry_point,
-        allowed=not found,
-        violations=truncated(found, MAX_RECORDED),
+        allowed=not violations,
+        violations=truncated(violations, MAX_RECORDED),
     )
 
 

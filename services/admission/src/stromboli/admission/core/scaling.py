@@ -48,10 +48,10 @@ def scale_patch(
     }
 
 
-def _too_few(left: int, needed: int, who: str) -> Violation:
+def _too_few(left: int, needed: int, subject: str) -> Violation:
     return Violation(
         path="replicas",
-        reason=f"{who} would have {left} pods, but needs {needed} (minAvailable)",
+        reason=f"{subject} would have {left} pods, but needs {needed} (minAvailable)",
         expected=f"replicas for at least {needed} pods, or a lower minAvailable (--min); "
         "to stop all pods, suspend the job",
     )

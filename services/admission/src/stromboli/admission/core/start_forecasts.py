@@ -41,8 +41,8 @@ class StartForecasts:
 
     def of(self, pod_group: str, now: datetime) -> ExpectedStart | None:
         """The newest expected start of a PodGroup. O(chunks)."""
-        found = [chunk[pod_group] for chunk in self._chunks() if pod_group in chunk]
-        newest = max(found, key=lambda it: it.at, default=None)
+        starts = [chunk[pod_group] for chunk in self._chunks() if pod_group in chunk]
+        newest = max(starts, key=lambda it: it.at, default=None)
         return None if newest is None or now - newest.at > SHOWN_FOR else newest
 
     def pod_groups(self) -> list[str]:

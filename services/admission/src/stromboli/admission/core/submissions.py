@@ -121,5 +121,5 @@ def token_of(record: envelope.Record) -> str:
 
 def _id_of(record: envelope.Record) -> SubmissionId:
     """The id; empty where it is too long, because a truncated id identifies nothing."""
-    found = (record.id, record.headers.get("ce_source", ""))
-    return SubmissionId(*(text if len(text) <= MAX_ID_LENGTH else "" for text in found))
+    id_parts = (record.id, record.headers.get("ce_source", ""))
+    return SubmissionId(*(text if len(text) <= MAX_ID_LENGTH else "" for text in id_parts))

@@ -83,18 +83,18 @@ class TaskHistories:
         uids = self._uids.get(job, [])
         if not uids or (uid and uid not in uids):
             return None
-        found = self._find(uid or uids[-1])
+        job_history = self._find(uid or uids[-1])
         ordered = sorted(
-            _with_submissions(found),
+            _with_submissions(job_history),
             key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _start_time(it)),
         )
         return TaskHistory(
             job=job,
-            uid=found.uid,
-            deleted_at=found.deleted_at,
+            uid=job_history.uid,
+            deleted_at=job_history.deleted_at,
             complete=self.is_complete,
             tasks=tuple(ordered),
-            earlier=tuple(reversed(uids[: uids.index(found.uid)])),
+            earlier=tuple(reversed(uids[: uids.index(job_history.uid)])),
         )
 
     def _find(self, uid: str) -> _JobHistory:
@@ -156,7 +156,7 @@ class TaskHistories:
 
 
 def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskAttempt:
-    found = before or TaskAttempt(
+    attempt = before or TaskAttempt(
         task=event.task,
         index=event.index,
         attempt=event.attempt,
@@ -168,19 +168,19 @@ def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskA
     )
     rank = ORDER.get(event.after, END)
     field = _TIMES.get(event.after, "ended_at" if rank == END else "")
-    if field and getattr(found, field) is None:
-        found = msgspec.structs.replace(found, **{field: event.at})
-    if rank < ORDER.get(found.state, END):
-        return found
-    reason = event.reason or found.reason
+    if field and getattr(attempt, field) is None:
+        attempt = msgspec.structs.replace(attempt, **{field: event.at})
+    if rank < ORDER.get(attempt.state, END):
+        return attempt
+    reason = event.reason or attempt.reason
     return msgspec.structs.replace(
-        found,
+        attempt,
         state=accounting.attempt_state(event.after, reason),
-        node=event.node or found.node,
-        devices=event.devices or found.devices,
+        node=event.node or attempt.node,
+        devices=event.devices or attempt.devices,
         reason=reason,
-        detail=event.detail or found.detail,
-        exit_code=found.exit_code if event.exit_code is None else event.exit_code,
+        detail=event.detail or attempt.detail,
+        exit_code=attempt.exit_code if event.exit_code is None else event.exit_code,
     )
 
 

@@ -63,13 +63,13 @@ def _with_gpus(
     if not wanted:
         expected = f"the task, too: gpus=TASK:{count}, TASK one of {', '.join(names)}"
         return Violation(path="gpus", reason="no task requests GPUs", expected=expected)
-    found = []
+    new_tasks = []
     for task in tasks:
         changed = _task_with_gpus(task, count) if task.get("name", "") in wanted else task
         if isinstance(changed, Violation):
             return changed
-        found.append(changed)
-    return found
+        new_tasks.append(changed)
+    return new_tasks
 
 
 def _task_with_gpus(task: dict[str, Any], count: int) -> dict[str, Any] | Violation:
@@ -103,13 +103,13 @@ def _task_with_gpus(task: dict[str, Any], count: int) -> dict[str, Any] | Violat
 def _devices(task: dict[str, Any]) -> dict[tuple[int, str], str]:
     """(Container, resource) -> resource, of all GPUs and parts of GPUs that a pod requests."""
     spec = (task.get("template") or {}).get("spec") or {}
-    found = {}
+    gpu_resources = {}
     for at, container in enumerate(spec.get("containers") or ()):
         resources = container.get("resources") or {}
         for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}:
             if "gpu" in name.lower() or "/mig-" in name:
-                found[at, name] = name
-    return found
+                gpu_resources[at, name] = name
+    return gpu_resources
 
 
 def gang_of(job: batch.Job, priorities: Mapping[str, int]) -> what_if.Gang:

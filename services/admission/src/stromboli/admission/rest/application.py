@@ -161,14 +161,14 @@ def routes(
         summary="The cluster as the scheduler reads it",
     )
     async def scheduling_input() -> SchedulingInput:
-        found, unread = [], []
+        manifests, unread = [], []
         for kind in scheduling_view.SCHEDULING_KINDS:
             for raw in await _all_of(cluster, kind):
                 try:
-                    found.append(scheduling_view.reduce_manifest(kind, raw))
+                    manifests.append(scheduling_view.reduce_manifest(kind, raw))
                 except msgspec.DecodeError as error:
                     unread.append(f"{kind.kind} {kinds.metadata_of(raw).key}: {error}")
-        return SchedulingInput(found, unread)
+        return SchedulingInput(manifests, unread)
 
     @get(
         "/v1/health",

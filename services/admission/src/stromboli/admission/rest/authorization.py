@@ -95,8 +95,8 @@ def require_token(token: str) -> Guard:
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
         if not is_open(connection.scope["path"]):
-            shown = authentication.bearer(connection.headers.get("authorization"))
-            if not hmac.compare_digest(shown.encode(), token.encode()):
+            bearer_token = authentication.bearer(connection.headers.get("authorization"))
+            if not hmac.compare_digest(bearer_token.encode(), token.encode()):
                 raise authentication.UnauthenticatedError(WRONG_TOKEN)
         connection.scope["user"] = authentication.LOCAL_PRINCIPAL
 

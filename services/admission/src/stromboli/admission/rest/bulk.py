@@ -160,11 +160,11 @@ async def _result_of(
         why = f"not a JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
     except RejectedError as error:
-        shown = error.violations[:MAX_VIOLATIONS]
+        violations = error.violations[:MAX_VIOLATIONS]
         count = len(error.violations)
         detail = f"{count} violation{'s' * (count > 1)}"
         return ItemResult(
-            index=index, result="refused", status=422, detail=detail, violations=shown
+            index=index, result="refused", status=422, detail=detail, violations=violations
         )
     except authentication.ForbiddenError as error:
         return ItemResult(
@@ -177,14 +177,14 @@ async def _result_of(
     except errors.ExternalError as error:
         status = problems.status_of(error)
         return ItemResult(index=index, result="failed", status=status, detail=str(error))
-    made = kinds.metadata_of(applied.object)
+    metadata = kinds.metadata_of(applied.object)
     return ItemResult(
         index=index,
         result=decoding.convert(applied.result, Outcome),
         kind=applied.kind,
         namespace=applied.namespace,
         name=applied.name,
-        uid=made.uid,
+        uid=metadata.uid,
         warnings=warning_header.bounded(applied.warnings),
     )
 

@@ -49,8 +49,10 @@ class ObjectCreator:
         marks = (requested,) if requested else ()
 
         async def work() -> idempotency.Answer:
-            (made,) = await self._admission.submit([named], principal, only_new=True, marks=marks)
-            return answer_of(201, made)
+            (applied,) = await self._admission.submit(
+                [named], principal, only_new=True, marks=marks
+            )
+            return answer_of(201, applied)
 
         answer = await (
             self._admission.idempotency_cache.answer(

@@ -46,14 +46,16 @@ async def of(
     group = f"{job.metadata.key}-{job.metadata.uid}"
     known = admission.explanation(group)
     phase = job.status.state.phase or "Pending"
-    held = _pending_reason(admission, job, phase)
+    pending_reason = _pending_reason(admission, job, phase)
     if known is None:
-        return Explanation(job.metadata.key, phase, group, None, held=held)
+        return Explanation(job.metadata.key, phase, group, None, held=pending_reason)
     explained, in_front = known
     if in_front is not None:
         in_front = await _readable_names(in_front, principal)
     expected = admission.expected_start(group)
-    return Explanation(job.metadata.key, phase, group, explained, in_front, held, expected)
+    return Explanation(
+        job.metadata.key, phase, group, explained, in_front, pending_reason, expected
+    )
 
 
 def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> str:
@@ -75,9 +77,11 @@ async def _readable_names(
     pod_groups: tuple[str, ...], principal: authentication.Principal
 ) -> tuple[str, ...]:
     spaces = {name.partition("/")[0] for name in pod_groups}
-    seen = {
+    readable_namespaces = {
         space
         for space in spaces
         if await principal.is_allowed(right("list", kinds.POD_GROUPS, space))
     }
-    return tuple(name if name.partition("/")[0] in seen else HIDDEN for name in pod_groups)
+    return tuple(
+        name if name.partition("/")[0] in readable_namespaces else HIDDEN for name in pod_groups
+    )

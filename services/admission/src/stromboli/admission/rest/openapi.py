@@ -108,9 +108,9 @@ _ERROR = {
 
 def complete(schema: Document) -> Document:
     """Litestar's document with the parts that it cannot derive."""
-    found: Document = msgspec.json.decode(msgspec.json.encode(schema))
-    found["components"]["schemas"]["Problem"] = _problem()
-    for path, operations in found["paths"].items():
+    openapi_document: Document = msgspec.json.decode(msgspec.json.encode(schema))
+    openapi_document["components"]["schemas"]["Problem"] = _problem()
+    for path, operations in openapi_document["paths"].items():
         for operation in operations.values():
             operation["tags"] = [_tag(path)]
             for parameter in operation.get("parameters", ()):
@@ -127,14 +127,16 @@ def complete(schema: Document) -> Document:
             operations["post"]["requestBody"]["content"][JSON]["example"] = BODIES[path]
     # Authentication is needed if the server has accounts: without them the first alternative
     # applies.
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    found["security"] = [{}, {"token": []}]
+    openapi_document["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"}
+    }
+    openapi_document["security"] = [{}, {"token": []}]
     line = msgspec.json.encode(JOB).decode()
-    found["paths"]["/v1/bulk"]["post"]["requestBody"] = {
+    openapi_document["paths"]["/v1/bulk"]["post"]["requestBody"] = {
         "required": True,
         "content": {NDJSON: {"schema": {"type": "string"}, "example": f"{line}\n"}},
     }
-    return found
+    return openapi_document
 
 
 def _plain(parameter: Document) -> None:
@@ -153,8 +155,8 @@ def _problem() -> Document:
         [problems.Problem], ref_template="#/components/schemas/{name}"
     )
     del schema
-    found: Document = components["Problem"]
-    return found
+    problem_schema: Document = components["Problem"]
+    return problem_schema
 
 
 def _tag(path: str) -> str:

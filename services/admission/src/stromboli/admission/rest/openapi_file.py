@@ -24,14 +24,14 @@ def text(app: Litestar) -> str:
 
 def main(arguments: list[str]) -> None:
     """Write the file, or compare it."""
-    made = text(application.application_for_openapi())
+    content = text(application.application_for_openapi())
     if arguments == ["--check"]:
-        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
+        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != content:
             sys.exit(f"{FILE.name} is not up to date: run python -m {MODULE}")
     elif arguments:
         sys.exit(f"usage: python -m {MODULE} [--check]")
     else:
-        FILE.write_text(made, encoding="utf-8")
+        FILE.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

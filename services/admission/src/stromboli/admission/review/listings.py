@@ -38,17 +38,17 @@ class Listings:
         is not installed. Raises ExternalError.
         """
         async with self._locks[kind]:
-            began, found = self._newest.get(kind, (-1.0, []))
+            began, decoded_objects = self._newest.get(kind, (-1.0, []))
             if began >= max(since, time.monotonic() - MAX_AGE_S):
-                return found
-            began, found = time.monotonic(), []
+                return decoded_objects
+            began, decoded_objects = time.monotonic(), []
             with contextlib.suppress(errors.NotFoundError):
                 for item in (await self._cluster.list(kind)).items:
                     with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
-                        found.append(kind.decode(item))
-            self._newest[kind] = began, found
+                        decoded_objects.append(kind.decode(item))
+            self._newest[kind] = began, decoded_objects
             asyncio.get_running_loop().call_later(MAX_AGE_S, self._forget, kind, began)
-            return found
+            return decoded_objects
 
     def _forget(self, kind: Kind[Any], began: float) -> None:
         if kind in self._newest and self._newest[kind][0] == began:

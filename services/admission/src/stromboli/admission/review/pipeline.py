@@ -81,10 +81,10 @@ class AdmissionPipeline:
         # 4. Authorize writing.
         missing = await submitted_objects.missing_rights(objects, principal)
         # 5. Validate against the schema, the rules and the cluster.
-        found = missing if any(missing) else await self._validate(objects, principal, since)
-        attempts.judged(objects, found)
+        violations = missing if any(missing) else await self._validate(objects, principal, since)
+        attempts.judged(objects, violations)
         submitted_objects.raise_if_missing(missing)
-        submitted_objects.raise_if_any(found)
+        submitted_objects.raise_if_any(violations)
         return objects
 
     async def submit(
@@ -127,11 +127,11 @@ class AdmissionPipeline:
     ) -> None:
         """Count new jobs as live, and those that change their queue. Raises RejectedError if a job
         exceeds a limit; then no job of the request is counted."""
-        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        identity = reviewer.RequestIdentity.user(principal.name, principal.groups)
         exceeded = [
             ()
             if each.is_done
-            else self._reviewer.reserve(each.kind, each.document, each.before, who)
+            else self._reviewer.reserve(each.kind, each.document, each.before, identity)
             for each in objects
         ]
         if any(exceeded):
@@ -150,13 +150,13 @@ class AdmissionPipeline:
         """The fields of an admitted object that have no effect, or none yet."""
         if submitted.is_done:
             return ()
-        found = await self._reviewer.warnings(submitted.kind, submitted.document)
+        messages = await self._reviewer.warnings(submitted.kind, submitted.document)
         if self._rejects_unknown_fields:
-            return found
+            return messages
         unknown = await self._reviewer.unknown_fields(
             submitted.kind, submitted.document, submitted.before
         )
-        return (*(each.message for each in unknown), *found)
+        return (*(each.message for each in unknown), *messages)
 
     async def _load(
         self,
@@ -167,24 +167,24 @@ class AdmissionPipeline:
         only_new: bool,
     ) -> SubmittedObject:
         kind, namespace, document = named
-        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        identity = reviewer.RequestIdentity.user(principal.name, principal.groups)
         name = document["metadata"]["name"]
         try:
             before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
             additions = await self._reviewer.completed(kind, document, namespace, traceparent)
-            made = patch.applied(document, additions) if additions else document
-            recorded = self._reviewer.recorded(kind, made, None, who)
-            made = patch.applied(made, recorded) if recorded else made
-            made = submitted_objects.with_mark(made, mark)
-            return SubmittedObject(kind, namespace, made, None, mark)
+            new_document = patch.applied(document, additions) if additions else document
+            recorded = self._reviewer.recorded(kind, new_document, None, identity)
+            new_document = patch.applied(new_document, recorded) if recorded else new_document
+            new_document = submitted_objects.with_mark(new_document, mark)
+            return SubmittedObject(kind, namespace, new_document, None, mark)
         if submitted_objects.has_mark(before, mark):
             return SubmittedObject(kind, namespace, before, before, mark, is_done=True)
         if only_new:
             raise submitted_objects.already_exists(kind, namespace, name)
         submitted_objects.raise_if_stale(kind, document, before)
         merged = patch.merged(before, document)
-        merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, who))
+        merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, identity))
         return SubmittedObject(kind, namespace, merged, before)
 
     async def _validate(
@@ -206,9 +206,9 @@ class AdmissionPipeline:
             ),
             jobs=frozenset(each.name for each in objects if each.kind == kinds.JOBS),
         )
-        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        identity = reviewer.RequestIdentity.user(principal.name, principal.groups)
         return [
-            () if each.is_done else await self._violations(each, together, who, since)
+            () if each.is_done else await self._violations(each, together, identity, since)
             for each in objects
         ]
 
@@ -216,26 +216,26 @@ class AdmissionPipeline:
         self,
         submitted: SubmittedObject,
         together: reviewer.Together,
-        who: reviewer.RequestIdentity,
+        identity: reviewer.RequestIdentity,
         since: float,
     ) -> tuple[Violation, ...]:
         kind, document, before = submitted.kind, submitted.document, submitted.before
-        found = await self._reviewer.violations(
+        violations = await self._reviewer.violations(
             kind,
             submitted.operation,
             document,
             before,
             together=together,
-            who=who,
+            identity=identity,
             since=since,
         )
         if self._rejects_unknown_fields:
-            found += await self._reviewer.unknown_fields(kind, document, before)
+            violations += await self._reviewer.unknown_fields(kind, document, before)
         if kind != kinds.JOBS:
-            return found
+            return violations
         if submitted.operation == "CREATE":
-            found += await self._reviewer.absent(submitted.namespace, document, together.jobs)
-        return found + self._other_scheduler(document)
+            violations += await self._reviewer.absent(submitted.namespace, document, together.jobs)
+        return violations + self._other_scheduler(document)
 
     def _other_scheduler(self, document: Document) -> tuple[Violation, ...]:
         """The violation for a job of another scheduler: submitted here, it would wait
@@ -269,9 +269,9 @@ class AdmissionPipeline:
             body = msgspec.json.encode(submitted.document)
             stored = await cluster.patch(kind, namespace, name, body, patch_type="merge")
             result = "configured"
-        made = kinds.metadata_of(stored)
+        metadata = kinds.metadata_of(stored)
         warnings = await self.warnings(submitted)
-        return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored), warnings)
+        return Applied(kind.kind, namespace, metadata.name, result, msgspec.Raw(stored), warnings)
 
 
 def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
@@ -294,8 +294,8 @@ def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
             path = f"{where}metadata.name"
             refused.append(Violation(path=path, reason="no name", expected="a unique name"))
         else:
-            found = submitted_objects.with_namespace_and_name(kind, document)
-            named.append(_NamedDocument(kind, *found))
+            namespace_and_document = submitted_objects.with_namespace_and_name(kind, document)
+            named.append(_NamedDocument(kind, *namespace_and_document))
     if refused:
         raise submitted_objects.RejectedError(tuple(refused))
     return named

@@ -29,8 +29,8 @@ class ResourceGroupsFile:
         if self._path is None:
             return self._groups
         try:
-            found = self._path.stat()
-            stamp = (found.st_mtime_ns, found.st_size)
+            file_stat = self._path.stat()
+            stamp = (file_stat.st_mtime_ns, file_stat.st_size)
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._groups = read(self._path.read_text(encoding="utf-8"))

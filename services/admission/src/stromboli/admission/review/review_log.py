@@ -36,11 +36,13 @@ class ReviewLog:
         operation: Operation,
         user: str,
         entry_point: EntryPoint,
-        found: tuple[Violation, ...],
+        violations: tuple[Violation, ...],
     ) -> None:
-        """Count a review and queue its record; ``found`` is empty for an object that is allowed."""
-        message = review_records.record(kind, document, operation, user, entry_point, found)
-        _reviews.add(1, {"kind": message.kind, "entry_point": entry_point, "allowed": not found})
+        """Count a review and queue its record; ``violations`` is empty for an allowed object."""
+        message = review_records.record(kind, document, operation, user, entry_point, violations)
+        _reviews.add(
+            1, {"kind": message.kind, "entry_point": entry_point, "allowed": not violations}
+        )
         self._queue(message.object or message.kind, message)
 
     def record_request(self, request: JobRequested | None) -> None:

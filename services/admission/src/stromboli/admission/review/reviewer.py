@@ -46,8 +46,8 @@ class RequestIdentity(msgspec.Struct, frozen=True):
     @classmethod
     def user(cls, name: str, groups: Iterable[str]) -> "RequestIdentity":
         """A user on their own behalf."""
-        found = permissions.Submitter(name, tuple(groups))
-        return cls(found, found)
+        submitter = permissions.Submitter(name, tuple(groups))
+        return cls(submitter, submitter)
 
 
 UNKNOWN_IDENTITY = RequestIdentity()
@@ -97,7 +97,7 @@ class Reviewer:
         *,
         together: Together = ALONE,
         claimed: frozenset[str] = frozenset(),
-        who: RequestIdentity = UNKNOWN_IDENTITY,
+        identity: RequestIdentity = UNKNOWN_IDENTITY,
         since: float | None = None,
     ) -> tuple[Violation, ...]:
         """All violations. ``claimed``: scheduler names of other systems, if the object may be
@@ -120,8 +120,8 @@ class Reviewer:
                 tiers=network_topology.tiers(hyper_nodes),
                 claimed=claimed,
                 priority_classes=classes,
-                submitter=who.submitter,
-                requester=who.requester,
+                submitter=identity.submitter,
+                requester=identity.requester,
                 absent_priority_classes=absent - together.priority_classes,
                 reservations=reservations,
                 nodes=nodes,
@@ -139,12 +139,12 @@ class Reviewer:
         # Lists replace what the cache has: objects may also have been deleted a moment ago.
         if needs_queues:
             queues = await self._listed_queues(since)
-        found = await judged()
-        if review.may_depend_on_topology(found):
+        violations = await judged()
+        if review.may_depend_on_topology(violations):
             hyper_nodes = await self._listings.of(kinds.HYPER_NODES, since)
-            found = await judged()
-        if needs_queues or not review.may_depend_on_queues(found):
-            return found
+            violations = await judged()
+        if needs_queues or not review.may_depend_on_queues(violations):
+            return violations
         queues = await self._listed_queues(since)
         return await judged()
 
@@ -170,21 +170,21 @@ class Reviewer:
         """Fields of a valid object that have no effect, or none yet. Raises ExternalError when
         reservations must be read and the API server does not answer."""
         try:
-            found = kind.decode(msgspec.json.encode(document))
+            obj = kind.decode(msgspec.json.encode(document))
         except msgspec.DecodeError:
             return ()
         since = time.monotonic() - listings.MAX_AGE_S
         reservations, nodes = await self._reservations(kind, document, since)
-        if isinstance(found, reservation.AdvanceReservation):
-            return tuple(reservation_rules.warnings(found, nodes))
-        if isinstance(found, batch.Job):
+        if isinstance(obj, reservation.AdvanceReservation):
+            return tuple(reservation_rules.warnings(obj, nodes))
+        if isinstance(obj, batch.Job):
             return (
-                *job_rules.warnings(found, self.policy.plugins),
-                *reservation_rules.warnings_of_job(found.metadata, reservations),
+                *job_rules.warnings(obj, self.policy.plugins),
+                *reservation_rules.warnings_of_job(obj.metadata, reservations),
             )
-        if isinstance(found, batch.Command):
+        if isinstance(obj, batch.Command):
             queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
-            return tuple(user_commands.warnings(found, queues))
+            return tuple(user_commands.warnings(obj, queues))
         return ()
 
     async def _reservations(
@@ -195,10 +195,10 @@ class Reviewer:
         """
         if not review.is_about_reservations(kind, document):
             return {}, ()
-        found = await self._listings.of(kinds.ADVANCE_RESERVATIONS, since)
+        reservations = await self._listings.of(kinds.ADVANCE_RESERVATIONS, since)
         is_reservation = kind == kinds.ADVANCE_RESERVATIONS
         nodes = await self._listings.of(kinds.NODES, since) if is_reservation else ()
-        return {it.metadata.name: it for it in found}, tuple(nodes)
+        return {it.metadata.name: it for it in reservations}, tuple(nodes)
 
     async def _pod_group_phase(self, of: tuple[str, str] | None) -> str:
         """The phase of a PodGroup, read from the API server; empty if it does not exist."""
@@ -217,12 +217,14 @@ class Reviewer:
         """The known priority classes; read from the API server if the object names an unknown one,
         or the cache is incomplete.
         """
-        found = {it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
+        priority_classes = {
+            it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)
+        }
         named = review.priority_classes(kind, document)
-        if named and not (self.is_caught_up and named <= found.keys()):
+        if named and not (self.is_caught_up and named <= priority_classes.keys()):
             listed = await self._listings.of(kinds.PRIORITY_CLASSES, since)
-            found = {it.metadata.name: it for it in listed}
-        return found
+            priority_classes = {it.metadata.name: it for it in listed}
+        return priority_classes
 
     async def absent(
         self,
@@ -232,15 +234,15 @@ class Reviewer:
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
         """Dependencies of a new job that neither exist nor are in the same request."""
-        found = []
+        violations = []
         known = review.ClusterContext(claimed=claimed)
         for name in review.dependencies(document, self.policy, known):
             if name not in coming:
                 try:
                     await self._cluster.get(kinds.JOBS, namespace, name)
                 except errors.NotFoundError:
-                    found.append(job_rules.missing_dependency(name))
-        return tuple(found)
+                    violations.append(job_rules.missing_dependency(name))
+        return tuple(violations)
 
     async def completed(
         self,
@@ -284,7 +286,7 @@ class Reviewer:
         kind: Kind[Any],
         document: Document,
         before: Document | None,
-        who: RequestIdentity,
+        identity: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
         """Count a new job as live, or return the exceeded limit, also of a job that changes its
@@ -299,7 +301,9 @@ class Reviewer:
             return ()
         if not review.is_ours(job, self.policy, review.ClusterContext(claimed=claimed)):
             return ()
-        owner = live_jobs.Owner(who.submitter.name if who.submitter else "", job.spec.queue)
+        owner = live_jobs.Owner(
+            identity.submitter.name if identity.submitter else "", job.spec.queue
+        )
         key, now = job.metadata.key, asyncio.get_running_loop().time()
         return self._live_jobs.reserve(key, owner, now)
 
@@ -313,11 +317,11 @@ class Reviewer:
         kind: Kind[Any],
         document: Document,
         before: Document | None,
-        who: RequestIdentity,
+        identity: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
         """The patch that records the submitter of an object."""
-        known = review.ClusterContext(claimed=claimed, requester=who.requester)
+        known = review.ClusterContext(claimed=claimed, requester=identity.requester)
         return review.submitter_patch(kind, document, before, self.policy, known)
 
 

@@ -160,9 +160,9 @@ class AdmissionService:
             self.what_ifs.fold(record)
         elif record.topic == topics.TOPOLOGY:
             self.hardware.pop(record.key, None)
-            found = envelope.decode(record)
-            if isinstance(found, TopologyObserved):
-                self.hardware[record.key] = found
+            observed_topology = envelope.decode(record)
+            if isinstance(observed_topology, TopologyObserved):
+                self.hardware[record.key] = observed_topology
         elif record.topic == topics.USAGE:
             self.node_usage.pop(record.key, None)
             usage = envelope.decode(record)
@@ -230,8 +230,8 @@ class AdmissionService:
         key."""
         wanted = f"{namespace}/" if namespace else ""
         keys = (key for key in self._forecasts.pod_groups() if key.startswith(wanted))
-        found = (self.expected_start(key) for key in keys)
-        return tuple(each for each in found if each is not None)
+        forecasts = (self.expected_start(key) for key in keys)
+        return tuple(each for each in forecasts if each is not None)
 
     async def answer(self, path: str, body: bytes, within_s: float = math.inf) -> bytes:
         """The response to an API server's webhook request, see ``WebhookReview.answer``."""
@@ -281,8 +281,10 @@ class AdmissionService:
             raise
         finally:
             user = principal.name
-            for index, (it, found) in attempts.reviews.items():
-                self._log.record(it.kind.kind, it.document, it.operation, user, entry_point, found)
+            for index, (it, violations) in attempts.reviews.items():
+                self._log.record(
+                    it.kind.kind, it.document, it.operation, user, entry_point, violations
+                )
                 if index in attempts.written and not it.is_done:
                     self._log.record_request(
                         job_requests.written(it.kind, it.document, it.before, user, entry_point)
@@ -295,9 +297,9 @@ class AdmissionService:
         principal: authentication.Principal,
         entry_point: EntryPoint,
     ) -> None:
-        for each, found in submitted_objects.violations_by_object(documents, error.violations):
+        for each, violations in submitted_objects.violations_by_object(documents, error.violations):
             kind = str(each.get("kind"))
-            self._log.record(kind, each, "CREATE", principal.name, entry_point, found)
+            self._log.record(kind, each, "CREATE", principal.name, entry_point, violations)
 
     async def check(
         self, documents: list[Document], principal: authentication.Principal
@@ -329,19 +331,21 @@ class AdmissionService:
     ) -> None:
         """Raise RejectedError if the job could not be changed as given or, with ``is_new``, if this
         principal could not submit the changed job. Needs no right to write, and writes nothing."""
-        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        identity = reviewer.RequestIdentity.user(principal.name, principal.groups)
         known = None if is_new else before
         if is_new:
             metadata = before["metadata"]
             kept = {name: metadata[name] for name in NEW_METADATA if name in metadata}
             changed = {**changed, "metadata": kept}
             changed.pop("status", None)
-        recorded = self._reviewer.recorded(kinds.JOBS, changed, known, who)
+        recorded = self._reviewer.recorded(kinds.JOBS, changed, known, identity)
         submitted = patch.applied(changed, recorded) if recorded else changed
         operation: review.Operation = "CREATE" if is_new else "UPDATE"
-        found = await self._reviewer.violations(kinds.JOBS, operation, submitted, known, who=who)
-        if found:
-            raise submitted_objects.RejectedError(found)
+        violations = await self._reviewer.violations(
+            kinds.JOBS, operation, submitted, known, identity=identity
+        )
+        if violations:
+            raise submitted_objects.RejectedError(violations)
 
     def priorities(self) -> dict[str, int]:
         """PriorityClass -> value."""
@@ -370,8 +374,8 @@ class AdmissionService:
     async def delete_queue(self, name: str, principal: authentication.Principal) -> None:
         """Delete a queue if that is allowed. Raises RejectedError, ExternalError."""
         document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
-        found = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None)
-        self._log.record(kinds.QUEUES.kind, document, "DELETE", principal.name, "rest", found)
-        if found:
-            raise submitted_objects.RejectedError(found)
+        violations = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None)
+        self._log.record(kinds.QUEUES.kind, document, "DELETE", principal.name, "rest", violations)
+        if violations:
+            raise submitted_objects.RejectedError(violations)
         await self.writes_as(principal).delete(kinds.QUEUES, "", name)

@@ -158,15 +158,15 @@ async def missing_rights(
     submissions: list[SubmittedObject], principal: authentication.Principal
 ) -> list[tuple[Violation, ...]]:
     """The missing rights to write each object."""
-    found: list[tuple[Violation, ...]] = []
+    violations: list[tuple[Violation, ...]] = []
     for each in submissions:
         if each.is_done:
-            found.append(())
+            violations.append(())
             continue
         name = each.name if each.before else ""  # a creation needs no right on a name
         requested = right("patch" if each.before else "create", each.kind, each.namespace, name)
-        found.append(await authentication.missing_rights(principal, (requested,)))
-    return found
+        violations.append(await authentication.missing_rights(principal, (requested,)))
+    return violations
 
 
 def raise_if_missing(missing: list[tuple[Violation, ...]]) -> None:
@@ -192,8 +192,8 @@ def violations_by_object(
     for violation in violations:
         of_each.setdefault(violation.path.partition(".")[0], []).append(violation)
     for index, document in enumerate(documents):
-        if found := of_each.get(f"objects[{index}]"):
-            yield document, tuple(found)
+        if object_violations := of_each.get(f"objects[{index}]"):
+            yield document, tuple(object_violations)
 
 
 def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
@@ -202,8 +202,8 @@ def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
         msgspec.structs.replace(
             violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
         )
-        for index, found in enumerate(refused)
-        for violation in found
+        for index, violations in enumerate(refused)
+        for violation in violations
     )
 
 

@@ -51,12 +51,12 @@ class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     labels: dict[str, str] = {}
 
-    def has(self, found: meta.ObjectMeta) -> bool:
+    def has(self, metadata: meta.ObjectMeta) -> bool:
         """Whether the selector matches an object."""
         return (
-            self.namespace in ("", found.namespace)
-            and self.name in ("", found.name)
-            and self.labels.items() <= (found.labels or {}).items()
+            self.namespace in ("", metadata.namespace)
+            and self.name in ("", metadata.name)
+            and self.labels.items() <= (metadata.labels or {}).items()
         )
 
 
@@ -157,14 +157,16 @@ class WatchCache:
         return self._changes[first : first + BATCH]
 
     def _take(self, event: cluster_port.WatchEvent) -> None:
-        found = kinds.metadata_of(event.object)
-        if found.version <= self.version:
+        metadata = kinds.metadata_of(event.object)
+        if metadata.version <= self.version:
             return  # repeated
-        self.version = found.version
+        self.version = metadata.version
         if event.type == "BOOKMARK":
             return
-        self._versions.append(found.version)
-        self._changes.append((WatchEvent(_TYPES[event.type], found.version, event.object), found))
+        self._versions.append(metadata.version)
+        self._changes.append(
+            (WatchEvent(_TYPES[event.type], metadata.version, event.object), metadata)
+        )
         self._bytes += len(event.object)
         if len(self._changes) > self._events_kept or self._bytes > MAX_BYTES:
             self._cut()
@@ -242,13 +244,13 @@ class WatchCaches:
         self,
         kind: cluster_port.AnyKind,
         chosen: ObjectSelector,
-        seen: int = 0,
+        last_version: int = 0,
         *,
         lasts_s: float = math.inf,
         explanations_changed: Notifier | None = None,
         user: str = "",
     ) -> AsyncGenerator[WatchEvent, None]:
-        """All objects, then ``synced``, then every change; or the changes after version ``seen``.
+        """All objects, then ``synced``, then every change; or the changes after ``last_version``.
 
         Changes during the initial list may be sent twice. ``alive`` is sent after each silence, and
         whenever ``explanations_changed`` rings. Ends after ``lasts_s`` seconds, but not before the
@@ -257,10 +259,10 @@ class WatchCaches:
         there are too many readers, RateLimitedError if the user has too many.
         """
         until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
-        async with self._reading(kind, seen, user) as (feed, task):
-            if seen > feed.version and seen > await feed.newest():
+        async with self._reading(kind, last_version, user) as (feed, task):
+            if last_version > feed.version and last_version > await feed.newest():
                 yield WatchEvent("reset")  # a version of another cluster
-                seen = 0
+                last_version = 0
             has_begun = False
             while self.is_open and not task.done():
                 left = max(until - asyncio.get_running_loop().time(), 0.0)
@@ -269,22 +271,22 @@ class WatchCaches:
                 has_begun = True
                 rung = feed.bell.wait()
                 other = explanations_changed.wait() if explanations_changed else None
-                if seen < feed.since:
-                    if seen:
+                if last_version < feed.since:
+                    if last_version:
                         yield WatchEvent("reset")
                     async for event in self._everything(kind, chosen):
-                        seen = event.version
+                        last_version = event.version
                         yield event
-                elif changes := feed.behind(seen):
-                    for event, found in changes:
-                        seen = event.version
-                        if chosen.has(found):
+                elif changes := feed.behind(last_version):
+                    for event, metadata in changes:
+                        last_version = event.version
+                        if chosen.has(metadata):
                             yield event
                 elif not await _is_notified(min(left, self._alive_every_s), rung, other):
-                    seen = max(seen, feed.version)
-                    yield WatchEvent("alive", seen)
+                    last_version = max(last_version, feed.version)
+                    yield WatchEvent("alive", last_version)
                 elif other is not None and other.is_set():
-                    yield WatchEvent("alive", seen)
+                    yield WatchEvent("alive", last_version)
 
     async def _everything(
         self, kind: cluster_port.AnyKind, chosen: ObjectSelector
@@ -295,8 +297,8 @@ class WatchCaches:
         first = await self._cluster.page(kind, chosen.namespace, chosen.labels, limit=1)
         if chosen.name:
             with contextlib.suppress(errors.NotFoundError):
-                found = await self._cluster.get(kind, chosen.namespace, chosen.name)
-                yield WatchEvent("added", object=found)
+                raw_object = await self._cluster.get(kind, chosen.namespace, chosen.name)
+                yield WatchEvent("added", object=raw_object)
         else:
             after = ""
             while True:
@@ -312,7 +314,7 @@ class WatchCaches:
 
     @contextlib.asynccontextmanager
     async def _reading(
-        self, kind: cluster_port.AnyKind, seen: int, user: str
+        self, kind: cluster_port.AnyKind, last_version: int, user: str
     ) -> AsyncGenerator[tuple[WatchCache, "asyncio.Task[None]"], None]:
         """The watch cache of a kind while it has readers. The first reader starts it."""
         what = f"watch {kind.plural}"
@@ -331,7 +333,7 @@ class WatchCaches:
                     raise errors.TransientError(what, "the server is stopping")
                 if kind not in self._feeds or self._feeds[kind][1].done():
                     feed = WatchCache(self._cluster, kind, self._events_kept)
-                    await feed.begin(seen)
+                    await feed.begin(last_version)
                     self._feeds[kind] = feed, asyncio.create_task(feed.run())
                 reading = self._feeds[kind]
             yield reading

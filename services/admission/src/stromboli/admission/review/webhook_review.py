@@ -72,7 +72,7 @@ class WebhookReview:
             return self._unavailable(request, kind, errors.UnavailableError("review", why))
 
     async def _mutate(self, request: admission_review.ReviewRequest, kind: Kind[Any]) -> bytes:
-        who = await self._identity(request)
+        identity = await self._identity(request)
         with telemetry.span("admit", kind=kind.kind) as traceparent:
             document = request.object or {}
             before = request.old_object if request.operation == "UPDATE" else None
@@ -86,30 +86,30 @@ class WebhookReview:
                     kind, document, request.namespace, traceparent, self.claimed
                 )
             document = patch.applied(document, additions) if additions else document
-            additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
+            additions += self._reviewer.recorded(kind, document, before, identity, self.claimed)
         return admission_review.encode_response(request.uid, (), additions)
 
     async def _validate(self, request: admission_review.ReviewRequest, kind: Kind[Any]) -> bytes:
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
-        who = await self._identity(request)
-        found = await self._reviewer.violations(
-            kind, request.operation, document, before, claimed=self.claimed, who=who
+        identity = await self._identity(request)
+        violations = await self._reviewer.violations(
+            kind, request.operation, document, before, claimed=self.claimed, identity=identity
         )
         if kind == kinds.JOBS and request.operation == "CREATE":
-            found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
+            violations += await self._reviewer.absent(request.namespace, document, (), self.claimed)
         unknown: tuple[Violation, ...] = ()
         if request.operation != "DELETE":
             unknown = await self._reviewer.unknown_fields(kind, document, before, self.claimed)
         if self._rejects_unknown_fields:
-            found += unknown
-        if not found and request.operation != "DELETE" and not request.dry_run:
-            found = self._reviewer.reserve(kind, document, before, who, self.claimed)
+            violations += unknown
+        if not violations and request.operation != "DELETE" and not request.dry_run:
+            violations = self._reviewer.reserve(kind, document, before, identity, self.claimed)
         user = request.user_info.username
-        self._log.record(kind.kind, document, request.operation, user, "webhook", found)
-        if found:
-            return admission_review.encode_response(request.uid, found)
-        if who.requester is not None and not request.dry_run:
+        self._log.record(kind.kind, document, request.operation, user, "webhook", violations)
+        if violations:
+            return admission_review.encode_response(request.uid, violations)
+        if identity.requester is not None and not request.dry_run:
             self._log.record_request(job_requests.written(kind, document, before, user, "webhook"))
         warnings = (
             *(each.message for each in unknown),
@@ -120,8 +120,8 @@ class WebhookReview:
     async def _record(self, request: admission_review.ReviewRequest) -> bytes:
         """Record the user who deletes a job. It is always allowed: rights are the API server's, and
         a deletion of Stromboli's services is of no user, or REST has recorded it."""
-        who = await self._identity(request)
-        if who.requester is not None and not request.dry_run and request.operation == "DELETE":
+        identity = await self._identity(request)
+        if identity.requester is not None and not request.dry_run and request.operation == "DELETE":
             user = request.user_info.username
             self._log.record_request(
                 job_requests.deletion(request.old_object or {}, user, "webhook")

@@ -142,20 +142,22 @@ class SelfSignedCertificate(_Source):
         now = self._clock()
         pairs, version = await self._read()
         if certificates.needs_renewal([pair.held for pair in pairs.values()], self._names, now):
-            made = key_pairs.make(self._names, now, certificates.VALIDITY)
+            new_pair = key_pairs.make(self._names, now, certificates.VALIDITY)
             over = [name for name, pair in pairs.items() if pair.held.ends_at <= now]
-            await self._write(made, over, version)
+            await self._write(new_pair, over, version)
             pairs, _ = await self._read()
-        held = [pair.held for pair in pairs.values()]
-        authorities = [pairs[each.name].certificate for each in certificates.trusted(held, now)]
+        certificate_infos = [pair.held for pair in pairs.values()]
+        authorities = [
+            pairs[each.name].certificate for each in certificates.trusted(certificate_infos, now)
+        ]
         for kind in kinds.WEBHOOKS:
             await self._trust(kind, b"".join(authorities))
-        shown = certificates.served(held, self._names, now)
-        if shown is None:
+        certificate = certificates.served(certificate_infos, self._names, now)
+        if certificate is None:
             raise errors.TransientError(
                 f"read Secret {self._name}", "the Secret contains no usable certificate"
             )
-        self._load(pairs[shown.name].certificate, pairs[shown.name].key)
+        self._load(pairs[certificate.name].certificate, pairs[certificate.name].key)
 
     async def _read(self) -> tuple[dict[str, key_pairs.KeyPair], str]:
         """The valid key pairs in the Secret by name, and its version."""
@@ -170,17 +172,17 @@ class SelfSignedCertificate(_Source):
                 telemetry.log.warning("certificate not readable", name=name, reason=str(error))
         return pairs, secret["metadata"]["resourceVersion"]
 
-    async def _write(self, made: key_pairs.KeyPair, over: Sequence[str], version: str) -> None:
+    async def _write(self, pair: key_pairs.KeyPair, over: Sequence[str], version: str) -> None:
         """Write the Secret. Raises ConflictError when another replica was first."""
-        name = made.held.name
-        fresh = {f"{name}.crt": _text(made.certificate), f"{name}.key": _text(made.key)}
+        name = pair.held.name
+        fresh = {f"{name}.crt": _text(pair.certificate), f"{name}.key": _text(pair.key)}
         gone = {f"{each}.{end}": None for each in over for end in ("crt", "key")}
         change = {"metadata": {"resourceVersion": version}, "data": fresh | gone}
         body = msgspec.json.encode(change)
         await self._cluster.patch(
             kinds.SECRETS, self._namespace, self._name, body, patch_type="merge"
         )
-        telemetry.log.info("certificate created", name=name, ends_at=made.held.ends_at.isoformat())
+        telemetry.log.info("certificate created", name=name, ends_at=pair.held.ends_at.isoformat())
 
     async def _trust(self, kind: Kind[meta.Object], authorities: bytes) -> None:
         raw = await self._cluster.get(kind, "", self._configuration)

@@ -69,14 +69,14 @@ def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
     private = serialization.load_pem_private_key(key, None)
     if private.public_key() != known.public_key():
         raise ValueError("the key does not belong to the certificate")
-    found = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    alternative_names = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     serves = [
-        *found.get_values_for_type(x509.DNSName),
-        *(str(address) for address in found.get_values_for_type(x509.IPAddress)),
+        *alternative_names.get_values_for_type(x509.DNSName),
+        *(str(address) for address in alternative_names.get_values_for_type(x509.IPAddress)),
     ]
     made_at = known.not_valid_before_utc + BACKDATED_BY
-    held = certificates.CertificateInfo(name, made_at, known.not_valid_after_utc, frozenset(serves))
-    return KeyPair(held, certificate, key)
+    info = certificates.CertificateInfo(name, made_at, known.not_valid_after_utc, frozenset(serves))
+    return KeyPair(info, certificate, key)
 
 
 def ends_at(certificate: bytes) -> datetime:

@@ -72,13 +72,13 @@ def order(resources: Iterable[str]) -> list[str]:
 
 def read(quantities: Mapping[str, core.Quantity] | None) -> Amounts:
     """Quantities as amounts; invalid quantities are left out."""
-    found: Amounts = {}
+    valid_amounts: Amounts = {}
     for name, quantity in (quantities or {}).items():
         try:
-            found[name] = units.amount(name, quantity)
+            valid_amounts[name] = units.amount(name, quantity)
         except ValueError:  # stored without admission
             continue
-    return found
+    return valid_amounts
 
 
 def requests(spec: core.PodSpec) -> Amounts:

@@ -66,7 +66,7 @@ def read_filters(query: Mapping[str, str]) -> ChangeFilters:
     )
 
 
-def rows(found: Iterable[accounting.ClusterChange]) -> list[ChangeRow]:
+def rows(changes: Iterable[accounting.ClusterChange]) -> list[ChangeRow]:
     """The changes as rows, in their order."""
     return [
         ChangeRow(
@@ -78,5 +78,5 @@ def rows(found: Iterable[accounting.ClusterChange]) -> list[ChangeRow]:
             fields=it.fields[:SHOWN_FIELDS],
             more=max(0, len(it.fields) - SHOWN_FIELDS),
         )
-        for it in found
+        for it in changes
     ]

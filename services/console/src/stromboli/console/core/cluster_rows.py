@@ -145,19 +145,19 @@ def node_facts(node: core.Node) -> NodeFacts:
 
 def holders(pods: Iterable[PodRow]) -> list[Holder]:
     """The holders of bound pods, those with most GPUs first."""
-    found: dict[tuple[str, str, bool], list[PodRow]] = {}
+    pod_rows: dict[tuple[str, str, bool], list[PodRow]] = {}
     for pod in pods:
         if pod.node:
             key = (pod.namespace, pod.job or pod.name, bool(pod.job))
-            found.setdefault(key, []).append(pod)
-    made = [_holder(key, own) for key, own in found.items()]
-    return sorted(made, key=lambda it: (-it.gpus, -it.pods, it.namespace, it.name))
+            pod_rows.setdefault(key, []).append(pod)
+    all_holders = [_holder(key, own) for key, own in pod_rows.items()]
+    return sorted(all_holders, key=lambda it: (-it.gpus, -it.pods, it.namespace, it.name))
 
 
 def gpu_holders(pods: Iterable[PodRow], most: int = 0) -> list[Holder]:
     """The holders of GPUs, those with most first; ``most`` of them, or all."""
-    found = holders(pod for pod in pods if pod.gpus)
-    return found[:most] if most else found
+    ranked_holders = holders(pod for pod in pods if pod.gpus)
+    return ranked_holders[:most] if most else ranked_holders
 
 
 def _holder(key: tuple[str, str, bool], own: list[PodRow]) -> Holder:
@@ -219,10 +219,10 @@ def queue_rows(
 
 def pending_by_reason(groups: Iterable[GroupRow]) -> list[tuple[str, int]]:
     """Why PodGroups are pending, the most frequent reason first."""
-    found = Counter(
+    counts = Counter(
         _reason(group) for group in groups if group.phase in ("Pending", "Inqueue", "Unknown")
     )
-    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _reason(group: GroupRow) -> str:
@@ -267,10 +267,10 @@ def _state(node: core.Node) -> str:
 
 
 def _gauges(used: Mapping[str, int], whole: Mapping[str, int]) -> tuple[amounts.Gauge, ...]:
-    shown = {name for name in whole if amounts.is_gpu(name)} | set(amounts.FIRST)
+    resource_names = {name for name in whole if amounts.is_gpu(name)} | set(amounts.FIRST)
     return tuple(
         amounts.gauge(name, used.get(name, 0), whole.get(name))
-        for name in amounts.order(shown)
+        for name in amounts.order(resource_names)
         if whole.get(name) or used.get(name)
     )
 
@@ -283,7 +283,7 @@ def _queue_row(
     capability, deserved = amounts.read(spec.capability), amounts.read(spec.deserved)
     guarantee = amounts.read(spec.guarantee.resource)
     named = {*used, *capability, *deserved, *guarantee}
-    shown = {it for it in named if it in amounts.FIRST or amounts.is_gpu(it)}
+    resource_names = {it for it in named if it in amounts.FIRST or amounts.is_gpu(it)}
     return QueueRow(
         name=name,
         depth=depth,
@@ -295,6 +295,6 @@ def _queue_row(
             amounts.gauge(
                 it, used.get(it, 0), capability.get(it), deserved.get(it), guarantee.get(it)
             )
-            for it in amounts.order(shown)
+            for it in amounts.order(resource_names)
         ),
     )

@@ -100,7 +100,7 @@ def read_filters(query: Mapping[str, str]) -> EvictionFilters:
     )
 
 
-def rows(found: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]:
+def rows(evictions: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]:
     """The evictions as rows. ``reader``: the namespace that the viewer reads; empty for all."""
     return [
         EvictionRow(
@@ -112,13 +112,13 @@ def rows(found: Iterable[accounting.Eviction], reader: str) -> list[EvictionRow]
             why=_why(it.reason),
             refused=it.refused,
         )
-        for it in found
+        for it in evictions
     ]
 
 
-def mutual(found: Sequence[accounting.Eviction], reader: str) -> list[Pair]:
+def mutual(evictions: Sequence[accounting.Eviction], reader: str) -> list[Pair]:
     """The pairs of jobs that evicted pods of each other, pairs with most evictions first."""
-    carried_out = [it for it in found if not it.refused and it.uid and it.by_uid != it.uid]
+    carried_out = [it for it in evictions if not it.refused and it.uid and it.by_uid != it.uid]
     lost = Counter((it.uid, it.by_uid) for it in carried_out if it.by_uid)
     parties = {it.uid: _victim(it, reader) for it in carried_out}
     pairs = [
@@ -135,12 +135,12 @@ def mutual(found: Sequence[accounting.Eviction], reader: str) -> list[Pair]:
 
 
 def of_job(
-    found: Sequence[accounting.Eviction], uid: str, reader: str
+    evictions: Sequence[accounting.Eviction], uid: str, reader: str
 ) -> tuple[list[EvictionRow], list[EvictionRow]]:
     """The evictions of a job's pods, and the evictions of other jobs' pods for the job."""
     return (
-        rows([it for it in found if it.uid == uid], reader),
-        rows([it for it in found if it.by_uid == uid and it.uid != uid], reader),
+        rows([it for it in evictions if it.uid == uid], reader),
+        rows([it for it in evictions if it.by_uid == uid and it.uid != uid], reader),
     )
 
 

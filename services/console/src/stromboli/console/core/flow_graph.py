@@ -74,16 +74,16 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
         return any(edge.has_probe for edge in self.edges)
 
 
-def steps(found: flow.JobFlow, now: datetime) -> list[Step]:
+def steps(job_flow: flow.JobFlow, now: datetime) -> list[Step]:
     """The steps of a flow in the order of its manifest."""
-    known = {it.name: it for it in found.status.job_status_list}
-    made = []
-    for entry in {entry.name: entry for entry in found.spec.flows}.values():
-        job = f"{found.metadata.name}-{entry.name}"
+    known = {it.name: it for it in job_flow.status.job_status_list}
+    flow_steps = []
+    for entry in {entry.name: entry for entry in job_flow.spec.flows}.values():
+        job = f"{job_flow.metadata.name}-{entry.name}"
         story = known.get(job, flow.FlowJobStatus(name=job))
         waits = entry.depends_on
         began, ended = story.start_timestamp, story.end_timestamp
-        made.append(
+        flow_steps.append(
             Step(
                 name=entry.name,
                 job=job,
@@ -96,15 +96,15 @@ def steps(found: flow.JobFlow, now: datetime) -> list[Step]:
                 restarts=story.restart_count,
             )
         )
-    return made
+    return flow_steps
 
 
-def draw(found: Sequence[Step]) -> Drawing | None:
+def draw(flow_steps: Sequence[Step]) -> Drawing | None:
     """The steps as a drawing; None for no steps, and for more than ``MOST_DRAWN``."""
-    if not 0 < len(found) <= MOST_DRAWN:
+    if not 0 < len(flow_steps) <= MOST_DRAWN:
         return None
-    by_name = {step.name: step for step in found}
-    after = {step.name: [it for it in step.after if it in by_name] for step in found}
+    by_name = {step.name: step for step in flow_steps}
+    after = {step.name: [it for it in step.after if it in by_name] for step in flow_steps}
     layers = _ordered(_layers(after), after)
     tallest = max(map(len, layers))
     boxes = {}
@@ -129,7 +129,7 @@ def draw(found: Sequence[Step]) -> Drawing | None:
 def _direct(after: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The transitive reduction of the dependencies: lines of implied ones would cross boxes. Costs
     O(steps x dependencies)."""
-    found = {}
+    direct_dependencies = {}
     for name, all_before in after.items():
         implied: set[str] = set()
         waiting = [it for before in all_before for it in after[before]]
@@ -138,8 +138,8 @@ def _direct(after: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             if one not in implied:
                 implied.add(one)
                 waiting += after[one]
-        found[name] = [before for before in all_before if before not in implied]
-    return found
+        direct_dependencies[name] = [before for before in all_before if before not in implied]
+    return direct_dependencies
 
 
 def _layers(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -178,8 +178,8 @@ def _relative(row: int, layer: Sequence[str]) -> float:
 
 
 def _mean(name: str, neighbours: Mapping[str, set[str]], places: Mapping[str, float]) -> float:
-    found = [places[it] for it in neighbours[name]]
-    return sum(found) / len(found) if found else places[name]
+    neighbour_places = [places[it] for it in neighbours[name]]
+    return sum(neighbour_places) / len(neighbour_places) if neighbour_places else places[name]
 
 
 def _path(before: Box, after: Box) -> str:

@@ -144,11 +144,13 @@ def consequence(action: str, phase: str) -> str:
 
 def facts(job: batch.Job, now: datetime) -> list[tuple[str, str]]:
     """Spec and status as pairs of label and text, as in ``strom job describe``."""
-    found = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
-    shown = [(name, text) for name, text in found if name not in ("job", "phase", "created")]
+    all_facts = [(line[:9].strip(), line[10:]) for line in job_view.facts(job, now)]
+    listed_facts = [
+        (name, text) for name, text in all_facts if name not in ("job", "phase", "created")
+    ]
     if ran := job_view.running_time(job, now):
-        shown.append(("ran", ran))
-    return shown
+        listed_facts.append(("ran", ran))
+    return listed_facts
 
 
 def tasks(job: batch.Job) -> list[dict[str, Any]]:
@@ -216,20 +218,20 @@ def timeline(
 ) -> Timeline:
     """The attempts that a page shows. ``numa``: the uid of a pod -> what it holds of each NUMA
     node; ``kept``: -> its attempt in the history."""
-    found: Sequence[TaskAttempt] = history.tasks
-    shown = found[:MOST_ATTEMPTS]
-    begins = [it.created_at for it in shown if it.created_at is not None]
+    attempts: Sequence[TaskAttempt] = history.tasks
+    listed_attempts = attempts[:MOST_ATTEMPTS]
+    begins = [it.created_at for it in listed_attempts if it.created_at is not None]
     first = min(begins, default=now)
-    last = max([it.ended_at or now for it in shown], default=now) if begins else now
+    last = max([it.ended_at or now for it in listed_attempts], default=now) if begins else now
     rows = tuple(
         msgspec.structs.replace(
             _attempt(it, first, last, now),
             numa=(numa or {}).get(it.pod_uid, ""),
             **_measured((kept or {}).get(it.pod_uid)),
         )
-        for it in shown
+        for it in listed_attempts
     )
-    return Timeline(rows=rows, more=len(found) - len(shown), first=first, last=last)
+    return Timeline(rows=rows, more=len(attempts) - len(listed_attempts), first=first, last=last)
 
 
 def _measured(attempt: accounting.Attempt | None) -> dict[str, str]:
@@ -247,15 +249,17 @@ def numa_of(pod: core.Pod) -> str:
         return ""
     return "; ".join(
         f"NUMA {cell}: "
-        + ", ".join(f"{amount} {name.rpartition('/')[2]}" for name, amount in held.items())
-        for cell, held in sorted(decided.numa.items())
+        + ", ".join(f"{amount} {name.rpartition('/')[2]}" for name, amount in cell_amounts.items())
+        for cell, cell_amounts in sorted(decided.numa.items())
     )
 
 
-def events(found: Iterable[KubernetesEvent]) -> list[EventRow]:
+def events(kubernetes_events: Iterable[KubernetesEvent]) -> list[EventRow]:
     """The last ``MOST_EVENTS`` events, the newest first."""
     ordered = sorted(
-        found, key=lambda event: event.at.timestamp() if event.at is not None else 0.0, reverse=True
+        kubernetes_events,
+        key=lambda event: event.at.timestamp() if event.at is not None else 0.0,
+        reverse=True,
     )
     return [
         EventRow(

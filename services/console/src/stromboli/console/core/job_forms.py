@@ -127,9 +127,10 @@ def failed_again(document: Document, failed: str) -> Document:
 
 def tools(job: batch.Job) -> list[ToolRow]:
     """The debug tools that the job requests."""
-    found = [(it.tool, debug_tools.TOOLS[it.tool]) for it in debug_tools.requested_tools(job)]
+    named_tools = [(it.tool, debug_tools.TOOLS[it.tool]) for it in debug_tools.requested_tools(job)]
     return [
-        ToolRow(tool=name, port=tool.port, asks=tool.asks, user=tool.user) for name, tool in found
+        ToolRow(tool=name, port=tool.port, asks=tool.asks, user=tool.user)
+        for name, tool in named_tools
     ]
 
 

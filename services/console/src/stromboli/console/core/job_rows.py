@@ -186,27 +186,27 @@ def read_filters(query: Mapping[str, str]) -> Filters:
 
 def select(rows: Iterable[JobRow], filters: Filters) -> JobList:
     """The page of the list that the filters select. A page beyond the last one is the last one."""
-    found = list(rows)
+    job_rows = list(rows)
     if filters.queue:
-        found = [row for row in found if row.queue == filters.queue]
+        job_rows = [row for row in job_rows if row.queue == filters.queue]
     if filters.user:
-        found = [row for row in found if row.user == filters.user]
+        job_rows = [row for row in job_rows if row.user == filters.user]
     for each in filters.q.lower().split():
-        found = [row for row in found if each in row.search]
-    counts = count(found)
+        job_rows = [row for row in job_rows if each in row.search]
+    counts = count(job_rows)
     if filters.phase:
         wanted = GROUPS[filters.phase]
-        found = [row for row in found if row.phase in wanted]
-    pages = max(1, -(-len(found) // PAGE_ROWS))
+        job_rows = [row for row in job_rows if row.phase in wanted]
+    pages = max(1, -(-len(job_rows) // PAGE_ROWS))
     page = min(filters.page, pages)
 
     rank = _RANKS[filters.sort]
     # A heap is faster for the first pages, and several times slower for the last ones.
     last = page * PAGE_ROWS
-    is_early = last * 20 < len(found)
-    ordered = heapq.nsmallest(last, found, key=rank) if is_early else sorted(found, key=rank)
-    shown = tuple(ordered[last - PAGE_ROWS : last])
-    return JobList(rows=shown, matching=len(found), counts=counts, page=page, pages=pages)
+    is_early = last * 20 < len(job_rows)
+    ordered = heapq.nsmallest(last, job_rows, key=rank) if is_early else sorted(job_rows, key=rank)
+    page_rows = tuple(ordered[last - PAGE_ROWS : last])
+    return JobList(rows=page_rows, matching=len(job_rows), counts=counts, page=page, pages=pages)
 
 
 def count(rows: Iterable[JobRow]) -> dict[str, int]:

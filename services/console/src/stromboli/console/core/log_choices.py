@@ -36,13 +36,13 @@ def choices(attempts: Sequence[TaskAttempt], pods: Iterable[core.Pod]) -> list[L
     """The logs of a job by task and index, the last attempt of each first, then the pods that have
     no attempt in the history yet."""
     present = {pod.metadata.uid: pod for pod in pods}
-    found = [
+    log_choices = [
         _choice(f"{it.task}[{it.index}]", it.attempt, it.state, it.pod, it.pod_uid, present)
         for it in sorted(attempts, key=lambda it: (it.task, it.index, -it.attempt))
         if it.node or it.pod_uid in present
     ]
-    known = {it.uid for it in found}
-    found += [
+    known = {it.uid for it in log_choices}
+    log_choices += [
         _choice(
             f"{pod.metadata.annotation(keys.TASK_SPEC) or ''}[{job_logs.index_of(pod)}]",
             0,
@@ -54,13 +54,13 @@ def choices(attempts: Sequence[TaskAttempt], pods: Iterable[core.Pod]) -> list[L
         for uid, pod in sorted(present.items(), key=lambda pair: pair[1].metadata.name)
         if uid not in known
     ]
-    return found[:MOST_CHOICES]
+    return log_choices[:MOST_CHOICES]
 
 
-def chosen(found: Sequence[LogChoice], query: Mapping[str, str]) -> Chosen | None:
+def chosen(log_choices: Sequence[LogChoice], query: Mapping[str, str]) -> Chosen | None:
     """The log that a URL selects: by the uid of a pod, or its name; else the first one."""
     uid, pod = query.get("uid", ""), query.get("pod", "")
-    wanted = [it for it in found if (it.uid == uid if uid else not pod or it.pod == pod)]
+    wanted = [it for it in log_choices if (it.uid == uid if uid else not pod or it.pod == pod)]
     if not wanted:
         return None
     one = wanted[0]

@@ -80,7 +80,7 @@ def read_filters(query: Mapping[str, str]) -> AttemptFilters:
     )
 
 
-def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttemptRow]:
+def rows(attempts: Iterable[accounting.Attempt], now: datetime) -> list[PastAttemptRow]:
     """The attempts as rows, in their order."""
     return [
         PastAttemptRow(
@@ -93,18 +93,18 @@ def rows(found: Iterable[accounting.Attempt], now: datetime) -> list[PastAttempt
             confirmed=confirmed(it),
             used=used(it),
         )
-        for it in found
+        for it in attempts
     ]
 
 
 def confirmed(attempt: accounting.Attempt) -> str:
     """What the kubelet of an attempt confirmed: ``NUMA 0,1; cpu 0-3; gpu GPU-a``; empty if that is
     not known."""
-    held = {"cpu": (attempt.exclusive_cpus,)} if attempt.exclusive_cpus else {}
+    cpu_assignments = {"cpu": (attempt.exclusive_cpus,)} if attempt.exclusive_cpus else {}
     cells = ",".join(map(str, attempt.numa_nodes))
     parts = (
         f"NUMA {cells}" if cells else "",
-        device_annotations.format_assignments(held | attempt.confirmed_devices),
+        device_annotations.format_assignments(cpu_assignments | attempt.confirmed_devices),
     )
     return "; ".join(filter(None, parts))
 

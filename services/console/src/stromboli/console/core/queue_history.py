@@ -66,11 +66,11 @@ def history(
     of_gpus = any(gpu for gpu, _ in seconds.values()) or amounts.gpus(deserved) > 0
     share = amounts.gpus(deserved) / 1000 if of_gpus else deserved.get("cpu", 0) / 1000
     first = report.since.astimezone(UTC).date()
-    held = [
+    daily_averages = [
         _average(seconds.get(day.isoformat(), (0.0, 0.0))[0 if of_gpus else 1], day, now)
         for day in (first + timedelta(days=at) for at in range(DAYS + 1))
     ]
-    most = max([*held, share, 0.001])
+    most = max([*daily_averages, share, 0.001])
     days = tuple(
         Day(
             day=(first + timedelta(days=at)).isoformat(),
@@ -79,7 +79,7 @@ def history(
             height=round(HEIGHT * amount / most, 2),
             is_over=bool(share) and amount > share,
         )
-        for at, amount in enumerate(held)
+        for at, amount in enumerate(daily_averages)
     )
     return QueueHistory(
         resource="GPUs" if of_gpus else "CPUs",
@@ -95,12 +95,12 @@ def _seconds(
     queues: Mapping[str, scheduling.Queue], name: str, usage: Iterable[accounting.Usage]
 ) -> dict[str, tuple[float, float]]:
     """Day -> GPU seconds and core seconds of the queue and the queues below it."""
-    found: dict[str, tuple[float, float]] = {}
+    seconds_by_day: dict[str, tuple[float, float]] = {}
     for each in usage:
         if name in queue_trees.ancestors(queues, each.group["queue"]):
-            gpu, cpu = found.get(each.group["day"], (0.0, 0.0))
-            found[each.group["day"]] = gpu + each.gpu_seconds, cpu + each.cpu_seconds
-    return found
+            gpu, cpu = seconds_by_day.get(each.group["day"], (0.0, 0.0))
+            seconds_by_day[each.group["day"]] = gpu + each.gpu_seconds, cpu + each.cpu_seconds
+    return seconds_by_day
 
 
 def _average(seconds: float, day: date, now: datetime) -> float:

@@ -16,28 +16,28 @@ def preorder(queues: Mapping[str, scheduling.Queue]) -> list[tuple[str, int]]:
         parent = queue.spec.parent or ROOT
         if name != ROOT:
             children.setdefault(parent if parent in queues else "", []).append(name)
-    found: list[tuple[str, int]] = []
-    seen: set[str] = set()
+    names_and_depths: list[tuple[str, int]] = []
+    visited: set[str] = set()
     tops = [*([ROOT] if ROOT in queues else []), *children.get("", [])]
     waiting = [(name, 0) for name in reversed(tops)]
     while waiting:
         name, depth = waiting.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
-        found.append((name, depth))
+        visited.add(name)
+        names_and_depths.append((name, depth))
         waiting += [(child, depth + 1) for child in reversed(children.get(name, []))]
-    return [*found, *((name, 0) for name in sorted(queues.keys() - seen))]
+    return [*names_and_depths, *((name, 0) for name in sorted(queues.keys() - visited))]
 
 
 def ancestors(queues: Mapping[str, scheduling.Queue], name: str) -> Iterator[str]:
     """The queue and the queues above it, each once, also in a cycle of parents."""
-    seen: set[str] = set()
-    while name not in seen:
-        seen.add(name)
+    visited: set[str] = set()
+    while name not in visited:
+        visited.add(name)
         yield name
-        found = queues.get(name)
-        name = (found.spec.parent or ROOT) if found is not None and name != ROOT else name
+        queue = queues.get(name)
+        name = (queue.spec.parent or ROOT) if queue is not None and name != ROOT else name
 
 
 def parent(queues: Mapping[str, scheduling.Queue], name: str) -> str:

@@ -77,7 +77,7 @@ class _Sums(msgspec.Struct):
 
 
 def racks(
-    found: network_topology.Layout,
+    domain_layout: network_topology.Layout,
     tier_names: Mapping[str, str],
     nodes: Sequence[NodeRow],
     within: str = "",
@@ -86,65 +86,67 @@ def racks(
     """The domains of a layout of these nodes. ``within``: the selected domain; the whole cluster if
     no such domain exists. ``q``: marks nodes by their name, their GPU type, and the jobs and
     queues on them. O(nodes x depth + domains)."""
-    sums = [_Sums() for _ in found.names]
+    sums = [_Sums() for _ in domain_layout.names]
     homes: dict[int, list[NodeRow]] = {}
     for node in nodes:
-        at = found.homes.get(node.name, ROOT_INDEX)
+        at = domain_layout.homes.get(node.name, ROOT_INDEX)
         homes.setdefault(at, []).append(node)
         _add(sums[at], node)
-    for at in range(len(found.names) - 1, ROOT_INDEX, -1):  # children follow their parents
-        _merge(sums[found.parents[at]], sums[at])
-    shown = _shown(found, within)
-    top, left = shown[0], MOST_CELLS
+    for at in range(len(domain_layout.names) - 1, ROOT_INDEX, -1):  # children follow their parents
+        _merge(sums[domain_layout.parents[at]], sums[at])
+    domain_indexes = _shown(domain_layout, within)
+    top, left = domain_indexes[0], MOST_CELLS
     depths = {top: 0}
     domains, count = [], 0
-    for at in shown:
-        depth = depths.setdefault(at, depths.get(found.parents[at], 0) + 1)
+    for at in domain_indexes:
+        depth = depths.setdefault(at, depths.get(domain_layout.parents[at], 0) + 1)
         own = homes.get(at, [])
         matching = [_matches(node, q.lower()) for node in own]
         count += sum(matching)
-        if at == ROOT_INDEX and len(found.names) > 1 and not own and not sums[at].nodes:
+        if at == ROOT_INDEX and len(domain_layout.names) > 1 and not own and not sums[at].nodes:
             continue
         kept = own[:left]
         left -= len(kept)
         cells = tuple(_cell(node, is_found) for node, is_found in zip(kept, matching, strict=False))
-        domains.append(_domain(found, at, tier_names, depth, sums[at], cells, len(own) - len(kept)))
+        domains.append(
+            _domain(domain_layout, at, tier_names, depth, sums[at], cells, len(own) - len(kept))
+        )
     return Racks(
         domains=tuple(domains),
-        path=_path(found, top),
+        path=_path(domain_layout, top),
         found=count,
-        complaints=tuple(found.complaints),
+        complaints=tuple(domain_layout.complaints),
     )
 
 
-def path_of_node(found: network_topology.Layout, node: str) -> tuple[str, ...]:
+def path_of_node(domain_layout: network_topology.Layout, node: str) -> tuple[str, ...]:
     """The domains that contain a node, the cluster first."""
-    at = found.homes.get(node, ROOT_INDEX)
-    return (*_path(found, at), CLUSTER if at == ROOT_INDEX else found.names[at])
+    at = domain_layout.homes.get(node, ROOT_INDEX)
+    return (*_path(domain_layout, at), CLUSTER if at == ROOT_INDEX else domain_layout.names[at])
 
 
-def _shown(found: network_topology.Layout, within: str) -> list[int]:
+def _shown(domain_layout: network_topology.Layout, within: str) -> list[int]:
     """The indexes of the domain ``within`` and of all domains below it."""
     top = ROOT_INDEX
-    if within and within in found.names[1:]:
-        top = found.names.index(within)
+    if within and within in domain_layout.names[1:]:
+        top = domain_layout.names.index(within)
     inside = {top}
-    for at in range(top + 1, len(found.names)):
-        if found.parents[at] in inside:
+    for at in range(top + 1, len(domain_layout.names)):
+        if domain_layout.parents[at] in inside:
             inside.add(at)
     return sorted(inside)
 
 
-def _path(found: network_topology.Layout, at: int) -> tuple[str, ...]:
+def _path(domain_layout: network_topology.Layout, at: int) -> tuple[str, ...]:
     path: list[str] = []
     while at != ROOT_INDEX:
-        at = found.parents[at]
-        path.append(CLUSTER if at == ROOT_INDEX else found.names[at])
+        at = domain_layout.parents[at]
+        path.append(CLUSTER if at == ROOT_INDEX else domain_layout.names[at])
     return tuple(reversed(path))
 
 
 def _domain(
-    found: network_topology.Layout,
+    domain_layout: network_topology.Layout,
     at: int,
     tier_names: Mapping[str, str],
     depth: int,
@@ -152,8 +154,8 @@ def _domain(
     cells: tuple[Cell, ...],
     more: int,
 ) -> Domain:
-    name = CLUSTER if at == ROOT_INDEX else found.names[at]
-    tier = "" if at == ROOT_INDEX else f"tier {found.tiers[at]}"
+    name = CLUSTER if at == ROOT_INDEX else domain_layout.names[at]
+    tier = "" if at == ROOT_INDEX else f"tier {domain_layout.tiers[at]}"
     if tier and (named := tier_names.get(name)):
         tier += f", {named}"
     return Domain(
@@ -187,8 +189,8 @@ def _merge(to: _Sums, inner: _Sums) -> None:
 def _matches(node: NodeRow, q: str) -> bool:
     if not q:
         return False
-    held = (f"{it.namespace}/{it.name} {it.queue}" for it in node.holders)
-    return any(q in text.lower() for text in (node.name, node.gpu_type, *held))
+    holder_texts = (f"{it.namespace}/{it.name} {it.queue}" for it in node.holders)
+    return any(q in text.lower() for text in (node.name, node.gpu_type, *holder_texts))
 
 
 def _cell(node: NodeRow, is_found: bool) -> Cell:
@@ -212,7 +214,7 @@ def _slots(node: NodeRow) -> tuple[str, ...]:
     count = -(-node.all_gpus // 1000)
     if count > MOST_SLOTS:
         return ()
-    held = node.all_gpus - max(0, node.free_gpus)
-    full, rest = divmod(held, 1000)
+    used_gpus = node.all_gpus - max(0, node.free_gpus)
+    full, rest = divmod(used_gpus, 1000)
     slots = ["held"] * full + ["part"] * (rest > 0)
     return tuple(slots[:count] + ["free"] * (count - len(slots)))

@@ -44,10 +44,10 @@ def word(query: Mapping[str, str], name: str) -> str:
 def day(query: Mapping[str, str], name: str) -> str:
     """A day of a URL's query, as ``2026-01-31``; empty for anything else."""
     try:
-        found = date.fromisoformat(word(query, name))
+        parsed_date = date.fromisoformat(word(query, name))
     except ValueError:
         return ""
-    return found.isoformat() if found.year < date.max.year else ""
+    return parsed_date.isoformat() if parsed_date.year < date.max.year else ""
 
 
 def begin(day_: str) -> datetime:

@@ -75,58 +75,58 @@ def read_filters(query: Mapping[str, str]) -> WorkloadFilters:
     return WorkloadFilters(namespace=word(query, "namespace"), q=word(query, "q"))
 
 
-def flow_rows(found: Iterable[FlowEntry], q: str) -> list[FlowRow]:
+def flow_rows(flow_entries: Iterable[FlowEntry], q: str) -> list[FlowRow]:
     """The flows whose key has ``q``: those that run first, then the newest."""
-    rows = [_flow_row(it.flow) for it in found if q.lower() in it.key.lower()]
+    rows = [_flow_row(it.flow) for it in flow_entries if q.lower() in it.key.lower()]
     return sorted(rows, key=lambda it: (it.phase != "Running", -_seconds(it.created), it.name))
 
 
-def cron_rows(found: Iterable[CronEntry], q: str, now: datetime) -> list[CronRow]:
+def cron_rows(cron_entries: Iterable[CronEntry], q: str, now: datetime) -> list[CronRow]:
     """The crons whose key has ``q``, the next one that is due first."""
-    rows = [cron_row(it.cron, now) for it in found if q.lower() in it.key.lower()]
+    rows = [cron_row(it.cron, now) for it in cron_entries if q.lower() in it.key.lower()]
     return sorted(rows, key=lambda it: (it.next is None, _seconds(it.next), it.name))
 
 
-def cron_row(found: flow.CronJob, now: datetime) -> CronRow:
+def cron_row(cron: flow.CronJob, now: datetime) -> CronRow:
     """A cron with its times."""
     return CronRow(
-        namespace=found.metadata.namespace,
-        name=found.metadata.name,
-        schedule=found.spec.schedule,
-        zone=found.spec.time_zone or "UTC",
-        is_suspended=bool(found.spec.suspend),
-        active=tuple(it.name for it in found.status.active),
-        last=found.status.last_schedule_time,
-        last_success=found.status.last_successful_time,
-        next=workload_view.next_time(found, now),
+        namespace=cron.metadata.namespace,
+        name=cron.metadata.name,
+        schedule=cron.spec.schedule,
+        zone=cron.spec.time_zone or "UTC",
+        is_suspended=bool(cron.spec.suspend),
+        active=tuple(it.name for it in cron.status.active),
+        last=cron.status.last_schedule_time,
+        last_success=cron.status.last_successful_time,
+        next=workload_view.next_time(cron, now),
     )
 
 
-def next_times(found: flow.CronJob, now: datetime) -> list[tuple[datetime, str]]:
+def next_times(cron: flow.CronJob, now: datetime) -> list[tuple[datetime, str]]:
     """The next times of a cron, each with the text that a clock in its zone shows."""
     times: list[tuple[datetime, str]] = []
     at = now
     while len(times) < NEXT_TIMES:
-        coming = workload_view.next_time(found, at)
+        coming = workload_view.next_time(cron, at)
         if coming is None:
             break
-        zone = zoneinfo.ZoneInfo(found.spec.time_zone or "UTC")
+        zone = zoneinfo.ZoneInfo(cron.spec.time_zone or "UTC")
         times.append((coming, f"{coming.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"))
         at = coming
     return times
 
 
-def _flow_row(found: flow.JobFlow) -> FlowRow:
-    status = found.status
+def _flow_row(job_flow: flow.JobFlow) -> FlowRow:
+    status = job_flow.status
     return FlowRow(
-        namespace=found.metadata.namespace,
-        name=found.metadata.name,
-        phase=workload_view.flow_phase(found),
-        jobs=len({entry.name for entry in found.spec.flows}),
+        namespace=job_flow.metadata.namespace,
+        name=job_flow.metadata.name,
+        phase=workload_view.flow_phase(job_flow),
+        jobs=len({entry.name for entry in job_flow.spec.flows}),
         running=len(status.running_jobs),
         completed=len(status.completed_jobs),
         failed=len(status.failed_jobs) + len(status.terminated_jobs),
-        created=found.metadata.creation_timestamp,
+        created=job_flow.metadata.creation_timestamp,
     )
 
 

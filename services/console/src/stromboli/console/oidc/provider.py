@@ -203,18 +203,18 @@ class Provider:
         instead of one after another."""
         asked_at = self._now()
         async with self._discovering:
-            found = self._discovered
-            is_kept = found is not None and self._now() - found.read_at <= KEPT_S
-            if found is not None and is_kept and found is not outdated:
-                return found
+            discovered = self._discovered
+            is_kept = discovered is not None and self._now() - discovered.read_at <= KEPT_S
+            if discovered is not None and is_kept and discovered is not outdated:
+                return discovered
             if self._failure is not None and self._failure[0] > asked_at:
                 raise ProviderUnavailableError(str(self._failure[1]))
             try:
-                found = self._discovered = await self._discover()
+                discovered = self._discovered = await self._discover()
             except ProviderUnavailableError as error:
                 self._failure = (self._now(), error)
                 raise
-            return found
+            return discovered
 
     async def _discover(self) -> Discovered:
         issuer = self._settings.oidc_issuer
@@ -252,38 +252,42 @@ class Provider:
 
 
 def _key_set(published: transport.Answer) -> KeySet:
-    found = published.read(dict[str, Any])
+    jwks = published.read(dict[str, Any])
     try:
-        return KeySet.import_key_set(found)  # type: ignore[arg-type]  # checked by the import
+        return KeySet.import_key_set(jwks)  # type: ignore[arg-type]  # checked by the import
     except (jose.JoseError, ValueError, KeyError, TypeError) as error:
         raise ProviderUnavailableError(f"{published.address}: invalid key set: {error!r}") from None
 
 
 def _refusal(code: str, description: str) -> LoginRefusedError:
     """An error of the provider (RFC 6749, sections 4.1.2.1 and 5.2) with the next step."""
-    said = f": {description[:MOST_DESCRIPTION_CHARACTERS]}" if description else ""
+    detail = f": {description[:MOST_DESCRIPTION_CHARACTERS]}" if description else ""
     match code:
         case "access_denied":
             return LoginRefusedError(
-                f"The identity provider denied access{said}.",
+                f"The identity provider denied access{detail}.",
                 "If you did not decline, ask an administrator of the provider for access.",
             )
         case "invalid_client" | "unauthorized_client":
             return LoginRefusedError(
-                f"The identity provider does not accept this console as its client ({code}){said}.",
+                f"The identity provider does not accept this console as its client ({code})"
+                f"{detail}.",
                 "Ask an administrator to check STROM_CONSOLE_OIDC_CLIENT_ID and "
                 "STROM_CONSOLE_OIDC_CLIENT_SECRET_FILE.",
             )
         case "invalid_grant":
-            return LoginRefusedError(f"The login is not valid any more{said}.", "Log in again.")
+            return LoginRefusedError(f"The login is not valid any more{detail}.", "Log in again.")
         case "login_required" | "interaction_required" | "temporarily_unavailable":
-            return LoginRefusedError(f"The login did not complete ({code}){said}.", "Log in again.")
+            return LoginRefusedError(
+                f"The login did not complete ({code}){detail}.", "Log in again."
+            )
         case "invalid_scope":
             return LoginRefusedError(
-                f"The identity provider does not support a requested scope{said}.",
+                f"The identity provider does not support a requested scope{detail}.",
                 "Ask an administrator to correct STROM_CONSOLE_OIDC_SCOPES.",
             )
         case _:
             return LoginRefusedError(
-                f"The identity provider rejected the login ({code[:100]}){said}.", ASK_ADMINISTRATOR
+                f"The identity provider rejected the login ({code[:100]}){detail}.",
+                ASK_ADMINISTRATOR,
             )

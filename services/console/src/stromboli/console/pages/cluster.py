@@ -37,12 +37,12 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             allowed(node_lists.nodes(session, console.clock())),
         )
         counts = None
-        if (found := _rows(jobs)) is not None:
-            counts = job_rows.count(found)
+        if (listed_rows := _rows(jobs)) is not None:
+            counts = job_rows.count(listed_rows)
         group_rows = _rows(groups)
         tree = None
-        if (found := _rows(queues)) is not None:
-            entries = (entry.queue for entry in found)
+        if (listed_rows := _rows(queues)) is not None:
+            entries = (entry.queue for entry in listed_rows)
             tree = cluster_rows.queue_rows(entries, None if scope else group_rows)
         totals = None
         if (pod_rows := _rows(pods)) is not None and not isinstance(nodes, Exception) and not scope:
@@ -107,14 +107,14 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @get("/nodes")
     async def nodes(request: Web) -> Page:
         session, query = console.session(request), query_of(request)
-        found, (pods,) = await gather(
+        node_facts, (pods,) = await gather(
             node_lists.nodes(session, console.clock()), lists(session, watches.pods(""))
         )
         if isinstance(pods, errors.ForbiddenError):
             raise pods
-        rows = cluster_rows.node_rows(found, pods.rows.values())
+        rows = cluster_rows.node_rows(node_facts, pods.rows.values())
         q, only = query.get("q", "").strip()[:200], query.get("show", "")
-        shown = [
+        node_rows = [
             row
             for row in rows
             if q.lower() in row.name.lower()
@@ -127,8 +127,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             "nodes.html",
             section="nodes",
             live="/live/nodes",
-            nodes=shown[:MOST_NODES],
-            matching=len(shown),
+            nodes=node_rows[:MOST_NODES],
+            matching=len(node_rows),
             total=len(rows),
             has_gpus=any(row.has_gpus for row in rows),
             q=q,
@@ -139,6 +139,6 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     return [overview, queues, queue, nodes]
 
 
-def _rows(found: Any) -> list[Any] | None:
+def _rows(listing: Any) -> list[Any] | None:
     """The rows of a list; None without the right to it."""
-    return None if isinstance(found, errors.ForbiddenError) else list(found.rows.values())
+    return None if isinstance(listing, errors.ForbiddenError) else list(listing.rows.values())

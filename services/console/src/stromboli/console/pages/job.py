@@ -49,36 +49,39 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             allowed(client.send(calls.job_events(namespace, name))),
             allowed(client.send(calls.job_pods(namespace, name))),
         )
-        found = kinds.JOBS.decode(raw)
+        current_job = kinds.JOBS.decode(raw)
         timeline = job_details.Timeline()
-        kept = await _kept(session, found)
-        if not isinstance(history, errors.ForbiddenError) and history.uid == found.metadata.uid:
+        kept = await _kept(session, current_job)
+        if (
+            not isinstance(history, errors.ForbiddenError)
+            and history.uid == current_job.metadata.uid
+        ):
             timeline = job_details.timeline(history, now, _numa(pods), kept)
-        lost, won = await _evictions(session, found)
-        requests = await _requests(session, found)
-        phase, done = phases.phase_of(found), query_of(request).get("done", "")
+        lost, won = await _evictions(session, current_job)
+        requests = await _requests(session, current_job)
+        phase, done = phases.phase_of(current_job), query_of(request).get("done", "")
         return console.page(
             session,
             "job.html",
             section="jobs",
             live=f"/live/job/{calls.path_segment(namespace)}/{calls.path_segment(name)}",
-            job=found,
+            job=current_job,
             phase=phase,
-            facts=job_details.facts(found, now),
+            facts=job_details.facts(current_job, now),
             used=efficiency.texts(efficiency.of_attempts(list(kept.values()))),
-            tasks=job_details.tasks(found),
+            tasks=job_details.tasks(current_job),
             pending=None
             if isinstance(explanation, errors.ForbiddenError)
             else job_details.pending(explanation, now),
             timeline=timeline,
             lost=lost,
             won=won,
-            tools=job_forms.tools(found),
+            tools=job_forms.tools(current_job),
             events=events_of(events),
-            phases=job_details.phase_changes(found),
+            phases=job_details.phase_changes(current_job),
             requests=requests,
             actions=() if console.settings.read_only else job_details.actions(phase),
-            forms=() if console.settings.read_only else job_details.forms(found),
+            forms=() if console.settings.read_only else job_details.forms(current_job),
             done=done if done in DONE else "",
         )
 
@@ -101,13 +104,13 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
 def _numa(pods: Any) -> dict[str, str]:
     """The uid of a pod -> what it holds of each NUMA node; empty without the right to pods."""
-    found = {}
+    numa_by_uid = {}
     if not isinstance(pods, errors.ForbiddenError):
         for item in pods.items:
             with contextlib.suppress(msgspec.DecodeError):
                 pod = kinds.PODS.decode(item)
-                found[pod.metadata.uid] = job_details.numa_of(pod)
-    return found
+                numa_by_uid[pod.metadata.uid] = job_details.numa_of(pod)
+    return numa_by_uid
 
 
 async def _evictions(
@@ -122,10 +125,10 @@ async def _evictions(
         query = accounting.EvictionQuery(namespace=namespace, uid=uid, limit=evictions.MOST_OF_JOB)
         with contextlib.suppress(errors.ForbiddenError):
             try:
-                found = await session.client.send(accounting_calls.evictions(query))
+                eviction_page = await session.client.send(accounting_calls.evictions(query))
             except (errors.UnavailableError, errors.UnreachableError):
                 return [], []
-            return evictions.of_job(found.evictions, uid, namespace)
+            return evictions.of_job(eviction_page.evictions, uid, namespace)
     return [], []
 
 
@@ -136,8 +139,8 @@ async def _kept(session: Session, job: batch.Job) -> dict[str, accounting.Attemp
         namespace=metadata.namespace, uid=metadata.uid, limit=job_details.MOST_ATTEMPTS
     )
     with contextlib.suppress(*UNAVAILABLE):
-        found = await session.client.send(accounting_calls.attempts(query))
-        return {it.pod_uid: it for it in found.attempts}
+        attempt_page = await session.client.send(accounting_calls.attempts(query))
+        return {it.pod_uid: it for it in attempt_page.attempts}
     return {}
 
 
@@ -146,9 +149,9 @@ async def _requests(session: Session, job: batch.Job) -> list[tuple[str, datetim
     metadata = job.metadata
     query = accounting.JobQuery(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
     with contextlib.suppress(*UNAVAILABLE):
-        found = await session.client.send(accounting_calls.jobs(query))
+        job_page = await session.client.send(accounting_calls.jobs(query))
         return [
             (accounting.request_text(it), it.at)
-            for it in (found.jobs[0].requests if found.jobs else ())[-MOST_REQUESTS:]
+            for it in (job_page.jobs[0].requests if job_page.jobs else ())[-MOST_REQUESTS:]
         ]
     return []

@@ -47,15 +47,15 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
                 "the form belongs to another session; open the page again", status_code=403
             )
         raw = await session.client.send(calls.job(namespace, name))
-        found = kinds.JOBS.decode(raw)
-        if found.metadata.uid != form.get("uid", ""):
+        current_job = kinds.JOBS.decode(raw)
+        if current_job.metadata.uid != form.get("uid", ""):
             what = f"job {namespace}/{name}"
             raise errors.ConflictError(
                 what, "it was replaced by a new job; open its page first", 409
             )
-        return session, form, found, decoding.from_json(raw, dict[str, Any])
+        return session, form, current_job, decoding.from_json(raw, dict[str, Any])
 
-    def shown(session: Session, job: batch.Job, which: str, **values: Any) -> Page:
+    def render_form(session: Session, job: batch.Job, which: str, **values: Any) -> Page:
         """Renders a form of a job. ``which``: its action."""
         if console.settings.read_only:
             raise HTTPException("this console is read-only", status_code=403)
@@ -77,7 +77,7 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     ) -> Page:
         session = console.session(request)
         _check(console, action)
-        found = await read(session, namespace, name)
+        current_job = await read(session, namespace, name)
         return console.page(
             session,
             "confirm.html",
@@ -85,9 +85,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             namespace=namespace,
             name=name,
             action=action,
-            consequence=job_details.consequence(action, phases.phase_of(found)),
-            uid=found.metadata.uid,
-            running=found.status.running,
+            consequence=job_details.consequence(action, phases.phase_of(current_job)),
+            uid=current_job.metadata.uid,
+            running=current_job.status.running,
         )
 
     @post(JOB + "/{action:str}", status_code=200)
@@ -110,22 +110,22 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         @get(f"{JOB}/{which}")
         async def form(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
             session = console.session(request)
-            found = await read(session, namespace, name)
-            return shown(session, found, which, **values(found))
+            current_job = await read(session, namespace, name)
+            return render_form(session, current_job, which, **values(current_job))
 
         return form
 
     def refused(
         session: Session,
-        found: batch.Job,
+        current_job: batch.Job,
         which: str,
         fields: Any,
         form: Form,
         error: Exception,
     ) -> Page:
         """Renders the form again, with its values and the reason why it was refused."""
-        given = job_forms.given(fields, form)
-        return shown(session, found, which, fields=given, problem=_reason(error))
+        form_fields = job_forms.given(fields, form)
+        return render_form(session, current_job, which, fields=form_fields, problem=_reason(error))
 
     forms = [
         form_page("change", lambda job: {"fields": job_forms.change_fields(job)}),
@@ -139,8 +139,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
     @post(JOB + "/change", status_code=200)
     async def change(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session, form, found, _ = await posted(request, namespace, name)
-        fields = job_forms.change_fields(found)
+        session, form, current_job, _ = await posted(request, namespace, name)
+        fields = job_forms.change_fields(current_job)
         try:
             wanted = job_forms.changed(fields, form)
             if not job_forms.is_unchanged(wanted):
@@ -155,40 +155,42 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
                 )
                 await session.client.send(call)
         except (job_fields.FieldError, errors.RejectedError) as error:
-            return refused(session, found, "change", fields, form, error)
+            return refused(session, current_job, "change", fields, form, error)
         return _done(namespace, name, "change")
 
     @post(JOB + "/resubmit", status_code=200)
     async def resubmit(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session, form, found, stored = await posted(request, namespace, name)
+        session, form, current_job, stored = await posted(request, namespace, name)
         wanted = form.get("name", "").strip() or _free_name(name)
-        fields = job_forms.resubmit_fields(found, wanted)
+        fields = job_forms.resubmit_fields(current_job, wanted)
         try:
             document = job_forms.new_job(stored, wanted, job_forms.changed(fields, form))
-            made = await session.client.submit(document, namespace)
+            created_job = await session.client.submit(document, namespace)
         except (job_fields.FieldError, errors.RejectedError, errors.ConflictError) as error:
-            return refused(session, found, "resubmit", fields, form, error)
-        return _done(namespace, made.metadata.name, "resubmit")
+            return refused(session, current_job, "resubmit", fields, form, error)
+        return _done(namespace, created_job.metadata.name, "resubmit")
 
     @post(JOB + "/retry", status_code=200)
     async def retry(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session, _, found, stored = await posted(request, namespace, name)
-        failed = job_forms.failed_indexes(found)
+        session, _, current_job, stored = await posted(request, namespace, name)
+        failed = job_forms.failed_indexes(current_job)
         if not failed:
             raise HTTPException("no index of this job has failed", status_code=409)
         document = job_forms.new_job(stored, _free_name(name), job_fields.Fields())
-        made = await session.client.submit(job_forms.failed_again(document, failed), namespace)
-        return _done(namespace, made.metadata.name, "retry")
+        created_job = await session.client.submit(
+            job_forms.failed_again(document, failed), namespace
+        )
+        return _done(namespace, created_job.metadata.name, "retry")
 
     @post(JOB + "/tools", status_code=200)
     async def tools(request: Web, namespace: FromPath[str], name: FromPath[str]) -> Page:
-        session, form, found, _ = await posted(request, namespace, name)
+        session, form, current_job, _ = await posted(request, namespace, name)
         start, stop = form.get("start", ""), form.get("stop", "")
-        document = job_forms.with_tools(found, start=start, stop=stop)
+        document = job_forms.with_tools(current_job, start=start, stop=stop)
         try:
             await session.client.apply([document], namespace)
         except errors.RejectedError as error:
-            return shown(session, found, "tools", problem=_reason(error))
+            return render_form(session, current_job, "tools", problem=_reason(error))
         return _done(namespace, name, "tools")
 
     return [confirm, act, *forms, change, resubmit, retry, tools]

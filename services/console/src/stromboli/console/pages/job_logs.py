@@ -143,13 +143,13 @@ def _event(name: str, data: Any) -> bytes:
 
 async def _log(session: Session, call: calls.Call[bytes]) -> tuple[str, str]:
     """The end of a log, and the reason if the log cannot be read."""
-    found = bytearray()
+    tail = bytearray()
     try:
         async with session.client.stream(call) as chunks:
             async for chunk in chunks:
-                found += chunk
-                if len(found) > 2 * MOST_LOG_BYTES:
-                    del found[:-MOST_LOG_BYTES]
+                tail += chunk
+                if len(tail) > 2 * MOST_LOG_BYTES:
+                    del tail[:-MOST_LOG_BYTES]
     except (errors.ResponseError, errors.UnreadableError) as error:
         return "", error.reason
-    return bytes(found[-MOST_LOG_BYTES:]).decode(errors="replace"), ""
+    return bytes(tail[-MOST_LOG_BYTES:]).decode(errors="replace"), ""

@@ -61,11 +61,11 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
 
 def _reasons(
-    shown: Iterable[job_rows.JobRow], groups: Mapping[str, job_rows.GroupRow]
+    rows: Iterable[job_rows.JobRow], groups: Mapping[str, job_rows.GroupRow]
 ) -> Mapping[str, str]:
     """The uid of a job -> why its PodGroup is pending. O(shown jobs)."""
-    found = ((row.uid, groups.get(f"{row.key}-{row.uid}")) for row in shown)
-    return {uid: group.message for uid, group in found if group is not None and group.message}
+    job_groups = ((row.uid, groups.get(f"{row.key}-{row.uid}")) for row in rows)
+    return {uid: group.message for uid, group in job_groups if group is not None and group.message}
 
 
 async def _starts(session: Session, namespace: str, now: datetime) -> Mapping[str, ExpectedStart]:
@@ -75,9 +75,9 @@ async def _starts(session: Session, namespace: str, now: datetime) -> Mapping[st
     if kept is not None and now - kept[0] < STARTS_KEPT:
         return kept[1]
     try:
-        found = await session.client.send(job_calls.expected_starts(namespace))
+        response = await session.client.send(job_calls.expected_starts(namespace))
     except errors.ResponseError:
         return {}
-    starts = {it.pod_group[-UID_CHARACTERS:]: it for it in found.items}
+    starts = {it.pod_group[-UID_CHARACTERS:]: it for it in response.items}
     session.starts = {namespace: (now, starts)}  # of one namespace: viewers rarely change it
     return starts

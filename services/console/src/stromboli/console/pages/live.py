@@ -31,8 +31,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
 
     async def stream(session: Session, *wanted: Watched[Any]) -> Stream:
         """Changes of those lists that the viewer may read."""
-        found = [await allowed(watches.opened(console, session, it)) for it in wanted]
-        lists = [it for it in found if not isinstance(it, errors.ForbiddenError)]
+        results = [await allowed(watches.opened(console, session, it)) for it in wanted]
+        lists = [it for it in results if not isinstance(it, errors.ForbiddenError)]
         return Stream(_events(session, lists), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
     async def _events(session: Session, lists: list[LiveRows[Any]]) -> AsyncIterator[bytes]:

@@ -21,15 +21,15 @@ async def nodes(session: Session, now: datetime) -> Sequence[cluster_rows.NodeFa
     """All nodes. Raises ClientError."""
     if session.nodes is not None and now - session.nodes[0] < KEPT:
         return session.nodes[1]
-    found: list[cluster_rows.NodeFacts] = []
+    node_facts: list[cluster_rows.NodeFacts] = []
     token = ""
     while True:
         page = await session.client.send(calls.nodes(limit=calls.PAGE_ITEMS, continue_=token))
-        found += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
+        node_facts += [cluster_rows.node_facts(kinds.NODES.decode(item)) for item in page.items]
         token = page.continue_
         if not token:
-            session.nodes = (now, found)
-            return found
+            session.nodes = (now, node_facts)
+            return node_facts
 
 
 async def domains(
@@ -41,19 +41,19 @@ async def domains(
     kept = session.domains
     if kept is not None and now - kept[0] < KEPT:
         return kept[1]
-    found = await _hyper_nodes(session)
+    hyper_nodes = await _hyper_nodes(session)
     labels = {node.name: node.labels for node in known}
-    if kept is not None and (kept[1].hyper_nodes, kept[1].labels) == (found, labels):
-        made = kept[1]
+    if kept is not None and (kept[1].hyper_nodes, kept[1].labels) == (hyper_nodes, labels):
+        current_domains = kept[1]
     else:
-        layout = await asyncio.to_thread(network_topology.layout, found, labels)
-        made = Domains(found, labels, layout)
-    session.domains = (now, made)
-    return made
+        layout = await asyncio.to_thread(network_topology.layout, hyper_nodes, labels)
+        current_domains = Domains(hyper_nodes, labels, layout)
+    session.domains = (now, current_domains)
+    return current_domains
 
 
 async def _hyper_nodes(session: Session) -> list[topology.HyperNode]:
-    found: list[topology.HyperNode] = []
+    hyper_nodes: list[topology.HyperNode] = []
     token = ""
     while True:
         call = calls.hyper_nodes(limit=calls.PAGE_ITEMS, continue_=token)
@@ -61,7 +61,7 @@ async def _hyper_nodes(session: Session) -> list[topology.HyperNode]:
             page = await session.client.send(call)
         except errors.ForbiddenError:
             return []
-        found += [kinds.HYPER_NODES.decode(item) for item in page.items]
+        hyper_nodes += [kinds.HYPER_NODES.decode(item) for item in page.items]
         token = page.continue_
         if not token:
-            return found
+            return hyper_nodes

@@ -35,8 +35,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         filters = past_attempts.read_filters(scoped_query_of(request, session))
         call = accounting_calls.attempts(filters.query())
-        found, problem = await read(session.client.send(call))
-        if isinstance(found, errors.ForbiddenError):
+        response, problem = await read(session.client.send(call))
+        if isinstance(response, errors.ForbiddenError):
             return console.choose_namespace(session, "history", filters.scope)
         return console.page(
             session,
@@ -44,9 +44,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             section="history",
             filters=filters,
             problem=problem,
-            rows=past_attempts.rows(found.attempts, console.clock()) if found else [],
-            after=found.continue_ if found else "",
-            is_complete=found is None or found.complete,
+            rows=past_attempts.rows(response.attempts, console.clock()) if response else [],
+            after=response.continue_ if response else "",
+            is_complete=response is None or response.complete,
         )
 
     @get("/usage")
@@ -54,8 +54,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         session = console.session(request)
         filters = usage_rows.read_filters(scoped_query_of(request, session), console.clock())
         call = accounting_calls.usage(filters.query())
-        found, problem = await read(session.client.send(call))
-        if isinstance(found, errors.ForbiddenError):
+        response, problem = await read(session.client.send(call))
+        if isinstance(response, errors.ForbiddenError):
             return console.choose_namespace(session, "usage", filters.scope)
         return console.page(
             session,
@@ -65,11 +65,11 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             ranges=usage_rows.ranges(console.clock()),
             problem=problem,
             keys=call.query["by"].split(","),
-            rows=usage_rows.rows(found.usage, filters) if found else [],
-            total=usage_rows.total(found.usage) if found else None,
-            groups=len(found.usage) if found else 0,
-            deserved=deserved_usage.rows(found.shares) if found else [],
-            is_complete=found is None or found.complete,
+            rows=usage_rows.rows(response.usage, filters) if response else [],
+            total=usage_rows.total(response.usage) if response else None,
+            groups=len(response.usage) if response else 0,
+            deserved=deserved_usage.rows(response.shares) if response else [],
+            is_complete=response is None or response.complete,
         )
 
     @get("/evictions")
@@ -81,8 +81,8 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def decided(request: Web) -> Page:
         session = console.session(request)
         filters = evictions.read_filters(scoped_query_of(request, session))
-        found, problem = await read(session.client.send(_evictions(filters)))
-        if isinstance(found, errors.ForbiddenError):
+        response, problem = await read(session.client.send(_evictions(filters)))
+        if isinstance(response, errors.ForbiddenError):
             return console.choose_namespace(session, "decisions", filters.scope)
         return console.page(
             session,
@@ -90,28 +90,30 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             section="decisions",
             filters=filters,
             problem=problem,
-            rows=evictions.rows(found.evictions, filters.scope) if found else [],
-            pairs=evictions.mutual(found.evictions, filters.scope) if found else [],
-            after=found.continue_ if found else "",
-            is_complete=found is None or found.complete,
+            rows=evictions.rows(response.evictions, filters.scope) if response else [],
+            pairs=evictions.mutual(response.evictions, filters.scope) if response else [],
+            after=response.continue_ if response else "",
+            is_complete=response is None or response.complete,
         )
 
     @get("/changes")
     async def changes(request: Web) -> Page:
         session = console.session(request)
         filters = cluster_changes.read_filters(query_of(request))
-        found, problem = await read(session.client.send(accounting_calls.changes(filters.query())))
-        if isinstance(found, errors.ForbiddenError):
-            raise found  # objects of the cluster have no namespace that could be chosen
+        response, problem = await read(
+            session.client.send(accounting_calls.changes(filters.query()))
+        )
+        if isinstance(response, errors.ForbiddenError):
+            raise response  # objects of the cluster have no namespace that could be chosen
         return console.page(
             session,
             "changes.html",
             section="changes",
             filters=filters,
             problem=problem,
-            rows=cluster_changes.rows(found.changes) if found else [],
-            after=found.continue_ if found else "",
-            is_complete=found is None or found.complete,
+            rows=cluster_changes.rows(response.changes) if response else [],
+            after=response.continue_ if response else "",
+            is_complete=response is None or response.complete,
         )
 
     return [history, usage, moved, decided, changes]

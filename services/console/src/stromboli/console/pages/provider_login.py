@@ -52,16 +52,20 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def start(request: Web) -> Page:
         form = await form_of(request)
         to = login.own_path(form.get("to", "/"))
-        made = pending.start(to, form.get("namespace", "").strip(), console.clock().timestamp())
+        pending_login = pending.start(
+            to, form.get("namespace", "").strip(), console.clock().timestamp()
+        )
         try:
             with console.limits.login(login.address_of(console, request)):
-                address = await provider.authorization_url(made, callback_address(console, request))
+                address = await provider.authorization_url(
+                    pending_login, callback_address(console, request)
+                )
         except TooManyLoginsError as error:
             return login.too_many(console, error, to)
         except ProviderUnavailableError as error:
             return _away(console, error, to)
         answer = lead_to(address)
-        answer.set_cookie(cookie(pending.encode(made), pending.VALID_S))
+        answer.set_cookie(cookie(pending.encode(pending_login), pending.VALID_S))
         return answer
 
     @get(CALLBACK)

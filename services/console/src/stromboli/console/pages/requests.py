@@ -42,10 +42,10 @@ class Console(msgspec.Struct, frozen=True):
 
     def session(self, request: Web) -> Session:
         """The session of a request. Raises LoginRequiredError."""
-        found = self.sessions.get(request.cookies.get(self.cookie, ""))
-        if found is None:
+        session = self.sessions.get(request.cookies.get(self.cookie, ""))
+        if session is None:
             raise LoginRequiredError
-        return found
+        return session
 
     async def continues(self, session: Session) -> bool:
         """Whether the session of a stream is valid, once tokens that expire soon are renewed. If it
@@ -161,9 +161,9 @@ def explain(error: errors.ClientError) -> tuple[int, str, str]:
 
 def events_of(page: Any) -> list[job_details.EventRow]:
     """The Kubernetes Events that can be read; none without the right to them."""
-    found = []
+    kubernetes_events = []
     if not isinstance(page, errors.ForbiddenError):
         for item in page.items:
             with contextlib.suppress(msgspec.DecodeError):
-                found.append(decoding.from_json(item, KubernetesEvent))
-    return job_details.events(found)
+                kubernetes_events.append(decoding.from_json(item, KubernetesEvent))
+    return job_details.events(kubernetes_events)

@@ -13,13 +13,13 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     @get("/system")
     async def system(request: Web) -> Page:
         session = console.session(request)
-        found = await session.client.send(calls.system_health())
+        system_health = await session.client.send(calls.system_health())
         return console.page(
             session,
             "system.html",
             section="system",
             live="/live/clock",
-            health=found,
+            health=system_health,
             grafana=console.settings.grafana_url,
         )
 

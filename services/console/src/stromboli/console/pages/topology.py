@@ -36,15 +36,15 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
         pods, nodes = await pods_and_nodes(session)
         domains = await node_lists.domains(session, nodes, console.clock())
         rows = cluster_rows.node_rows(nodes, pods.rows.values())
-        found = racks.racks(domains.layout, domains.tier_names, rows, within, q)
+        selected_racks = racks.racks(domains.layout, domains.tier_names, rows, within, q)
         return console.page(
             session,
             "topology.html",
             section="nodes",
             live="/live/nodes",
-            racks=found,
+            racks=selected_racks,
             has_domains=len(domains.layout.names) > 1,
-            within=found.domains[0].name if found.path else "",
+            within=selected_racks.domains[0].name if selected_racks.path else "",
             q=q,
         )
 

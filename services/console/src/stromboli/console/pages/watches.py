@@ -73,11 +73,11 @@ def of_overview(namespace: str) -> tuple[Watched[Any], ...]:
 def of_job(namespace: str, name: str) -> tuple[Watched[Version], ...]:
     """A job, its pods and its explanation."""
 
-    def version(found: batch.Job | core.Pod) -> Version:
-        return Version(found.metadata.key)
+    def version(obj: batch.Job | core.Pod) -> Version:
+        return Version(obj.metadata.key)
 
-    def explained(found: Explanation) -> Version:
-        return Version(found.job)
+    def explained(explanation: Explanation) -> Version:
+        return Version(explanation.job)
 
     name_of = ("job", namespace, name)
     return (
@@ -87,7 +87,7 @@ def of_job(namespace: str, name: str) -> tuple[Watched[Version], ...]:
             (*name_of, "explanation"),
             calls.watch_explanation(namespace, name),
             explained,
-            lambda found: found.job,
+            lambda job_explanation: job_explanation.job,
         ),
     )
 
@@ -104,5 +104,5 @@ async def opened_in_part(
     return await console.lists.open(session.id, session.client, watched, may_be_partial=True)
 
 
-def _key(found: Object) -> str:
-    return found.metadata.key
+def _key(obj: Object) -> str:
+    return obj.metadata.key

@@ -28,11 +28,11 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
     async def flows(request: Web) -> Page:
         session = console.session(request)
         filters = workload_rows.read_filters(scoped_query_of(request, session))
-        found, crons = await gather(
+        job_flows, crons = await gather(
             allowed(watches.opened(console, session, watches.flows(filters.scope))),
             allowed(watches.opened(console, session, watches.crons(filters.scope))),
         )
-        may_flows = not isinstance(found, errors.ForbiddenError)
+        may_flows = not isinstance(job_flows, errors.ForbiddenError)
         may_crons = not isinstance(crons, errors.ForbiddenError)
         if not may_flows and not may_crons:
             return console.choose_namespace(session, "flows", filters.scope)
@@ -44,7 +44,9 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             section="flows",
             live="/live/flows" + templating.query(scoped),
             filters=filters,
-            flows=workload_rows.flow_rows(found.rows.values(), filters.q) if may_flows else None,
+            flows=workload_rows.flow_rows(job_flows.rows.values(), filters.q)
+            if may_flows
+            else None,
             crons=workload_rows.cron_rows(crons.rows.values(), filters.q, now)
             if may_crons
             else None,
@@ -59,15 +61,15 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             client.send(workload_calls.workload(kinds.JOB_FLOWS, namespace, name)),
             allowed(client.send(workload_calls.workload_events(kinds.JOB_FLOWS, namespace, name))),
         )
-        found = kinds.JOB_FLOWS.decode(raw)
-        steps = flow_graph.steps(found, console.clock())
+        flow = kinds.JOB_FLOWS.decode(raw)
+        steps = flow_graph.steps(flow, console.clock())
         return console.page(
             session,
             "flow.html",
             section="flows",
             live=_live(namespace),
-            flow=found,
-            phase=found.status.state.phase or "Pending",
+            flow=flow,
+            phase=flow.status.state.phase or "Pending",
             steps=steps,
             drawing=flow_graph.draw(steps),
             box=(flow_graph.WIDTH, flow_graph.HEIGHT),
@@ -82,15 +84,15 @@ def routes(console: Console) -> list[ControllerRouterHandler]:
             client.send(workload_calls.workload(kinds.CRON_JOBS, namespace, name)),
             allowed(client.send(workload_calls.workload_events(kinds.CRON_JOBS, namespace, name))),
         )
-        found = kinds.CRON_JOBS.decode(raw)
+        cron = kinds.CRON_JOBS.decode(raw)
         return console.page(
             session,
             "cron.html",
             section="flows",
             live=_live(namespace),
-            cron=found,
-            row=workload_rows.cron_row(found, now),
-            times=workload_rows.next_times(found, now),
+            cron=cron,
+            row=workload_rows.cron_row(cron, now),
+            times=workload_rows.next_times(cron, now),
             events=events_of(events),
         )
 

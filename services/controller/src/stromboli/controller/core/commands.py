@@ -139,8 +139,8 @@ class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def event_name(self) -> str:
         """The name of the Event object."""
-        said = "\0".join((self.kind.plural, self.uid, self.reason, self.message))
-        return f"{self.name}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        identity = "\0".join((self.kind.plural, self.uid, self.reason, self.message))
+        return f"{self.name}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):

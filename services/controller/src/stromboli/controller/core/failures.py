@@ -48,8 +48,8 @@ def reconcile_failed(
     if not isinstance(error, lifecycle.IllegalTransitionError):
         what = f"internal error: {type(error).__name__}: {error}"
     why = f"the reconcile failed and is retried with backoff: {what}"
-    said = commands.event_about(kind, state, "Warning", reason, why, now)
-    news = () if cache.is_recorded(said) else (said,)
+    warning = commands.event_about(kind, state, "Warning", reason, why, now)
+    news = () if cache.is_recorded(warning) else (warning,)
     if kind not in (kinds.JOBS, kinds.CRON_JOBS):
         return news
     return (*news, *pending_reason.noted(kind, state, pending_reason.reasons([(reason, why)])))
@@ -67,26 +67,26 @@ def event(
         job = cache.job(item.key)
         if job is None:
             return None
-        said = (_reason(command), f"{_what(command)}: {why}", now)
-        return commands.event_about(kinds.JOBS, job, "Warning", *said)
+        details = (_reason(command), f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.JOBS, job, "Warning", *details)
     if item.kind in MAKERS:
         maker = cache.get(MAKERS[item.kind], item.key)
         if maker is None:
             return None
-        said = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
-        return commands.event_about(MAKERS[item.kind], maker, "Warning", *said)
+        details = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
+        return commands.event_about(MAKERS[item.kind], maker, "Warning", *details)
     if item.kind == "unmanaged pods":
         pod = next(map(cache.pod, sorted(cache.unmanaged_pods.pods(item.key))), None)
         if pod is None:
             return None
-        said = ("PodGroupError", f"{_what(command)}: {why}", now)
-        return commands.event_about(kinds.PODS, pod, "Warning", *said)
+        details = ("PodGroupError", f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.PODS, pod, "Warning", *details)
     if item.kind == "podgroup":
         group = cache.pod_group(item.key)
         if group is None:
             return None
-        said = ("PodGroupError", f"{_what(command)}: {why}", now)
-        return commands.event_about(kinds.POD_GROUPS, group, "Warning", *said)
+        details = ("PodGroupError", f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.POD_GROUPS, group, "Warning", *details)
     return None
 
 
@@ -94,7 +94,7 @@ def note(
     cache: controller_cache.ControllerCache,
     item: controller_cache.ReconcileKey,
     command: commands.Command,
-    said: commands.RecordEvent,
+    warning: commands.RecordEvent,
 ) -> commands.Stage:
     """The patch that records the rejection as the job's pending reason. Empty if the rejected
     command is such a patch itself."""
@@ -103,7 +103,7 @@ def note(
     if job is None or is_note:
         return ()
     return pending_reason.noted(
-        kinds.JOBS, job, pending_reason.reasons([(said.reason, said.message)])
+        kinds.JOBS, job, pending_reason.reasons([(warning.reason, warning.message)])
     )
 
 

@@ -88,8 +88,8 @@ def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) ->
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
     """The patch that removes an annotation, if it still has the cached value."""
-    seen = test(annotation_path(annotation), of.metadata.annotation(annotation))
-    return json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
+    precondition = test(annotation_path(annotation), of.metadata.annotation(annotation))
+    return json_patch(kind, of, precondition, {"op": "remove", "path": annotation_path(annotation)})
 
 
 def annotation_path(annotation: str) -> str:
@@ -172,9 +172,9 @@ def event_namespace(event: commands.RecordEvent) -> str:
     return event.namespace or "default"
 
 
-def version_of(found: Object) -> int:
+def version_of(obj: Object) -> int:
     """The job version for which a pod or PodGroup was created."""
-    return number(found.metadata.annotation(keys.JOB_VERSION))
+    return number(obj.metadata.annotation(keys.JOB_VERSION))
 
 
 def attempt_of(pod: Object) -> int:
@@ -193,7 +193,7 @@ def count(text: str) -> int | None:
     return int(text) if len(text) < 10 and text.isascii() and text.isdecimal() else None
 
 
-def is_owned(found: Object, owner_uid: str) -> bool:
+def is_owned(obj: Object, owner_uid: str) -> bool:
     """Whether the owner with this uid is the object's controller."""
-    owner = found.metadata.controller
+    owner = obj.metadata.controller
     return owner is not None and owner.uid == owner_uid

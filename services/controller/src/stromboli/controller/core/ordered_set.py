@@ -40,12 +40,12 @@ class LeastFirst(Generic[T]):
 
     def first(self, most: int) -> list[T]:
         """The least elements, in order, without removing them."""
-        found: list[T] = []
-        while self._heap and len(found) < most:
+        smallest: list[T] = []
+        while self._heap and len(smallest) < most:
             least = heapq.heappop(self._heap)
             # An element that was discarded and added again is in the heap twice.
-            if least in self._present and (not found or found[-1] != least):
-                found.append(least)
-        for element in found:
+            if least in self._present and (not smallest or smallest[-1] != least):
+                smallest.append(least)
+        for element in smallest:
             heapq.heappush(self._heap, element)
-        return found
+        return smallest

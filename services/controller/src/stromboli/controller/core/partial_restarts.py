@@ -38,10 +38,14 @@ def is_superseded(job: Job, pod: core.Pod) -> bool:
 
 def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool:
     """Whether a pod of this task, index and retry count is superseded."""
-    found = job.status.restarted
-    if found is None or retry_count >= found.retry_count or task not in found.tasks:
+    restarted_tasks = job.status.restarted
+    if (
+        restarted_tasks is None
+        or retry_count >= restarted_tasks.retry_count
+        or task not in restarted_tasks.tasks
+    ):
         return False
-    return index in _parse(found.tasks[task])
+    return index in _parse(restarted_tasks.tasks[task])
 
 
 def part(action: str, job: Job, task: TaskSpec, index: int | None) -> Part:
@@ -68,8 +72,8 @@ def union(parts: Iterable[Part]) -> dict[str, indexes.Indexes]:
     """The union of these parts."""
     joined: dict[str, indexes.Indexes] = {}
     for one in parts:
-        for task, found in one.items():
-            joined[task] = joined.get(task, indexes.Indexes()) | found
+        for task, task_indexes in one.items():
+            joined[task] = joined.get(task, indexes.Indexes()) | task_indexes
     return joined
 
 

@@ -57,8 +57,8 @@ def plan(
 ) -> commands.Plan:
     """The next commands for a key, without Events that were already recorded. Raises
     IllegalTransitionError for a job in an unknown phase; any other exception is a bug."""
-    found = RECONCILERS[item.kind].plan(cache, item.key, now)
-    news = (tuple(it for it in stage if not cache.is_recorded(it)) for stage in found)
+    stages = RECONCILERS[item.kind].plan(cache, item.key, now)
+    news = (tuple(it for it in stage if not cache.is_recorded(it)) for stage in stages)
     return tuple(stage for stage in news if stage)
 
 

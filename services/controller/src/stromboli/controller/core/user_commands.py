@@ -31,14 +31,14 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
         text = f"{user_command.action} for {name}: the target of a command must be a Job or a Queue"
     else:
         text = f"{user_command.action} for {name}: the target does not exist"
-    said = ("CommandRefused", text, now)
+    details = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
         namespace=user_command.metadata.namespace,
         name=user_command.metadata.name,
         uid=user_command.metadata.uid,
     )
-    return ((commands.event_about(kinds.COMMANDS, user_command, "Warning", *said),), (delete,))
+    return ((commands.event_about(kinds.COMMANDS, user_command, "Warning", *details),), (delete,))
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
@@ -53,7 +53,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 def _pending(cache: controller_cache.ControllerCache, key: str) -> Command | None:
     """The command, if its target does not exist or has a kind without commands."""
     user_command = cache.command(key)
-    if user_command is None or cache.is_going(user_command):
+    if user_command is None or cache.is_terminating(user_command):
         return None
     target = controller_cache.target_of(user_command)
     if target is None:

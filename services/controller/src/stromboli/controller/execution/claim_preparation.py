@@ -77,11 +77,11 @@ class ClaimPreparation:
         """Prepare the claims of all binds. Returns uid of a pod -> why it cannot be bound; empty if
         all claims are prepared."""
         async with asyncio.TaskGroup() as tasks:
-            found = {
+            tasks_by_uid = {
                 bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))
                 for bind in binds
             }
-        results = {uid: task.result() for uid, task in found.items()}
+        results = {uid: task.result() for uid, task in tasks_by_uid.items()}
         failed = {uid: it for uid, it in results.items() if it is not preparations.DONE}
         if not failed:
             return {}
@@ -121,11 +121,11 @@ class ClaimPreparation:
                 if bind.uid in bound:
                     with_bound.add((bind.namespace, step.claim))
         async with asyncio.TaskGroup() as group:
-            found = [
+            requests = [
                 group.create_task(self._outcome(step, namespace, (namespace, name) in with_bound))
                 for (namespace, name), step in steps.items()
             ]
-        return tuple(each for task in found if (each := task.result()) is not None)
+        return tuple(each for task in requests if (each := task.result()) is not None)
 
     async def _outcome(
         self, step: messages.ClaimedDevices, namespace: str, is_bound: bool
@@ -184,11 +184,11 @@ class ClaimPreparation:
             volume = None
             if claim is not None and preparations.needs_volume(step, claim):
                 volume = await self._read(kinds.PERSISTENT_VOLUMES, "", step.volume)
-            found = preparations.for_volume(
+            next_action = preparations.for_volume(
                 step, namespace, bind.node, claim, volume, is_asked=is_asked
             )
-            is_asked = is_asked or found is None
-            return found
+            is_asked = is_asked or next_action is None
+            return next_action
 
         def written() -> None:
             # A provisioner may have given up before the claim is read again.

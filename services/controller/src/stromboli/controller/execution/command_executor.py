@@ -37,10 +37,10 @@ class AddKey(Protocol):
     """Adds a key to the work queue."""
 
     def __call__(
-        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_news: bool = False
+        self, item: controller_cache.ReconcileKey, cause: str, *, is_pod_change: bool = False
     ) -> None:
         """Add the key. ``cause``: the id of the record that changed it; empty without a record.
-        ``is_pod_news``: a pod changed, which for a job are many changes in quick succession."""
+        ``is_pod_change``: a pod changed, which for a job are many changes in quick succession."""
 
 
 class RefusedError(errors.PermanentError):
@@ -87,9 +87,9 @@ class CommandExecutor:
         are finished first; the remaining commands are left to the next reconcile.
         """
         publications = [it for it in stage if isinstance(it, commands.Publish)]
-        for said in stage:
-            if isinstance(said, commands.RecordEvent):
-                self._say(said)
+        for entry in stage:
+            if isinstance(entry, commands.RecordEvent):
+                self._say(entry)
         rest = [it for it in stage if not isinstance(it, commands.Publish | commands.RecordEvent)]
         waiting = iter(rest)
         failed: list[Exception] = []
@@ -116,16 +116,16 @@ class CommandExecutor:
         key = f"{namespace}/{name}" if namespace else name
         _requests.add(1, {"verb": "get", "kind": kind.kind})
         try:
-            found: meta.Object = kind.decode(await self._cluster.get(kind, namespace, name))
+            obj: meta.Object = kind.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
             known = self._cache.state(kind, key) if kind in topics.SNAPSHOTS else None
             if isinstance(known, meta.Object):
-                self._take_in(self._cache.forget(kind, key, known.metadata.uid))
+                self._add_keys(self._cache.forget(kind, key, known.metadata.uid))
             return None
         except msgspec.DecodeError as error:
             raise errors.TransientError(f"read {kind.kind} {key}", str(error)) from None
-        self._take_in(self._cache.observe(kind, found))
-        return found
+        self._add_keys(self._cache.observe(kind, obj))
+        return obj
 
     async def patch(self, command: commands.Patch, group: str) -> int:
         """Patch an object and cache the result. Returns its resourceVersion, 0 if it is unreadable.
@@ -151,10 +151,10 @@ class CommandExecutor:
         """Delete an object. It is a success if the object does not exist or has another uid."""
         uid = command.uid
         if command.owner_uid:
-            found = await self.read(command.kind, command.namespace, command.name)
-            if found is None or not manifests.is_owned(found, command.owner_uid):
+            obj = await self.read(command.kind, command.namespace, command.name)
+            if obj is None or not manifests.is_owned(obj, command.owner_uid):
                 return
-            uid = found.metadata.uid
+            uid = obj.metadata.uid
         try:
             async with self._limiter.hold(group):
                 _requests.add(1, {"verb": "delete", "kind": command.kind.kind})
@@ -166,11 +166,11 @@ class CommandExecutor:
                     propagation=command.propagation,
                 )
         except errors.NotFoundError:
-            self._take_in(self._cache.forget(command.kind, command.key, uid))
+            self._add_keys(self._cache.forget(command.kind, command.key, uid))
         except errors.ConflictError:
             await self.read(command.kind, command.namespace, command.name)
         else:
-            self._take_in(self._cache.mark_deleting(command.kind, command.key, uid))
+            self._add_keys(self._cache.mark_deleting(command.kind, command.key, uid))
 
     # One command
 
@@ -193,28 +193,28 @@ class CommandExecutor:
                 case commands.Publish():
                     await self._publish([command], cause)
                 case commands.ReadOwner():
-                    found = await self.read(command.kind, command.namespace, command.name)
-                    is_it = found is not None and found.metadata.uid == command.uid
-                    read = found.metadata if found is not None and is_it else None
-                    self._take_in(self._cache.note_owner(command.namespace, command.uid, read))
+                    obj = await self.read(command.kind, command.namespace, command.name)
+                    is_it = obj is not None and obj.metadata.uid == command.uid
+                    read = obj.metadata if obj is not None and is_it else None
+                    self._add_keys(self._cache.note_owner(command.namespace, command.uid, read))
                 case commands.ReadSpec():
                     async with self._limiter.hold(group):
                         await self.read(command.kind, command.namespace, command.name)
                 case commands.CatchUp():
                     async with self._limiter.hold(group):
-                        found = await self.read(command.kind, command.namespace, command.name)
-                    is_there = found is not None and found.metadata.uid == command.uid
-                    self._take_in(self._cache.note_caught_up(command, is_there=is_there))
+                        obj = await self.read(command.kind, command.namespace, command.name)
+                    is_there = obj is not None and obj.metadata.uid == command.uid
+                    self._add_keys(self._cache.note_caught_up(command, is_there=is_there))
                 case commands.PlanPods():
                     await self._planner.plan(command, group, cause)
                     job = controller_cache.ReconcileKey("job", command.job)
-                    self._take_in((job,))
+                    self._add_keys((job,))
                 case commands.WithdrawPlan():
                     await self._planner.withdraw(command, cause)
                 case commands.RunProbe():
                     passed = await probe_client.probe(command)
                     answer = controller_cache.ProbeResult(passed, self._clock())
-                    self._take_in(self._cache.note_answer(command, answer))
+                    self._add_keys(self._cache.note_answer(command, answer))
         except RefusedError:
             raise
         except errors.PermanentError as error:
@@ -241,18 +241,18 @@ class CommandExecutor:
     async def _accept_existing(
         self, command: commands.Create, group: str, error: errors.AlreadyExistsError
     ) -> None:
-        found = await self.read(command.kind, command.namespace, command.name)
-        if found is None:
+        obj = await self.read(command.kind, command.namespace, command.name)
+        if obj is None:
             raise errors.TransientError(error.what, "the object was deleted meanwhile")
         if not command.owner_uid:
             return
-        if not manifests.is_owned(found, command.owner_uid):
+        if not manifests.is_owned(obj, command.owner_uid):
             raise errors.AlreadyExistsError(error.what, "the name belongs to another owner")
-        if found.metadata.deletion_timestamp is not None:
+        if obj.metadata.deletion_timestamp is not None:
             raise errors.TransientError(
                 error.what, "the previous object of this name is still terminating"
             )
-        if command.version is not None and manifests.version_of(found) != command.version:
+        if command.version is not None and manifests.version_of(obj) != command.version:
             raise errors.TransientError(
                 error.what, "the previous object of this name is of another job version"
             )
@@ -261,7 +261,7 @@ class CommandExecutor:
                 kind=command.kind,
                 namespace=command.namespace,
                 name=command.name,
-                uid=found.metadata.uid,
+                uid=obj.metadata.uid,
                 patch=command.update,
                 patch_type="merge",
             )
@@ -287,12 +287,12 @@ class CommandExecutor:
         try:
             await self.patch(patch, group)
         except (errors.ConflictError, errors.NotFoundError) as error:
-            found = await self.read(kinds.JOBS, patch.namespace, patch.name)
-            if not isinstance(found, batch.Job) or not _has_status_of(found, before):
+            obj = await self.read(kinds.JOBS, patch.namespace, patch.name)
+            if not isinstance(obj, batch.Job) or not _has_status_of(obj, before):
                 raise errors.TransientError(error.what, error.reason) from error
             # Another client changed the rest of the job. Objects that were just created must be
             # recorded.
-            again = commands.PatchJobStatus(job=found, status=command.status)
+            again = commands.PatchJobStatus(job=obj, status=command.status)
             tested = manifests.job_status_patch(again)
             await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
 
@@ -337,14 +337,14 @@ class CommandExecutor:
             # The write is done; the snapshot topic will show that the object is unreadable.
             _log.warning("response not readable", kind=kind.kind, reason=str(error))
             return None
-        self._take_in(self._cache.observe(kind, written), is_pod_news=kind is kinds.PODS)
+        self._add_keys(self._cache.observe(kind, written), is_pod_change=kind is kinds.PODS)
         return written
 
-    def _take_in(
-        self, items: tuple[controller_cache.ReconcileKey, ...], *, is_pod_news: bool = False
+    def _add_keys(
+        self, items: tuple[controller_cache.ReconcileKey, ...], *, is_pod_change: bool = False
     ) -> None:
         for item in items:
-            self._add_key(item, "", is_pod_news=is_pod_news)
+            self._add_key(item, "", is_pod_change=is_pod_change)
 
 
 def _precedence(error: Exception) -> int:
@@ -354,5 +354,5 @@ def _precedence(error: Exception) -> int:
     return 1 if isinstance(error, RefusedError) else 2
 
 
-def _has_status_of(found: batch.Job, known: batch.Job) -> bool:
-    return found.metadata.uid == known.metadata.uid and found.status == known.status
+def _has_status_of(job: batch.Job, known: batch.Job) -> bool:
+    return job.metadata.uid == known.metadata.uid and job.status == known.status

@@ -113,9 +113,9 @@ class DecisionExecutor:
         self._publications = Publications()
         try:
             async with self._bus.consume(topics.DECISIONS, GROUP) as consumer:
-                found = await publications.outcomes_since(self._bus, consumer.lowest_unfinished)
-                self._answered = publications.AnsweredPublications(found)
-                self._ledger = decisions.OutcomeOffsets(self._writer.opened_at, found)
+                outcomes = await publications.outcomes_since(self._bus, consumer.lowest_unfinished)
+                self._answered = publications.AnsweredPublications(outcomes)
+                self._ledger = decisions.OutcomeOffsets(self._writer.opened_at, outcomes)
                 self._health.set("decisions", None)
                 return await self._execute_all(consumer)
         except errors.TransientError as error:
@@ -317,10 +317,10 @@ class DecisionExecutor:
 
     async def _read_group(self, key: str) -> scheduling.PodGroup | None:
         namespace, _, name = key.partition("/")
-        found = await self._retrier.until_done(
+        obj = await self._retrier.until_done(
             lambda: self._executor.read(kinds.POD_GROUPS, namespace, name)
         )
-        return found if isinstance(found, scheduling.PodGroup) else None
+        return obj if isinstance(obj, scheduling.PodGroup) else None
 
     # Binds and evictions
 
@@ -387,10 +387,10 @@ class DecisionExecutor:
         try:
             await self._retrier.until_done(call)
         except (errors.ConflictError, errors.NotFoundError):
-            found = await self._retrier.until_done(
+            obj = await self._retrier.until_done(
                 lambda: self._executor.read(kinds.PODS, bind.namespace, bind.pod)
             )
-            pod = found if isinstance(found, core.Pod) else None
+            pod = obj if isinstance(obj, core.Pod) else None
             return decisions.after_bind_refused(pod, bind, decision)
         except errors.PermanentError as error:
             return decisions.refusal(error)
@@ -437,9 +437,9 @@ class DecisionExecutor:
             return due
         if eviction.notice_s > 0:
             await self._wait_until(due, eviction, permit)
-            found = await self._look(eviction)
-            if isinstance(found, decisions.ExecutionResult):
-                return found
+            current_pod = await self._look(eviction)
+            if isinstance(current_pod, decisions.ExecutionResult):
+                return current_pod
         delete = commands.Delete(
             kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
         )
@@ -460,13 +460,13 @@ class DecisionExecutor:
         """
         backoff = runtime.Backoff()
         while True:
-            found = await self._look(eviction)
-            if isinstance(found, decisions.ExecutionResult):
-                return found  # a pod that ended by itself must not appear evicted
+            current_pod = await self._look(eviction)
+            if isinstance(current_pod, decisions.ExecutionResult):
+                return current_pod  # a pod that ended by itself must not appear evicted
             now = self._clock()
-            due = decisions.due(found, eviction, now)
+            due = decisions.due(current_pod, eviction, now)
             try:
-                for patch in decisions.notices(found, eviction, cause, due, now):
+                for patch in decisions.notices(current_pod, eviction, cause, due, now):
                     await self._retrier.until_done(
                         functools.partial(self._executor.patch, patch, group)
                     )
@@ -492,9 +492,9 @@ class DecisionExecutor:
         """Read the pod. Returns the result if it is deleted or has ended: the cache may be behind,
         and a pod that has finished must not be deleted.
         """
-        found = await self._retrier.until_done(
+        obj = await self._retrier.until_done(
             lambda: self._executor.read(kinds.PODS, eviction.namespace, eviction.pod)
         )
-        if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
+        if not isinstance(obj, core.Pod) or obj.metadata.uid != eviction.uid:
             return decisions.EXECUTED
-        return decisions.before_eviction(self._cache, eviction) or found
+        return decisions.before_eviction(self._cache, eviction) or obj

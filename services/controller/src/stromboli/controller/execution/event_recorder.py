@@ -153,10 +153,10 @@ class EventRecorder:
     async def _count_found(self, event: commands.RecordEvent) -> None:
         """Count an Event of a previous leader, unless it is the same occurrence."""
         # An empty patch reads the Event without a further permission.
-        found = _SERIES.decode(await self._send(event, b"{}"))
-        count = found.count or 1
+        series = _SERIES.decode(await self._send(event, b"{}"))
+        count = series.count or 1
         self._remember(event, count)
-        last = found.last_timestamp
+        last = series.last_timestamp
         pause = timedelta() if event.recurs else commands.REPEATED_AFTER
         if last is None or last + pause < event.at.replace(microsecond=0):
             await self._patch(event, count + 1)

@@ -138,16 +138,16 @@ class PodCreation:
             if job is None or refused is not None:
                 # A refusal frees the room, so it must not hide a pod that an earlier publication
                 # has created.
-                found, pod = await self._existing(decided, bind, decision)
-                return (found, pod) if found == decisions.EXECUTED else (refused or found, None)
+                result, pod = await self._existing(decided, bind, decision)
+                return (result, pod) if result == decisions.EXECUTED else (refused or result, None)
             if planned_binds.has_had_pod(self._cache, job, bind):
                 return await self._existing(decided, bind, decision)
             try:
                 command = planned_binds.creation(self._cache, job, bind, decision)
-                made = await self._executor.create(command, group)
+                obj = await self._executor.create(command, group)
             except errors.AlreadyExistsError:
                 return await self._existing(decided, bind, decision)
-            return decisions.EXECUTED, made if isinstance(made, core.Pod) else None
+            return decisions.EXECUTED, obj if isinstance(obj, core.Pod) else None
 
         try:
             answer, pod = await self._retrier.until_done(create)
@@ -164,8 +164,8 @@ class PodCreation:
     async def _existing(
         self, decided: messages.StatementDecided, bind: messages.Bind, decision: str
     ) -> tuple[decisions.ExecutionResult, core.Pod | None]:
-        found = await self._executor.read(kinds.PODS, bind.namespace, bind.pod)
-        pod = found if isinstance(found, core.Pod) else None
+        obj = await self._executor.read(kinds.PODS, bind.namespace, bind.pod)
+        pod = obj if isinstance(obj, core.Pod) else None
         return planned_binds.found_result(pod, decided.job_uid, bind, decision), pod
 
     def _compare(

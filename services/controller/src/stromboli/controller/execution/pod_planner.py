@@ -44,14 +44,14 @@ class PodPlanner:
             responses = await asyncio.gather(
                 *(self._dry_run(it, requested, group) for it in requested.dry_runs)
             )
-            found = planned_pods.plan(self._cache, requested, responses)
+            plan = planned_pods.plan(self._cache, requested, responses)
         except (errors.PermanentError, msgspec.DecodeError) as error:
             _log.info("pods not planned", job=requested.job, reason=str(error))
-            found = None
-        if found is None:
+            plan = None
+        if plan is None:
             self._cache.plans.exclude(requested.job_uid, requested.version)
-            found = planned_pods.no_plan(requested)
-        await self._append(requested.pod_group, found, requested.job_uid, requested.version, cause)
+            plan = planned_pods.no_plan(requested)
+        await self._append(requested.pod_group, plan, requested.job_uid, requested.version, cause)
 
     async def withdraw(self, requested: commands.WithdrawPlan, cause: str) -> None:
         """Withdraw the plan of a PodGroup."""

@@ -115,17 +115,19 @@ async def outcomes_since(bus: bus_port.Bus, start: int) -> dict[int, messages.De
     back = _FIRST_LOOK
     while first:
         first = max(first - back, 0)
-        found = await _outcomes(bus, first)
-        before = [answer for answer in found.values() if answer.unanswered_from <= start]
+        outcomes = await _outcomes(bus, first)
+        before = [answer for answer in outcomes.values() if answer.unanswered_from <= start]
         if first == 0 or (before and before[-1].outcomes_from >= first):
-            return {at: answer for at, answer in found.items() if answer.decision_offset >= start}
+            return {
+                at: answer for at, answer in outcomes.items() if answer.decision_offset >= start
+            }
         back *= _FARTHER
     return {}
 
 
 async def _outcomes(bus: bus_port.Bus, first: int) -> dict[int, messages.DecisionAnswered]:
     """The outcomes from this offset on, without those of fenced writers."""
-    found = {}
+    outcomes = {}
     batches = bus.materialize((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
     async with contextlib.aclosing(batches) as batches:
         async for batch in batches:
@@ -133,7 +135,7 @@ async def _outcomes(bus: bus_port.Bus, first: int) -> dict[int, messages.Decisio
                 with contextlib.suppress(errors.UndecodableError):
                     message = envelope.decode(record)
                     if isinstance(message, messages.DecisionAnswered):
-                        found[record.offset] = message
+                        outcomes[record.offset] = message
             if batch.caught_up:
-                return found
-    return found
+                return outcomes
+    return outcomes

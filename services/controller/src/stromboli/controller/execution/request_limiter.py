@@ -24,10 +24,10 @@ MOST_REMEMBERED = 1000
 class _Group:
     """A request group: its arrival number, its requests so far, and its waiting requests."""
 
-    __slots__ = ("came", "is_ranked", "served", "turns")
+    __slots__ = ("is_ranked", "number", "served", "turns")
 
-    def __init__(self, came: int) -> None:
-        self.came = came
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.served = 0
         self.is_ranked = False
         self.turns: deque[asyncio.Future[None]] = deque()
@@ -38,7 +38,7 @@ class RequestLimiter:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._came = 0
+        self._groups_created = 0
         self._turns = 0
         self._known: dict[str, _Group] = {}
         # A waiting request is in both queues; each skips requests that the other has served.
@@ -62,8 +62,8 @@ class RequestLimiter:
     def _group(self, name: str) -> _Group:
         known = self._known.pop(name, None)
         if known is None:
-            self._came += 1
-            known = _Group(self._came)
+            self._groups_created += 1
+            known = _Group(self._groups_created)
             if len(self._known) >= MOST_REMEMBERED:
                 del self._known[next(iter(self._known))]
         self._known[name] = known
@@ -84,15 +84,15 @@ class RequestLimiter:
     def _update_priorities(self, group: _Group) -> None:
         if not group.is_ranked:
             group.is_ranked = True
-            heapq.heappush(self._ranks, (group.served // LEVEL, group.came, group))
+            heapq.heappush(self._ranks, (group.served // LEVEL, group.number, group))
 
     def _pass_on(self) -> None:
         self._turns += 1
-        found = self._longest_waiting() if self._turns % FAIR_TURN == 0 else self._least_served()
-        if found is None:
+        waiter = self._longest_waiting() if self._turns % FAIR_TURN == 0 else self._least_served()
+        if waiter is None:
             self._free += 1
             return
-        group, permit = found
+        group, permit = waiter
         group.served += 1
         permit.set_result(None)
 

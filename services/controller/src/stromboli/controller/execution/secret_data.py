@@ -23,11 +23,11 @@ async def completed(command: commands.Create) -> bytes:
     """The body of the Secret with the generated data of ``command.secret``."""
     if command.secret == "ssh-keys":
         # Takes some hundred milliseconds, so it must not run on the event loop.
-        made = await asyncio.to_thread(ssh_keys)
+        secret_data = await asyncio.to_thread(ssh_keys)
     else:
-        made = {"token": secrets.token_urlsafe(TOKEN_BYTES).encode()}
+        secret_data = {"token": secrets.token_urlsafe(TOKEN_BYTES).encode()}
     body = msgspec.json.decode(command.body)
-    encoded = {name: base64.b64encode(value).decode() for name, value in made.items()}
+    encoded = {name: base64.b64encode(value).decode() for name, value in secret_data.items()}
     return manifests.encode({**body, "data": {**(body.get("data") or {}), **encoded}})
 
 

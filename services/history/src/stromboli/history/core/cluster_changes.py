@@ -107,8 +107,8 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
         if record.topic == topics.TOPOLOGY:
             return None if record.value is None else _hardware(record.key, record.value)
         if kind is None:
-            found = decoding.decode(_CONFIGURED, record.value or b"{}")
-            facts = {"digest": found.configuration}
+            configured = decoding.decode(_CONFIGURED, record.value or b"{}")
+            facts = {"digest": configured.configuration}
             at = record.time
             return ObjectSeen(CONFIGURATION, SCHEDULER, at, "", micros(at), None, facts)
         if record.value is None:
@@ -133,8 +133,8 @@ def decode(record: envelope.Record) -> ObjectSeen | None:
 def _hardware(node: str, value: bytes) -> ObjectSeen:
     """The GPUs of a node, and what its pods hold. The deletion of the node is a change of the
     node."""
-    found = decoding.decode(_HARDWARE, value)
-    topology = found.topology
+    hardware_observed = decoding.decode(_HARDWARE, value)
+    topology = hardware_observed.topology
     gpus = {text(f"gpus.{it.uuid}"): it.problems for it in topology.gpus}
     healthy = dict.fromkeys(gpus, HEALTHY)
     errors = {
@@ -142,10 +142,18 @@ def _hardware(node: str, value: bytes) -> ObjectSeen:
         for name, problems in gpus.items()
         if problems
     }
-    version = micros(found.at)
-    held = placements.of(topology.numa_nodes, topology.exclusive_allocations)
+    version = micros(hardware_observed.at)
+    pod_placements = placements.of(topology.numa_nodes, topology.exclusive_allocations)
     return ObjectSeen(
-        HARDWARE, text(node), found.at, "", version, None, healthy | errors, healthy, held
+        HARDWARE,
+        text(node),
+        hardware_observed.at,
+        "",
+        version,
+        None,
+        healthy | errors,
+        healthy,
+        pod_placements,
     )
 
 
@@ -174,35 +182,42 @@ def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:
     return dict(sorted(_leaves("", chosen)))
 
 
-def apply(rows: Rows, seen: ObjectSeen) -> None:
+def apply(rows: Rows, object_seen: ObjectSeen) -> None:
     """Adds the change from an object's last known state, if the rows have one, to a new state."""
-    before = rows.objects.get(seen.key)
-    if seen.facts is None:
+    before = rows.objects.get(object_seen.key)
+    if object_seen.facts is None:
         if before is not None and not before.is_deleted:
-            rows.objects[seen.key] = msgspec.structs.replace(before, is_deleted=1)
+            rows.objects[object_seen.key] = msgspec.structs.replace(before, is_deleted=1)
             rows.changes.append(
-                ChangeRow(*seen.key, before.uid, before.version, DELETED, micros(seen.at))
+                ChangeRow(
+                    *object_seen.key, before.uid, before.version, DELETED, micros(object_seen.at)
+                )
             )
         return
-    created_at = micros(seen.created_at or seen.at)
-    if before is not None and not _is_newer(seen, created_at, before):
+    created_at = micros(object_seen.created_at or object_seen.at)
+    if before is not None and not _is_newer(object_seen, created_at, before):
         return
-    if before is None or before.uid != seen.uid:
-        is_new, known = True, seen.facts if seen.expected is None else seen.expected
+    if before is None or before.uid != object_seen.uid:
+        is_new, known = (
+            True,
+            object_seen.facts if object_seen.expected is None else object_seen.expected,
+        )
     else:
         is_new, known = False, _FACTS.decode(before.facts)
-    fields = changed_fields(known, seen.facts)
-    if not fields and not (is_new and seen.facts):
+    fields = changed_fields(known, object_seen.facts)
+    if not fields and not (is_new and object_seen.facts):
         return
-    facts = text(msgspec.json.encode(seen.facts, order="deterministic").decode())
-    rows.objects[seen.key] = ObjectRow(*seen.key, seen.uid, seen.version, created_at, 0, facts)
+    facts = text(msgspec.json.encode(object_seen.facts, order="deterministic").decode())
+    rows.objects[object_seen.key] = ObjectRow(
+        *object_seen.key, object_seen.uid, object_seen.version, created_at, 0, facts
+    )
     rows.changes.append(
         ChangeRow(
-            *seen.key,
-            seen.uid,
-            seen.version,
+            *object_seen.key,
+            object_seen.uid,
+            object_seen.version,
             CREATED if is_new else CHANGED,
-            created_at if is_new else micros(seen.at),
+            created_at if is_new else micros(object_seen.at),
             text(msgspec.json.encode(fields).decode()),
         )
     )
@@ -217,11 +232,11 @@ def changed_fields(
     return [it for it in pairs if it[1] != it[2]][:MOST_FIELDS]
 
 
-def _is_newer(seen: ObjectSeen, created_at: int, before: ObjectRow) -> bool:
+def _is_newer(object_seen: ObjectSeen, created_at: int, before: ObjectRow) -> bool:
     """Whether a state is newer than the last known one. A deleted object does not return: a new
     object of the same name has another uid."""
-    if seen.uid == before.uid:
-        return seen.version > before.version and not before.is_deleted
+    if object_seen.uid == before.uid:
+        return object_seen.version > before.version and not before.is_deleted
     return created_at >= before.created_at
 
 
@@ -231,8 +246,8 @@ def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
         return [leaf for key, it in value.items() for leaf in _leaves(_below(path, key), it)]
     if value is None:
         return []
-    found = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return [(text(path), text(found)[:MOST_CHARACTERS])]
+    value_text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return [(text(path), text(value_text)[:MOST_CHARACTERS])]
 
 
 def _below(path: str, key: object) -> str:

@@ -56,12 +56,12 @@ def shares(
         for above in paths.get(name, (name,)):
             cpu, gpu = used.get(above, (0.0, 0.0))
             used[above] = cpu + each.cpu_seconds, gpu + each.gpu_seconds
-    found = []
+    queue_shares = []
     for name, path in sorted(paths.items(), key=lambda it: it[1]):
         deserved = _integral(known[name], changed.get(name, ()), *interval)
         if any(deserved):
             cpu, gpu = used.get(name, (0.0, 0.0))
-            found.append(
+            queue_shares.append(
                 accounting.QueueShare(
                     queue=name,
                     depth=len(path) - 1,
@@ -71,7 +71,7 @@ def shares(
                     deserved_gpu_seconds=deserved[1],
                 )
             )
-    return tuple(found)
+    return tuple(queue_shares)
 
 
 def _path(known: Mapping[str, QueueState], name: str) -> tuple[str, ...]:
@@ -90,18 +90,18 @@ def _integral(
 ) -> tuple[float, float]:
     """Deserved core-seconds and GPU-seconds."""
     facts = dict(queue.facts)
-    held = {} if queue.is_deleted else facts
+    current_facts = {} if queue.is_deleted else facts
     begins: list[tuple[int, tuple[float, float]]] = []
     for change in changes:
-        begins.append((change.at, _amounts(held)))
+        begins.append((change.at, _amounts(current_facts)))
         match change.action:
             case cluster_changes.CREATED:
-                held = {}
+                current_facts = {}
             case cluster_changes.DELETED:
-                held = facts
+                current_facts = facts
             case _:
-                held = {**held, **change.before}
-    begins.append((since, _amounts(held)))
+                current_facts = {**current_facts, **change.before}
+    begins.append((since, _amounts(current_facts)))
     cpu = gpu = 0.0
     end = until
     for at, (milli_cpu, milli_gpu) in begins:

@@ -97,8 +97,8 @@ def decode(record: envelope.Record) -> Event | None:
     UndecodableError."""
     is_of_cluster = record.topic in (topics.TOPOLOGY, *cluster_changes.KINDS)
     if is_of_cluster or record.type == cluster_changes.SESSIONS:
-        seen = cluster_changes.decode(record)
-        return None if seen is None else Event(record.id, record.time, seen)
+        object_seen = cluster_changes.decode(record)
+        return None if object_seen is None else Event(record.id, record.time, object_seen)
     if record.topic == topics.EXPLANATIONS:
         explained = explanations.decode(record)
         return None if explained is None else Event(record.id, record.time, explained)
@@ -108,11 +108,11 @@ def decode(record: envelope.Record) -> Event | None:
         if record.type != _JOB_OBSERVED:
             return None  # a stub of the monitor for a job that it could not read
         try:
-            found = decoding.decode(_JOBS, record.value)
-            queue = decoding.decode(_QUEUE, found.spec).queue
+            job_snapshot = decoding.decode(_JOBS, record.value)
+            queue = decoding.decode(_QUEUE, job_snapshot.spec).queue
         except msgspec.DecodeError as error:
             raise record.undecodable(str(error)) from None
-        snapshot = JobSnapshot(found.metadata, found.spec, queue)
+        snapshot = JobSnapshot(job_snapshot.metadata, job_snapshot.spec, queue)
         return Event(record.id, record.time, snapshot)
     message = envelope.decode(record)
     return None if message is None else Event(record.id, record.time, message)
@@ -136,50 +136,50 @@ class Needed(msgspec.Struct):
 
 def needed(events: Iterable[Event]) -> Needed:
     """The keys of the rows that must be loaded before ``fold`` applies these events."""
-    found = Needed()
+    row_keys = Needed()
     for event in events:
         match event.message:
             case batch.TaskChanged(uid=uid, pod_uid=pod_uid, after=after, node=node):
-                found.jobs.add(text(uid))
-                found.attempts.add(text(pod_uid))
+                row_keys.jobs.add(text(uid))
+                row_keys.attempts.add(text(pod_uid))
                 if after == "Running":
-                    found.objects.add((placements.PLACEMENTS, text(node)))
+                    row_keys.objects.add((placements.PLACEMENTS, text(node)))
                 if after == "Running" or after not in ORDER:
-                    found.measured.add(text(pod_uid))
+                    row_keys.measured.add(text(pod_uid))
             case node_usage.PodUsageMeasured(pods=pods):
                 uids = {text(pod.pod_uid) for pod in pods}
-                found.attempts |= uids
-                found.measured |= uids
+                row_keys.attempts |= uids
+                row_keys.measured |= uids
             case batch.JobPhaseChanged(uid=uid):
-                found.jobs.add(text(uid))
+                row_keys.jobs.add(text(uid))
             case batch.JobDeleted(uid=uid):
-                found.jobs.add(text(uid))
-                found.deleted.add(text(uid))
+                row_keys.jobs.add(text(uid))
+                row_keys.deleted.add(text(uid))
             case JobSnapshot(metadata=metadata):
-                found.jobs.add(text(metadata.uid))
-            case cluster_changes.ObjectSeen() as seen:
-                found.objects.add(seen.key)
-                if seen.held is not None:
-                    found.objects.add((placements.PLACEMENTS, seen.key[1]))
-                    found.nodes.add(seen.key[1])
+                row_keys.jobs.add(text(metadata.uid))
+            case cluster_changes.ObjectSeen() as object_seen:
+                row_keys.objects.add(object_seen.key)
+                if object_seen.held is not None:
+                    row_keys.objects.add((placements.PLACEMENTS, object_seen.key[1]))
+                    row_keys.nodes.add(object_seen.key[1])
             case scheduling.StatementDecided() as statement:
                 decision = text(statement.decision or event.id)
-                found.evictions |= {(decision, text(it.uid)) for it in statement.evictions}
+                row_keys.evictions |= {(decision, text(it.uid)) for it in statement.evictions}
             case scheduling.DecisionAnswered() as answer:
-                found.evictions |= {
+                row_keys.evictions |= {
                     (text(answer.decision), text(it.uid)) for it in _unexecuted(answer)
                 }
             case (
                 scheduling.PodGroupExplained(pod_group=name)
                 | explanations.NotBlocked(pod_group=name)
             ):
-                found.pod_groups.add(text(name))
+                row_keys.pod_groups.add(text(name))
             case scheduling.QueueOrdered(queue=queue, pod_groups=names):
-                found.queues.add(text(queue))
-                found.pod_groups.update(map(text, names))
+                row_keys.queues.add(text(queue))
+                row_keys.pod_groups.update(map(text, names))
             case _:
                 pass
-    return found
+    return row_keys
 
 
 def fold(rows: Rows, event: Event) -> None:
@@ -223,11 +223,11 @@ def is_gpu(resource: str) -> bool:
 
 def _job(rows: Rows, key: str, uid: str) -> JobRow:
     uid = text(uid)
-    found = rows.jobs.get(uid)
-    if found is None:
+    job_row = rows.jobs.get(uid)
+    if job_row is None:
         namespace, _, name = text(key).partition("/")
-        found = rows.jobs[uid] = JobRow(uid, namespace, name)
-    return found
+        job_row = rows.jobs[uid] = JobRow(uid, namespace, name)
+    return job_row
 
 
 def _observe_job(rows: Rows, message: JobSnapshot) -> None:
@@ -367,10 +367,10 @@ def _unexecuted(message: scheduling.DecisionAnswered) -> list[scheduling.TaskOut
 
 def _eviction(rows: Rows, decision: str, uid: str, namespace: str, pod: str) -> EvictionRow:
     key = decision, text(uid)
-    found = rows.evictions.get(key)
-    if found is None:
-        found = rows.evictions[key] = EvictionRow(*key, text(namespace), text(pod))
-    return found
+    eviction_row = rows.evictions.get(key)
+    if eviction_row is None:
+        eviction_row = rows.evictions[key] = EvictionRow(*key, text(namespace), text(pod))
+    return eviction_row
 
 
 def _json(value: object) -> str:

@@ -51,33 +51,33 @@ def of(
     devices: dict[str, dict[str, tuple[str, ...]]] = {}
     for each in allocations:
         key = text(each.uid or f"{each.namespace}/{each.pod}")
-        held = _cpus(each.cpus)
-        cpus.setdefault(key, set()).update(held)
-        found = nodes.setdefault(key, set())
-        found.update(cell for cell, of_cell in cells.items() if held & of_cell)
+        exclusive_cpus = _cpus(each.cpus)
+        cpus.setdefault(key, set()).update(exclusive_cpus)
+        numa_ids = nodes.setdefault(key, set())
+        numa_ids.update(cell for cell, of_cell in cells.items() if exclusive_cpus & of_cell)
         cells_of = [it.numa_nodes for it in each.devices] + [it.numa_nodes for it in each.memory]
-        found.update(cell for known in cells_of for cell in known if cell >= 0)
+        numa_ids.update(cell for known in cells_of for cell in known if cell >= 0)
         own = devices.setdefault(key, {})
         for device in each.devices:
             resource = text(device.resource)
             own[resource] = (*own.get(resource, ()), *map(text, device.ids))
     return {
-        key: Placement(tuple(sorted(found)), cpu_lists.written(cpus[key]), devices[key])
-        for key, found in nodes.items()
+        key: Placement(tuple(sorted(numa_ids)), cpu_lists.written(cpus[key]), devices[key])
+        for key, numa_ids in nodes.items()
     }
 
 
-def confirm(rows: Rows, node: str, at: int, found: Placements) -> None:
+def confirm(rows: Rows, node: str, at: int, placements: Placements) -> None:
     """Apply the report of a node, made at a time, to its attempts."""
     key = PLACEMENTS, node
     before = rows.objects.get(key)
-    if (before is None and not found) or (before is not None and before.version >= at):
+    if (before is None and not placements) or (before is not None and before.version >= at):
         return
-    facts = msgspec.json.encode(found, order="deterministic").decode()
+    facts = msgspec.json.encode(placements, order="deterministic").decode()
     rows.objects[key] = ObjectRow(*key, version=at, created_at=at, facts=facts)
     for row in rows.attempts.values():
         if row.node == node:
-            _confirm(row, at, found)
+            _confirm(row, at, placements)
 
 
 def confirm_attempt(rows: Rows, row: AttemptRow) -> None:
@@ -87,8 +87,8 @@ def confirm_attempt(rows: Rows, row: AttemptRow) -> None:
         _confirm(row, last.version, _PLACEMENTS.decode(last.facts))
 
 
-def _confirm(row: AttemptRow, at: int, found: Placements) -> None:
-    placement = found.get(row.pod_uid) or found.get(f"{row.namespace}/{row.pod}")
+def _confirm(row: AttemptRow, at: int, placements: Placements) -> None:
+    placement = placements.get(row.pod_uid) or placements.get(f"{row.namespace}/{row.pod}")
     was_there = row.allocated_at is not None and row.allocated_at <= at + SKEW_US
     if placement is not None and was_there and (row.ended_at is None or at <= row.ended_at):
         row.placement = msgspec.json.encode(placement, order="deterministic").decode()

@@ -101,12 +101,12 @@ def _targets(
     requested: str, event: str, namespace: str, queue: str, configuration: Configuration
 ) -> set[str]:
     """The targets of an event: those of the installation, and those that the job requests."""
-    found = {it.name for it in configuration.targets if it.receives(event, queue)}
+    target_names = {it.name for it in configuration.targets if it.receives(event, queue)}
     try:
         subscriptions = requests.parse(requested)
     except ValueError:  # a job that was admitted without its webhook
-        return found
-    return found | {
+        return target_names
+    return target_names | {
         each.target
         for each in subscriptions
         if event in each.events and configuration.may_request(each.target, namespace)

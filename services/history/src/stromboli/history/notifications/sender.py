@@ -80,9 +80,9 @@ class Sender:
 
     async def send_due(self) -> int:
         """Handle the next due notices; returns how many. Raises UnavailableError."""
-        found = await self._due()
+        notices = await self._due()
         allowed, limited = [], dict[str, float]()
-        for notice in found:
+        for notice in notices:
             wait_s = self._reserve(notice.target)
             if wait_s:
                 limited[notice.target] = wait_s
@@ -91,7 +91,7 @@ class Sender:
         await asyncio.gather(*map(self._handle, allowed))
         for target, wait_s in limited.items():  # last, so that claimed ones are no longer due
             await self._defer(target, wait_s)
-        return len(found)
+        return len(notices)
 
     async def _due(self) -> list[Notice]:
         table = tables.NOTICES

@@ -78,25 +78,25 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if name.startswith(requests.MAIL):
             domain = name.rpartition("@")[2].lower()
             return self.mail is not None and domain in self.mail.domains
-        found = self.target(name)
-        return found is not None and bool({EVERY, namespace} & set(found.namespaces))
+        target = self.target(name)
+        return target is not None and bool({EVERY, namespace} & set(target.namespaces))
 
 
 def load(path: str) -> Configuration:
     """Read the file, and the files that it names. Raises ConfigurationError."""
     try:
         raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        found = decoding.convert(raw, Configuration)
-        targets = tuple(map(_complete, found.targets))
-        mail = found.mail
+        configuration = decoding.convert(raw, Configuration)
+        targets = tuple(map(_complete, configuration.targets))
+        mail = configuration.mail
         if mail is not None:
             password = _secret(mail.password, mail.password_file)
             mail = msgspec.structs.replace(mail, password=password)
-        found = msgspec.structs.replace(found, targets=targets, mail=mail)
-        _check(found)
+        configuration = msgspec.structs.replace(configuration, targets=targets, mail=mail)
+        _check(configuration)
     except (OSError, ValueError) as error:
         raise errors.ConfigurationError(f"{WHAT}={path}", str(error)) from None
-    return found
+    return configuration
 
 
 def _complete(target: Target) -> Target:
@@ -112,15 +112,15 @@ def _secret(value: str, file: str) -> str:
     return Path(file).read_text(encoding="utf-8").strip() if file else value
 
 
-def _check(found: Configuration) -> None:
+def _check(configuration: Configuration) -> None:
     """Raises ValueError for a target that cannot be used."""
-    names = [each.name for each in found.targets]
+    names = [each.name for each in configuration.targets]
     if len(set(names)) < len(names):
         raise ValueError("two targets have the same name")
-    for each in found.targets:
+    for each in configuration.targets:
         if unknown := set(each.events) - set(requests.EVENTS):
             raise ValueError(f"target {each.name}: unknown events {sorted(unknown)}")
-        if each.type == "mail" and not (each.to and found.mail):
+        if each.type == "mail" and not (each.to and configuration.mail):
             raise ValueError(f"target {each.name}: a mail needs `to` and the section [mail]")
         if each.type == "webhook" and not each.secret:
             raise ValueError(f"target {each.name}: a webhook needs a secret to sign with")

@@ -32,9 +32,9 @@ def lines(notice: Notice, cluster: str) -> list[str]:
     """The subject, the time, the detail, and the command that shows more."""
     namespace, _, name = notice.job.partition("/")
     command = "explain" if notice.event == requests.LONG_WAIT else "job describe"
-    found = [subject(notice, cluster), f"at {instant(notice.at):%Y-%m-%d %H:%M:%S} UTC"]
-    found += [notice.detail] if notice.detail else []
-    return [*found, f"see: strom {command} {name} -n {namespace}"]
+    text_lines = [subject(notice, cluster), f"at {instant(notice.at):%Y-%m-%d %H:%M:%S} UTC"]
+    text_lines += [notice.detail] if notice.detail else []
+    return [*text_lines, f"see: strom {command} {name} -n {namespace}"]
 
 
 def document(notice: Notice, cluster: str) -> bytes:
@@ -64,15 +64,15 @@ def slack(notice: Notice, cluster: str) -> bytes:
 
 def mail(notice: Notice, cluster: str, sender: str, to: tuple[str, ...]) -> EmailMessage:
     """A mail. The Message-ID is the same in each attempt, so that servers can drop repetitions."""
-    made = EmailMessage()
-    made["Subject"] = subject(notice, cluster)
-    made["From"] = sender
-    made["To"] = ", ".join(to)
+    message = EmailMessage()
+    message["Subject"] = subject(notice, cluster)
+    message["From"] = sender
+    message["To"] = ", ".join(to)
     digest = hashlib.sha256(notice.id.encode()).hexdigest()[:32]
-    made["Message-ID"] = f"<{digest}@stromboli>"
-    made["Auto-Submitted"] = "auto-generated"
-    made.set_content("\n".join(lines(notice, cluster)) + "\n")
-    return made
+    message["Message-ID"] = f"<{digest}@stromboli>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content("\n".join(lines(notice, cluster)) + "\n")
+    return message
 
 
 def signature(secret: str, body: bytes, now_s: int) -> str:

@@ -105,25 +105,25 @@ def _names(namespace: str, job: JobRow | None) -> Names:
 
 
 async def _ids(connection: AsyncConnection, names: list[Names]) -> dict[Names, int]:
-    found = await _known(connection, names)
-    missing = [each for each in names if each not in found]
+    ids = await _known(connection, names)
+    missing = [each for each in names if each not in ids]
     if missing:
         last = (await connection.execute(sa.select(sa.func.max(_ASSOCIATIONS.id)))).scalar() or 0
-        made = {each: last + number for number, each in enumerate(missing, 1)}
+        new_ids = {each: last + number for number, each in enumerate(missing, 1)}
         keys = ("id", "namespace", "queue", "user_name")
         values: list[dict[str, Any]] = [
-            dict(zip(keys, (identity, *each), strict=True)) for each, identity in made.items()
+            dict(zip(keys, (identity, *each), strict=True)) for each, identity in new_ids.items()
         ]
         await connection.execute(sa.insert(tables.ASSOCIATIONS), values)
-        found |= made
-    return found
+        ids |= new_ids
+    return ids
 
 
 async def _known(connection: AsyncConnection, names: list[Names]) -> dict[Names, int]:
-    found: dict[Names, int] = {}
+    ids: dict[Names, int] = {}
     key = sa.tuple_(_ASSOCIATIONS.namespace, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name)
     for begin in range(0, len(names), KEYS_PER_STATEMENT):
         chunk = names[begin : begin + KEYS_PER_STATEMENT]
         for row in await connection.execute(sa.select(tables.ASSOCIATIONS).where(key.in_(chunk))):
-            found[row.namespace, row.queue, row.user_name] = row.id
-    return found
+            ids[row.namespace, row.queue, row.user_name] = row.id
+    return ids

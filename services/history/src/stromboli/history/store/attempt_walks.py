@@ -66,19 +66,19 @@ async def find(
     if since is None:
         return await _in_order(connection, query, walks, after, None, wanted, most, bounds.probed)
     since_us = micros(since)
-    found = Found([], None, 0)
+    newer = Found([], None, 0)
     if query.at is None:
-        found = await _in_order(
+        newer = await _in_order(
             connection, query, walks, after, since_us, wanted, most, bounds.probed
         )
-    if found.rest is not None or len(found.positions) >= wanted:
-        return found
+    if newer.rest is not None or len(newer.positions) >= wanted:
+        return newer
     before = since_us if query.at is None else since_us + 1
     spans = await _spans(connection, min(after, (before, "")), since_us)
     older = await index_walks.newest(
-        connection, spans, accepts, wanted - len(found.positions), max(1, most - found.read)
+        connection, spans, accepts, wanted - len(newer.positions), max(1, most - newer.read)
     )
-    return Found([*found.positions, *older.positions], older.rest, found.read + older.read)
+    return Found([*newer.positions, *older.positions], older.rest, newer.read + older.read)
 
 
 async def _in_order(
@@ -147,9 +147,10 @@ async def _of_name(
         return [Walk(after, of_name)]
     names = sa.select(_ASSOCIATIONS.namespace).distinct().subquery()
     is_of = _ATTEMPTS.namespace == names.c.namespace, _ATTEMPTS.job == query.job
-    found = await _newest(connection, (names.c.namespace,), is_of, after)
+    newest_attempts = await _newest(connection, (names.c.namespace,), is_of, after)
     return [
-        Walk(at, (_ATTEMPTS.namespace == row[0], _ATTEMPTS.job == query.job)) for row, at in found
+        Walk(at, (_ATTEMPTS.namespace == row[0], _ATTEMPTS.job == query.job))
+        for row, at in newest_attempts
     ]
 
 
@@ -161,8 +162,8 @@ async def _of_label(connection: AsyncConnection, label: str, after: Position) ->
     uids = (await connection.execute(labelled)).scalars().all()
     if len(uids) > MOST_JOBS:
         return None
-    found = await _newest(connection, (jobs.c.job_uid,), is_of, after)
-    return [Walk(at, (_ATTEMPTS.job_uid == row[0],)) for row, at in found]
+    newest_attempts = await _newest(connection, (jobs.c.job_uid,), is_of, after)
+    return [Walk(at, (_ATTEMPTS.job_uid == row[0],)) for row, at in newest_attempts]
 
 
 async def _of_associations(
@@ -188,10 +189,10 @@ async def _of_associations(
         .subquery()
     )
     is_of = _ATTEMPTS.association == keys.c.id, _ATTEMPTS.state == keys.c.state
-    found = await _newest(connection, tuple(keys.c), is_of, after)
+    newest_attempts = await _newest(connection, tuple(keys.c), is_of, after)
     return [
         Walk(at, (_ATTEMPTS.association == row[0], _ATTEMPTS.state == row[1]))
-        for row, at in found
+        for row, at in newest_attempts
         if low_us is None or at[0] > low_us
     ]
 

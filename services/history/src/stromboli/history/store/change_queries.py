@@ -36,8 +36,8 @@ async def changes(
     )
     async with opened.transaction() as connection:
         rows = (await connection.execute(statement)).all()
-    shown, more = pages.cut(rows, limit, "at", "identity")
-    return accounting.ChangePage(changes=tuple(_change(row) for row in shown), continue_=more)
+    page_rows, more = pages.cut(rows, limit, "at", "identity")
+    return accounting.ChangePage(changes=tuple(_change(row) for row in page_rows), continue_=more)
 
 
 def _change(row: Any) -> accounting.ClusterChange:

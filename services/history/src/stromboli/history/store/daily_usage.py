@@ -73,8 +73,8 @@ async def _move_some(
         .order_by(_ATTEMPTS.ended_at, _ATTEMPTS.pod_uid)
         .limit(ATTEMPTS_PER_STEP)
     )
-    found = list((await connection.execute(chosen)).scalars())
-    of_these = _ATTEMPTS.pod_uid.in_(found)
+    uids = list((await connection.execute(chosen)).scalars())
+    of_these = _ATTEMPTS.pod_uid.in_(uids)
     span = sa.select(sa.func.min(_ATTEMPTS.allocated_at), sa.func.max(_ATTEMPTS.ended_at))
     begin, end = (await connection.execute(span.where(of_these))).one()
     if begin is not None and begin < end:
@@ -82,7 +82,7 @@ async def _move_some(
     await connection.execute(
         sa.update(tables.ATTEMPTS).where(of_these).values(is_summed=1 if sign > 0 else 0)
     )
-    return len(found)
+    return len(uids)
 
 
 async def _change_sums(
@@ -95,21 +95,27 @@ async def _change_sums(
     begin, end = span
     midnight = instant(begin - begin % _DAY_US)
     days = usage_sums.days(midnight, midnight + (instant(end) - midnight + timedelta(days=1)))
-    found = usage_sums.by_columns(
+    daily_sums = usage_sums.by_columns(
         days, end, [_ATTEMPTS.association, _ATTEMPTS.gpu_type], [wanted], is_sqlite=opened.is_sqlite
     ).subquery()
     keys = (_ASSOCIATIONS.namespace, _ASSOCIATIONS.queue, _ASSOCIATIONS.user_name)
     changes = (
         sa.select(
-            found.c.begin,
+            daily_sums.c.begin,
             *keys,
-            found.c.gpu_type,
-            *(sign * found.c[name] for name in usage_sums.SUMS),
+            daily_sums.c.gpu_type,
+            *(sign * daily_sums.c[name] for name in usage_sums.SUMS),
         )
-        .select_from(found.join(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id))
+        .select_from(
+            daily_sums.join(tables.ASSOCIATIONS, daily_sums.c.association == _ASSOCIATIONS.id)
+        )
         .where(sa.true())  # without it SQLite takes ON CONFLICT for a join
     )
     primary = [column.name for column in tables.DAILY_USAGE.primary_key]
-    made = opened.insert(tables.DAILY_USAGE).from_select([*primary, *usage_sums.SUMS], changes)
-    added = {name: _DAILY[name] + made.excluded[name] for name in usage_sums.SUMS}
-    await connection.execute(made.on_conflict_do_update(index_elements=primary, set_=added))
+    insert_statement = opened.insert(tables.DAILY_USAGE).from_select(
+        [*primary, *usage_sums.SUMS], changes
+    )
+    added = {name: _DAILY[name] + insert_statement.excluded[name] for name in usage_sums.SUMS}
+    await connection.execute(
+        insert_statement.on_conflict_do_update(index_elements=primary, set_=added)
+    )

@@ -124,12 +124,12 @@ async def _one_migration() -> AsyncIterator[None]:
 def with_driver(url: str) -> sa.URL:
     """The URL with the driver that this service uses. Raises ConfigurationError."""
     try:
-        made = sa.make_url(url)
-        driver = DRIVERS[made.get_backend_name()]
+        parsed_url = sa.make_url(url)
+        driver = DRIVERS[parsed_url.get_backend_name()]
     except (exc.ArgumentError, KeyError):
         reason = "write sqlite:///FILE or postgresql://USER@HOST/DATABASE"
         raise errors.ConfigurationError("STROM_HISTORY_DATABASE", reason) from None
-    return made.set(drivername=driver)
+    return parsed_url.set(drivername=driver)
 
 
 def upgrade(connection: sa.Connection, to: str = HEAD) -> None:
@@ -154,10 +154,10 @@ def downgrade(connection: sa.Connection, to: str) -> None:
 def _configuration(connection: sa.Connection) -> Any:
     from alembic import config
 
-    made = config.Config()
-    made.set_main_option("script_location", str(MIGRATIONS))
-    made.attributes["connection"] = connection
-    return made
+    alembic_config = config.Config()
+    alembic_config.set_main_option("script_location", str(MIGRATIONS))
+    alembic_config.attributes["connection"] = connection
+    return alembic_config
 
 
 def _version(connection: sa.Connection) -> str:

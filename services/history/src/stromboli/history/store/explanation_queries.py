@@ -38,9 +38,9 @@ async def explanations(
         rows = (await connection.execute(statement)).all()
         is_of_job = bool(query.job or query.uid) and not query.after
         positions = (await connection.execute(of_positions)).all() if is_of_job else ()
-    shown, more = pages.cut(rows, limit, "at", "pod_group")
+    page_rows, more = pages.cut(rows, limit, "at", "pod_group")
     return accounting.ExplanationPage(
-        explanations=tuple(_explanation(row) for row in shown),
+        explanations=tuple(_explanation(row) for row in page_rows),
         positions=tuple(_position(row) for row in positions),
         continue_=more,
     )

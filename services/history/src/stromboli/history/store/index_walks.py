@@ -75,12 +75,12 @@ async def newest(
     """The newest ``wanted`` attempts of some walks that a filter accepts; fewer if the walks
     end, or after ``most`` entries."""
     left = list(walks)
-    found: list[Position] = []
+    positions: list[Position] = []
     read, size = 0, wanted
     while True:
         left.sort(key=lambda it: it.after, reverse=True)
         rest = left[0].after if left else None
-        final = sorted((it for it in found if rest is None or it >= rest), reverse=True)
+        final = sorted((it for it in positions if rest is None or it >= rest), reverse=True)
         if rest is None or len(final) >= wanted or read >= most:
             return Found(final[:wanted], rest, read)
         chosen, left = left[:WALKS_PER_STATEMENT], left[WALKS_PER_STATEMENT:]
@@ -90,7 +90,7 @@ async def newest(
         for row in (await connection.execute(sa.union_all(*parts))).all():
             position = row.submitted_at, row.pod_uid
             if row.is_accepted:
-                found.append(position)
+                positions.append(position)
             if row.place == row.entries:
                 read += row.entries
                 if row.entries == each:

@@ -36,8 +36,8 @@ async def jobs(opened: database.Database, query: accounting.JobQuery) -> account
     )
     async with opened.transaction() as connection:
         rows = (await connection.execute(statement)).all()
-        shown, more = pages.cut(rows, limit, "ordered_at", "uid")
-        uids = [row.uid for row in shown]
+        page_rows, more = pages.cut(rows, limit, "ordered_at", "uid")
+        uids = [row.uid for row in page_rows]
         newest = _newest(
             tables.PHASES, (_PHASES.at, _PHASES.retry_count), uids, accounting.MOST_PHASES
         )
@@ -50,8 +50,10 @@ async def jobs(opened: database.Database, query: accounting.JobQuery) -> account
     requests: dict[str, list[accounting.JobRequest]] = defaultdict(list)
     for row in requested:
         requests[row.job_uid].append(_request(row))
-    found = tuple(_job(row, tuple(phases[row.uid]), tuple(requests[row.uid])) for row in shown)
-    return accounting.JobPage(jobs=found, continue_=more)
+    records = tuple(
+        _job(row, tuple(phases[row.uid]), tuple(requests[row.uid])) for row in page_rows
+    )
+    return accounting.JobPage(jobs=records, continue_=more)
 
 
 async def evictions(
@@ -101,9 +103,9 @@ async def evictions(
     )
     async with opened.transaction() as connection:
         rows = (await connection.execute(statement)).all()
-    shown, more = pages.cut(rows, limit, "ordered_at", "identity")
-    found = tuple(_eviction(row, query.namespace) for row in shown)
-    return accounting.EvictionPage(evictions=found, continue_=more)
+    page_rows, more = pages.cut(rows, limit, "ordered_at", "identity")
+    page_evictions = tuple(_eviction(row, query.namespace) for row in page_rows)
+    return accounting.EvictionPage(evictions=page_evictions, continue_=more)
 
 
 def _newest(

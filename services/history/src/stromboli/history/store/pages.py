@@ -40,7 +40,7 @@ def token(last: tuple[int, str]) -> str:
 def cut(rows: Sequence[Any], limit: int, at: str, identity: str) -> tuple[Sequence[Any], str]:
     """The first ``limit`` of the rows, and the token of the next page, empty if there is
     none. ``at`` and ``identity``: the names of the columns that order them."""
-    shown = rows[:limit]
+    page_rows = rows[:limit]
     if len(rows) <= limit:
-        return shown, ""
-    return shown, token((getattr(shown[-1], at), getattr(shown[-1], identity)))
+        return page_rows, ""
+    return page_rows, token((getattr(page_rows[-1], at), getattr(page_rows[-1], identity)))

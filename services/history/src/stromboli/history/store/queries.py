@@ -40,21 +40,21 @@ async def attempts(
     after = pages.position(query.after) if query.after else index_walks.BEGIN
     limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))
     async with opened.snapshot() as connection:
-        found = await attempt_walks.find(connection, query, after, limit + 1)
-        shown = found.positions[:limit]
-        rows = await _rows(connection, [uid for _, uid in shown])
+        selection = await attempt_walks.find(connection, query, after, limit + 1)
+        page_positions = selection.positions[:limit]
+        rows = await _rows(connection, [uid for _, uid in page_positions])
         deleted = {row.job_uid for row in rows.values() if row.reason in DELETED}
         deletions = await _deletions(connection, deleted)
-    last = shown[-1] if len(found.positions) > limit else found.rest
+    last = page_positions[-1] if len(selection.positions) > limit else selection.rest
     now_us = micros(now)
     return accounting.AttemptPage(
-        attempts=tuple(_attempt(rows[uid], deletions, now_us) for _, uid in shown),
+        attempts=tuple(_attempt(rows[uid], deletions, now_us) for _, uid in page_positions),
         continue_=pages.token(last) if last else "",
     )
 
 
 async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    rows_by_uid: dict[str, Any] = {}
     for begin in range(0, len(uids), UIDS_PER_QUERY):
         chosen = _ATTEMPTS.pod_uid.in_(uids[begin : begin + UIDS_PER_QUERY])
         statement = (
@@ -69,15 +69,15 @@ async def _rows(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, A
             .select_from(_JOINED)
             .where(chosen)
         )
-        found |= {row.pod_uid: row for row in await connection.execute(statement)}
-    return found
+        rows_by_uid |= {row.pod_uid: row for row in await connection.execute(statement)}
+    return rows_by_uid
 
 
 async def _deletions(
     connection: AsyncConnection, jobs: set[str]
 ) -> dict[str, list[tuple[int, str]]]:
     """Job -> the requests to delete it in the order of time: when, and by whom."""
-    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    deletions: dict[str, list[tuple[int, str]]] = defaultdict(list)
     uids = sorted(jobs)
     for begin in range(0, len(uids), UIDS_PER_QUERY):
         statement = (
@@ -89,8 +89,8 @@ async def _deletions(
             .order_by(_REQUESTED.at)
         )
         for uid, at, user in await connection.execute(statement):
-            found[uid].append((at, user))
-    return found
+            deletions[uid].append((at, user))
+    return deletions
 
 
 def _detail(row: Any, deletions: dict[str, list[tuple[int, str]]]) -> str:

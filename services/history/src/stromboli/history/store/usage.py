@@ -67,15 +67,15 @@ async def report(
         interval = micros(query.since), micros(min(query.until, now))
         is_of_all = query == accounting.UsageQuery(since=query.since, until=query.until)
         queues = await _queues(connection, interval[0]) if is_of_all else None
-    found = [
+    usages = [
         _one_usage(_names(query.by, keys, key), values)
         for key, values in groups.items()
         if values[0]
     ]
-    found.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
-    shares = () if queues is None else deserved.shares(*queues, found, interval)
+    usages.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
+    shares = () if queues is None else deserved.shares(*queues, usages, interval)
     return accounting.UsageReport(
-        since=query.since, until=query.until, usage=tuple(found), shares=shares
+        since=query.since, until=query.until, usage=tuple(usages), shares=shares
     )
 
 
@@ -175,22 +175,24 @@ class _Parts:
         if query.user or query.queue:
             of_these = filters.associations(query.user, query.queue)
             conditions.append(_ATTEMPTS.association.in_(of_these))
-        found = usage_sums.by_columns(
+        attempt_sums = usage_sums.by_columns(
             intervals,
             self._now_us,
             [_ATTEMPTS.association, *columns],
             conditions,
             is_sqlite=self._is_sqlite,
         ).subquery()
-        joined = found.outerjoin(tables.ASSOCIATIONS, found.c.association == _ASSOCIATIONS.id)
+        joined = attempt_sums.outerjoin(
+            tables.ASSOCIATIONS, attempt_sums.c.association == _ASSOCIATIONS.id
+        )
         if has_labels:
-            joined = joined.outerjoin(tables.JOBS, found.c.job_uid == _JOBS.uid)
-        groups = [self._group(key, found) for key in self._keys]
-        sums = (sa.func.sum(found.c[name]) for name in (count, *usage_sums.SUMS[2:]))
+            joined = joined.outerjoin(tables.JOBS, attempt_sums.c.job_uid == _JOBS.uid)
+        groups = [self._group(key, attempt_sums) for key in self._keys]
+        sums = (sa.func.sum(attempt_sums.c[name]) for name in (count, *usage_sums.SUMS[2:]))
         return (
-            sa.select(found.c.begin, *groups, *sums)
+            sa.select(attempt_sums.c.begin, *groups, *sums)
             .select_from(joined)
-            .group_by(found.c.begin, *groups)
+            .group_by(attempt_sums.c.begin, *groups)
         )
 
     def of_days(self, days: usage_sums.Interval, *, counts_held: bool) -> "sa.Select[Any]":
@@ -214,11 +216,11 @@ class _Parts:
             .group_by(_DAILY.day, *groups)
         )
 
-    def _group(self, key: str, found: "sa.Subquery") -> "sa.ColumnElement[Any]":
+    def _group(self, key: str, attempt_sums: "sa.Subquery") -> "sa.ColumnElement[Any]":
         if key in _OF_ASSOCIATIONS:
             return _OF_ASSOCIATIONS[key]
         if key in _OF_ATTEMPTS:
-            return found.c[_OF_ATTEMPTS[key].name]
+            return attempt_sums.c[_OF_ATTEMPTS[key].name]
         label = key.removeprefix(accounting.LABEL)
         if label == key or not label or '"' in label:
             known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
@@ -240,8 +242,8 @@ def _add(
 
 
 def _names(by: Sequence[str], keys: Sequence[str], key: tuple[Any, ...]) -> dict[str, str]:
-    found = {"day": key[0], **dict(zip(keys, key[1:], strict=True))}
-    return {name: found[name] for name in by}
+    values = {"day": key[0], **dict(zip(keys, key[1:], strict=True))}
+    return {name: values[name] for name in by}
 
 
 def _one_usage(group: dict[str, str], values: Sequence[float]) -> accounting.Usage:

@@ -64,18 +64,18 @@ def by_columns(
     begin = greatest(_ATTEMPTS.allocated_at, cut.c.begin)
     end = least(sa.func.coalesce(_ATTEMPTS.ended_at, cut.c.end), cut.c.end)
     started = sa.func.coalesce(_ATTEMPTS.started_at, _ATTEMPTS.ended_at, cut.c.end)
-    held = _seconds(begin, greatest(begin, end))
+    allocated_s = _seconds(begin, greatest(begin, end))
     idle = _seconds(begin, greatest(begin, least(started, end)))
-    cpu, memory, gpu = (held * it for it in (_ATTEMPTS.cpu, _ATTEMPTS.memory, _ATTEMPTS.gpu))
+    cpu, memory, gpu = (allocated_s * it for it in (_ATTEMPTS.cpu, _ATTEMPTS.memory, _ATTEMPTS.gpu))
     is_evicted = _ATTEMPTS.reason == PREEMPTED
     evicted = (sa.case((is_evicted, it), else_=0.0) for it in (cpu, gpu))
     begun = sa.case((_ATTEMPTS.allocated_at >= cut.c.begin, 1), else_=0)
     last = sa.func.coalesce(_ATTEMPTS.ended_at, sa.literal(now_us, tables.NUMBER))
-    share = held / greatest(_seconds(_ATTEMPTS.allocated_at, last), held, _INSTANT_S)
+    share = allocated_s / greatest(_seconds(_ATTEMPTS.allocated_at, last), allocated_s, _INSTANT_S)
     is_measured, has_gpus = _ATTEMPTS.used_cpu.is_not(None), _ATTEMPTS.used_gpu.is_not(None)
     used = (
         share * sa.func.coalesce(_ATTEMPTS.used_cpu, 0),
-        held * sa.func.coalesce(_ATTEMPTS.max_memory, 0),
+        allocated_s * sa.func.coalesce(_ATTEMPTS.max_memory, 0),
         share * sa.func.coalesce(_ATTEMPTS.used_gpu, 0),
     )
     measured = (

@@ -46,7 +46,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 Notices = Callable[[msgspec.Struct], Iterable[msgspec.Struct]]
-Park = Callable[[Sequence[Unreadable]], Awaitable[None]]
+PublishDeadLetters = Callable[[Sequence[Unreadable]], Awaitable[None]]
 
 
 def no_notices(_: msgspec.Struct) -> tuple[msgspec.Struct, ...]:
@@ -65,13 +65,13 @@ class Writer:
         self,
         opened: database.Database,
         notices: Notices = no_notices,
-        park: Park = no_dead_letters,
+        publish_dead_letters: PublishDeadLetters = no_dead_letters,
     ) -> None:
         """``notices`` makes the notices of an event; they are stored with its other effects.
-        ``park`` publishes dead letters, before the commit: at least once."""
+        ``publish_dead_letters`` publishes dead letters, before the commit: at least once."""
         self._database = opened
         self._notices = notices
-        self._park = park
+        self._publish_dead_letters = publish_dead_letters
         self._revision = 0
 
     async def position(self) -> port.Position:
@@ -196,20 +196,25 @@ class Writer:
     ) -> None:
         if not changed:
             return
-        made = self._database.insert(table)
+        insert_statement = self._database.insert(table)
         keys = {column.name for column in table.primary_key}
         replaced = {
-            column.name: made.excluded[column.name]
+            column.name: insert_statement.excluded[column.name]
             for column in table.columns
             if column.name not in keys
         }
-        statement = made.on_conflict_do_update(index_elements=sorted(keys), set_=replaced)
+        statement = insert_statement.on_conflict_do_update(
+            index_elements=sorted(keys), set_=replaced
+        )
         await connection.execute(statement, [msgspec.structs.asdict(each) for each in changed])
 
     async def _isolate(
-        self, connection: AsyncConnection, found: Sequence[Unreadable], position: port.Position
+        self,
+        connection: AsyncConnection,
+        unreadable_records: Sequence[Unreadable],
+        position: port.Position,
     ) -> None:
-        if not found:
+        if not unreadable_records:
             return
         values = [
             {
@@ -221,11 +226,11 @@ class Writer:
                 "reason": text(each.reason)[:LONGEST_REASON],
                 "at": None,
             }
-            for each in found
+            for each in unreadable_records
         ]
         statement = self._database.insert(tables.UNREADABLE).on_conflict_do_nothing()
         await connection.execute(statement, values)
-        await self._park(found)
+        await self._publish_dead_letters(unreadable_records)
 
 
 def _decode(
@@ -283,11 +288,11 @@ async def _select(
     wanted: Collection[str],
     *conditions: "sa.ColumnElement[bool]",
 ) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for chunk in _chunks(sorted(wanted)):
         query = sa.select(table).where(column.in_(chunk), *conditions)
-        found += map(dict, (await connection.execute(query)).mappings())
-    return found
+        rows += map(dict, (await connection.execute(query)).mappings())
+    return rows
 
 
 def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:

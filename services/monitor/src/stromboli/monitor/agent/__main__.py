@@ -32,7 +32,7 @@ NO_KUBELET = "none"
 """Value of ``--kubelet`` for recorded data without a kubelet."""
 
 
-def arguments(given: list[str]) -> argparse.Namespace:
+def arguments(argv: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
@@ -54,7 +54,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--print", action="store_true", help="print the report instead of sending it"
     )
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
 def opened(
@@ -124,10 +124,10 @@ class Agent:
         self._reported, self._reported_at_s = named, now_s
 
 
-def main(given: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    options = arguments(given)
+    options = arguments(argv)
     try:
         chosen = settings.load(AgentSettings, "agent", os.environ)
     except settings.SettingsError as error:

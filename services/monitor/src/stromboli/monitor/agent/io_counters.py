@@ -14,19 +14,19 @@ def read(root: Path, now_s: float) -> io_load.Sample:
     """A sample of all hardware devices, which have a link ``device``. Devices that cannot be read
     are left out; never raises OSError."""
     disks = {
-        name: found
+        name: counters
         for name in _devices(root / "block")
-        if (found := io_load.disk_counters(_text(root / "block" / name / "stat")))
+        if (counters := io_load.disk_counters(_text(root / "block" / name / "stat")))
     }
     interfaces = {}
     for name in _devices(root / "class/net"):
         folder = root / "class/net" / name
         counted = folder / "statistics"
-        found = io_load.interface_counters(
+        counters = io_load.interface_counters(
             _text(counted / "rx_bytes"), _text(counted / "tx_bytes"), _text(folder / "speed")
         )
-        if found is not None:
-            interfaces[name] = found
+        if counters is not None:
+            interfaces[name] = counters
     return io_load.Sample(now_s, disks, interfaces)
 
 

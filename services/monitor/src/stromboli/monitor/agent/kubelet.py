@@ -54,7 +54,7 @@ class Kubelet:
             return kubelet.KubeletReadings(
                 failed={"the kubelet": f"{self._folder} is not a directory"}
             )
-        answer = self._ask(failed)
+        answer = self._query(failed)
         config = self._settings(failed)
         return kubelet.KubeletReadings(
             config=config,
@@ -68,7 +68,7 @@ class Kubelet:
             failed=failed,
         )
 
-    def _ask(self, failed: dict[str, str]) -> _Answer:
+    def _query(self, failed: dict[str, str]) -> _Answer:
         """Allocations and allocatable resources; the last response while the kubelet does not
         respond, or has restarted and not read its pods yet: its containers continue, and it
         allocates nothing.
@@ -133,7 +133,7 @@ class Kubelet:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        file_stat = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return file_stat.st_mtime_ns, file_stat.st_ino

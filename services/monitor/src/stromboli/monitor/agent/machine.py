@@ -54,9 +54,9 @@ class Machine:
             self._cards = assembly.with_gpus(self._layout, self._tree, answers, self._cards)
         if self._kubelet is None:
             return self._cards
-        found = assembly.with_kubelet(self._cards, self._layout.online, self._kubelet.read())
-        self.allocations = found.exclusive_allocations
-        return found
+        topology = assembly.with_kubelet(self._cards, self._layout.online, self._kubelet.read())
+        self.allocations = topology.exclusive_allocations
+        return topology
 
 
 def recorded(file: Path) -> Callable[[], gpus.DriverReadings]:

@@ -55,25 +55,25 @@ class NvmlDriver:
             return gpus.DriverReadings(failed={"GPUs": f"the NVIDIA driver: {error}"})
         self._take_events()
         handles: list[Any] = []
-        found = []
+        gpu_readings = []
         for index in range(count):
             handle, answer = self._card(index)
             handles.append(handle)
-            found.append(answer)
-        return gpus.DriverReadings(gpus=tuple(found), ancestors=self._ancestors(handles))
+            gpu_readings.append(answer)
+        return gpus.DriverReadings(gpus=tuple(gpu_readings), ancestors=self._ancestors(handles))
 
     def usage(self, uuids: Iterable[str]) -> dict[str, pod_meter.GpuReading]:
         """The load and the memory in use of GPUs by uuid; a GPU whose memory cannot be read is left
         out. The load is the driver's of the last second at most."""
-        found: dict[str, pod_meter.GpuReading] = {}
+        gpu_readings: dict[str, pod_meter.GpuReading] = {}
         if self._nvml is None:
-            return found
+            return gpu_readings
         nvml = self._nvml
         try:
             self._open()
         except nvml.NVMLError:
             self.close()
-            return found
+            return gpu_readings
         for uuid in uuids:
             try:
                 handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -83,8 +83,8 @@ class NvmlDriver:
             busy = None
             with contextlib.suppress(nvml.NVMLError):  # not supported in the MIG mode
                 busy = min(1.0, max(0.0, nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100))
-            found[uuid] = pod_meter.GpuReading(busy, memory)
-        return found
+            gpu_readings[uuid] = pod_meter.GpuReading(busy, memory)
+        return gpu_readings
 
     def close(self) -> None:
         """Close the connection; the next ``read`` opens it again."""

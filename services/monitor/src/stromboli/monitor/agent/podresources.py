@@ -122,10 +122,10 @@ class Kubelet:
         answer = self._call("List", "ListPodResourcesRequest", "ListPodResourcesResponse")
         if not answer.pod_resources:
             return None
-        found = (
+        allocations = (
             _holding(pod, container) for pod in answer.pod_resources for container in pod.containers
         )
-        return tuple(each for each in found if each.cpus or each.devices or each.memory)
+        return tuple(each for each in allocations if each.cpus or each.devices or each.memory)
 
     def allocatable(self) -> tuple[frozenset[int], Mapping[str, frozenset[str]]]:
         """The allocatable CPUs, none unless the CPU manager policy is static; and resource -> the

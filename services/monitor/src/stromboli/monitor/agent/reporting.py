@@ -71,11 +71,11 @@ class MonitorClient:
                 token = Path(self._token_file).read_text().strip()
                 request.add_header("Authorization", f"Bearer {token}")
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
-                found: bytes = answer.read()
-                return found
+                payload: bytes = answer.read()
+                return payload
         except urllib.error.HTTPError as error:
-            said = error.read(LONGEST_WORDS).decode(errors="replace")
-            reason = f"{error.code} {said or error.reason}"
+            detail = error.read(LONGEST_WORDS).decode(errors="replace")
+            reason = f"{error.code} {detail or error.reason}"
             if error.code == 409:
                 raise errors.ConflictError(what, reason) from None
             raise errors.TransientError(what, reason) from None

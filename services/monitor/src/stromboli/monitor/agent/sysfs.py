@@ -37,14 +37,14 @@ def fingerprint(root: Path) -> tuple[str, ...]:
     """A value that changes when CPUs or PCI devices are added or removed: much cheaper than
     ``read``.
     """
-    found = []
+    parts = []
     for name in ("devices/system/cpu/online", "devices/system/node/online"):
         try:
-            found.append((root / name).read_text())
+            parts.append((root / name).read_text())
         except OSError as error:
-            found.append(str(error))
+            parts.append(str(error))
     try:
-        found += sorted(os.listdir(root / "bus/pci/devices"))
+        parts += sorted(os.listdir(root / "bus/pci/devices"))
     except OSError as error:
-        found.append(str(error))
-    return tuple(found)
+        parts.append(str(error))
+    return tuple(parts)

@@ -22,7 +22,7 @@ class UsageReporter:
         self._meter = io_load.LoadMeter()
         self._sent: node_usage.NodeLoad | None = None
         self._sent_at_s = float("-inf")
-        self._trouble = ""
+        self._last_error = ""
 
     def step(self, now_s: float) -> None:
         """Execute the steps that are due. A failed report is logged once, and sent again with the
@@ -37,9 +37,9 @@ class UsageReporter:
         try:
             self._monitor.report_usage(base.encode(usage))
         except (errors.ExternalError, OSError) as error:
-            if str(error) != self._trouble:
+            if str(error) != self._last_error:
                 log.warning("loads not sent: %s", error)
-            self._trouble = str(error)
+            self._last_error = str(error)
         else:
-            self._trouble = ""
+            self._last_error = ""
             self._sent, self._sent_at_s = usage, now_s

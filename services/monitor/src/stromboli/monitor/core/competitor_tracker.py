@@ -33,14 +33,14 @@ class LeaseClaim(msgspec.Struct, frozen=True):
 
 def parse_claims(written: tuple[str, ...]) -> tuple[LeaseClaim, ...]:
     """Parse entries ``namespace/name=scheduler name``. Raises ValueError for an invalid entry."""
-    found = []
+    lease_claims = []
     for text in written:
         lease, _, scheduler_name = text.partition("=")
         namespace, _, name = lease.partition("/")
         if not (namespace and name and scheduler_name):
             raise ValueError(f"{text!r} is not a claim: write namespace/name=scheduler name")
-        found.append(LeaseClaim(namespace, name, scheduler_name))
-    return tuple(found)
+        lease_claims.append(LeaseClaim(namespace, name, scheduler_name))
+    return tuple(lease_claims)
 
 
 class CompetitorTracker:

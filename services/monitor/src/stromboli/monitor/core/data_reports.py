@@ -80,18 +80,20 @@ class WantedData:
 def read(node: str, body: bytes) -> data.DataObserved:
     """Decode the report of a node's cache. Raises msgspec.DecodeError, also if the report
     is about another node, has too many copies, or cannot be encoded as a record."""
-    found = decoding.decode(_DECODER, body)
-    if found.node != node:
-        raise msgspec.DecodeError(f"it is about node {found.node[:253]!r}, not about {node}")
-    if len(found.copies) > MOST_COPIES:
+    data_observed = decoding.decode(_DECODER, body)
+    if data_observed.node != node:
         raise msgspec.DecodeError(
-            f"it has {len(found.copies)} copies, at most {MOST_COPIES} are allowed"
+            f"it is about node {data_observed.node[:253]!r}, not about {node}"
+        )
+    if len(data_observed.copies) > MOST_COPIES:
+        raise msgspec.DecodeError(
+            f"it has {len(data_observed.copies)} copies, at most {MOST_COPIES} are allowed"
         )
     try:
-        base.encode(found)
+        base.encode(data_observed)
     except (TypeError, ValueError, OverflowError) as error:
         raise msgspec.DecodeError(str(error)) from None
-    return found
+    return data_observed
 
 
 def _at(observed: data.DataObserved, now: datetime) -> data.DataObserved:

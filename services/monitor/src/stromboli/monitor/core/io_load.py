@@ -157,10 +157,10 @@ def _load(
 
 def _difference(before: Counters, after: Counters) -> Counters | None:
     """The growth of each counter; None if one went backwards."""
-    found = Counters(
+    counters = Counters(
         after.in_bytes - before.in_bytes,
         after.out_bytes - before.out_bytes,
         after.busy_ms - before.busy_ms,
         after.bytes_per_s,
     )
-    return None if min(found.in_bytes, found.out_bytes, found.busy_ms) < 0 else found
+    return None if min(counters.in_bytes, counters.out_bytes, counters.busy_ms) < 0 else counters

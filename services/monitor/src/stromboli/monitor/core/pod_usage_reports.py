@@ -46,24 +46,27 @@ class PodUsageReports:
 
 def read(body: bytes) -> node_usage.PodUsageReport:
     """Decode an agent's report. Raises msgspec.DecodeError, also for values out of range."""
-    found = decoding.decode(_DECODER, body)
-    if len(found.pods) > pod_meter.MOST_PODS:
+    pod_usage_report = decoding.decode(_DECODER, body)
+    if len(pod_usage_report.pods) > pod_meter.MOST_PODS:
         raise msgspec.DecodeError(
-            f"it has {len(found.pods)} pods, at most {pod_meter.MOST_PODS} are allowed"
+            f"it has {len(pod_usage_report.pods)} pods, at most {pod_meter.MOST_PODS} are allowed"
         )
-    if len(found.unknown_pods) > pod_meter.MOST_UNKNOWN:
+    if len(pod_usage_report.unknown_pods) > pod_meter.MOST_UNKNOWN:
         most = pod_meter.MOST_UNKNOWN
         raise msgspec.DecodeError(f"it requests the uids of more than {most} pods")
-    names = [found.sampler, *(it for pod in found.pods for it in (pod.pod_uid, pod.counter))]
+    names = [
+        pod_usage_report.sampler,
+        *(it for pod in pod_usage_report.pods for it in (pod.pod_uid, pod.counter)),
+    ]
     if any(not _ID.fullmatch(name) for name in names):
         raise msgspec.DecodeError(f"an id is not of 1 to {LONGEST_ID} printable ASCII characters")
-    if any(len(name) > LONGEST_NAME for name in found.unknown_pods):
+    if any(len(name) > LONGEST_NAME for name in pod_usage_report.unknown_pods):
         raise msgspec.DecodeError(f"a name has more than {LONGEST_NAME} characters")
-    for pod in found.pods:
+    for pod in pod_usage_report.pods:
         values = (pod.cpu_ms, pod.max_memory_bytes, pod.gpu_ms, pod.max_gpu_memory_bytes)
         if any(value is not None and not 0 <= value <= MOST for value in values):
             raise msgspec.DecodeError(f"a value of pod {pod.pod_uid} is not between 0 and {MOST}")
-    return found
+    return pod_usage_report
 
 
 _ID = re.compile(rf"[!-~]{{1,{LONGEST_ID}}}")

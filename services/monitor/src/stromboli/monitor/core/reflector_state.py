@@ -72,10 +72,12 @@ class ReflectorState:
         self.signature = projection.signature(kind)
         """The fields that our snapshots carry."""
         self._entries: dict[str, Entry] = {}
-        self._gone: dict[str, int] = {}  # key -> version of its deletion, while echoes may arrive
+        self._deleted: dict[
+            str, int
+        ] = {}  # key -> version of its deletion, while echoes may arrive
         self._overwritten: set[str] = set()
         self._listed: set[str] = set()
-        self._stands: dict[str, tuple[int, int]] = {}  # key -> offset and epoch, while folding
+        self._positions: dict[str, tuple[int, int]] = {}  # key -> offset and epoch, while folding
         self._synced: cluster.KindSynced | None = None
         self._synced_epoch = -1
         self._trim_at = TRIM_FROM
@@ -103,7 +105,7 @@ class ReflectorState:
     def apply(self, record: envelope.Record) -> None:
         """Apply an accepted record. Call it in the order of the topic."""
         self._overwritten.discard(record.key)
-        self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
+        self._positions[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
         try:
             message = envelope.decode(record)
         except errors.UndecodableError:
@@ -112,9 +114,9 @@ class ReflectorState:
             return
         if message is None:
             self._entries.pop(record.key, None)
-            self._gone[record.key] = int(record.headers.get("ce_objectversion") or 0)
+            self._deleted[record.key] = int(record.headers.get("ce_objectversion") or 0)
             return
-        self._gone.pop(record.key, None)
+        self._deleted.pop(record.key, None)
         self._entries[record.key] = Entry(*_identity(message), projection.digest(message))
 
     def mark_overwritten(self, key: str) -> None:
@@ -135,18 +137,20 @@ class ReflectorState:
         """Drop what ``open`` does not need, so that a monitor may stand by for months; not at every
         heartbeat, because it costs O(remembered keys).
         """
-        if len(self._gone) + len(self._stands) < self._trim_at:
+        if len(self._deleted) + len(self._positions) < self._trim_at:
             return
         version = int(sync_marker.resource_version)
-        self._gone = {k: v for k, v in self._gone.items() if v > version}
-        self._stands = {k: at for k, at in self._stands.items() if at[0] >= sync_marker.position}
-        self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
+        self._deleted = {k: v for k, v in self._deleted.items() if v > version}
+        self._positions = {
+            k: at for k, at in self._positions.items() if at[0] >= sync_marker.position
+        }
+        self._trim_at = max(TRIM_FROM, 2 * (len(self._deleted) + len(self._positions)))
 
     def open(self, end: int) -> None:
         """Start after the log has been read up to this writer's opening; ``end``: the topic's next
         offset."""
         known = self._synced
-        stands, self._stands = self._stands, {}
+        positions, self._positions = self._positions, {}
         if (
             known is None
             or known.state != "synced"
@@ -156,9 +160,9 @@ class ReflectorState:
             self.state = "must_list"
             return
         self.state, self.version = "watching", known.resource_version
-        self._gone = {k: v for k, v in self._gone.items() if v > int(self.version)}
+        self._deleted = {k: v for k, v in self._deleted.items() if v > int(self.version)}
         # After the last sync marker, an earlier monitor may have resumed and appended.
-        for key, (offset, epoch) in stands.items():
+        for key, (offset, epoch) in positions.items():
             if offset >= known.position and epoch < self._synced_epoch:
                 self._overwritten.add(key)
 
@@ -182,7 +186,7 @@ class ReflectorState:
             self._listed.add(key)
         else:
             self.version = str(version)
-            if version <= max(entry.version if entry else 0, self._gone.get(key, 0)):
+            if version <= max(entry.version if entry else 0, self._deleted.get(key, 0)):
                 return None
         is_said = entry is not None and entry.digest == observed.digest
         if self.state == "listing":
@@ -217,7 +221,7 @@ class ReflectorState:
             for key in missing
         ]
         self._listed.clear()
-        self._gone.clear()
+        self._deleted.clear()
         self.state, self.version = "watching", resource_version
         return drafts
 
@@ -261,7 +265,7 @@ class ReflectorState:
     def _draft_change(self, observed: projection.Observed, now: datetime) -> envelope.Draft:
         identity = observed.identity
         self._entries[identity.key] = Entry(identity.uid, identity.version, observed.digest)
-        self._gone.pop(identity.key, None)
+        self._deleted.pop(identity.key, None)
         self._overwritten.discard(identity.key)
         return envelope.Draft(
             topic=self.topic,

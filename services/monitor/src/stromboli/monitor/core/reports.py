@@ -54,12 +54,12 @@ def read(body: bytes) -> node_topology.NodeTopology:
     """Decode an agent's report. Raises msgspec.DecodeError, also if the report cannot be
     encoded as a record.
     """
-    found = decoding.decode(_DECODER, body)
+    topology = decoding.decode(_DECODER, body)
     try:
-        base.encode(found)
+        base.encode(topology)
     except (TypeError, ValueError, OverflowError) as error:
         raise msgspec.DecodeError(str(error)) from None
-    return found
+    return topology
 
 
 _DECODER = decoding.decoder_of(node_topology.NodeTopology)

@@ -47,8 +47,8 @@ class UsageReports(node_records.NodeRecords[node_usage.UsageObserved]):
 def read(body: bytes) -> node_usage.NodeLoad:
     """Decode an agent's report. Raises msgspec.DecodeError, also for loads outside of 0 to 100, and
     if the report cannot be encoded as a record."""
-    found = decoding.decode(_DECODER, body)
-    for each in (found.disk, found.network):
+    node_load = decoding.decode(_DECODER, body)
+    for each in (node_load.disk, node_load.network):
         if each is None:
             continue
         if not 0 <= each.percent <= 100:
@@ -59,10 +59,10 @@ def read(body: bytes) -> node_usage.NodeLoad:
                 f"{LONGEST_NAME} are allowed"
             )
     try:
-        base.encode(found)
+        base.encode(node_load)
     except (TypeError, ValueError, OverflowError) as error:
         raise msgspec.DecodeError(str(error)) from None
-    return found
+    return node_load
 
 
 _DECODER = decoding.decoder_of(node_usage.NodeLoad)

@@ -74,22 +74,24 @@ def _entry(text: str) -> Entry:
 
 def _parts(uri: str) -> SplitResult:
     """The parts of a URI that all libraries read in the same way. Raises RefusedOriginError."""
-    shown = repr(uri[:200])
+    excerpt = repr(uri[:200])
     try:
         parts = urlsplit(uri)
         has_user = parts.username is not None or parts.password is not None
     except ValueError as error:
-        raise RefusedOriginError(f"{shown} is not a URI: {error}") from None
+        raise RefusedOriginError(f"{excerpt} is not a URI: {error}") from None
     if has_user:
         raise RefusedOriginError("the URI has a user name: give credentials to the cache instead")
     if not parts.scheme or not uri.lower().startswith(f"{parts.scheme}://"):
-        raise RefusedOriginError(f"{shown} does not begin with a scheme, such as https://")
+        raise RefusedOriginError(f"{excerpt} does not begin with a scheme, such as https://")
     if "::" in uri or "\\" in uri or any(ord(char) < 33 or ord(char) == 127 for char in uri):
-        raise RefusedOriginError(f"{shown} has characters that are not allowed in a URI")
+        raise RefusedOriginError(f"{excerpt} has characters that are not allowed in a URI")
     if {".", ".."} & {*parts.path.split("/"), *unquote(parts.path).split("/")}:
-        raise RefusedOriginError(f"{shown} has relative segments")
+        raise RefusedOriginError(f"{excerpt} has relative segments")
     if parts.scheme == FILE and (parts.netloc or parts.query or parts.fragment):
-        raise RefusedOriginError(f"{shown} is not the path of a file, such as file:///shared/data")
+        raise RefusedOriginError(
+            f"{excerpt} is not the path of a file, such as file:///shared/data"
+        )
     return parts
 
 

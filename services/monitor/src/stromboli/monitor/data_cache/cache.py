@@ -144,7 +144,7 @@ class NodeCache:
         with self._lock:
             items = {item.key: item for item in self._wanted}
             used = self._in_use()
-            found = []
+            data_copies = []
             for key in sorted(self._entries.keys() | items.keys()):
                 entry = self._entries.get(key) or entries.Entry(key=key)
                 reason = self._refusal(items[key]) if key in items else ""
@@ -153,13 +153,13 @@ class NodeCache:
                 waiting = self._waiting.get(key, "")
                 copy = entries.reported(entry, items.get(key), waiting, in_use=key in used)
                 if copy is not None:
-                    found.append(copy)
+                    data_copies.append(copy)
             return data.DataObserved(
                 node=self.node,
                 observed_at=self._clock(),
                 capacity_bytes=self._capacity(),
                 used_bytes=self._held(),
-                copies=entries.most_relevant(found, items.keys(), MOST_REPORTED),
+                copies=entries.most_relevant(data_copies, items.keys(), MOST_REPORTED),
                 read_bytes_per_s={name: round(rate) for name, rate in sorted(self._rates.items())},
             )
 
@@ -480,8 +480,8 @@ class NodeCache:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    found = path.stat(follow_symlinks=False)
-    return found.st_dev, found.st_ino
+    file_stat = path.stat(follow_symlinks=False)
+    return file_stat.st_dev, file_stat.st_ino
 
 
 def _is_older(at: datetime | None, now: datetime, seconds: float) -> bool:

@@ -103,7 +103,7 @@ class Fetch:
         sizes = [file.size for file in files if file.size is not None]
         if len(sizes) == len(files):
             self.progress.size_bytes = sum(sizes)
-            self._ask(sum(sizes))
+            self._request_room(sum(sizes))
         done = self._folder.begin(key, store.Listing(uri=self.item.uri, files=tuple(files)))
         fetched = []
         for file in files:
@@ -122,7 +122,7 @@ class Fetch:
             return None
         if path.stat().st_size != known.size:
             return None
-        self._ask(self.progress.held_bytes + known.size)
+        self._request_room(self.progress.held_bytes + known.size)
         if store.file_sha256(path, self._stopped) != known.sha256:
             return None
         self.progress.held_bytes += known.size
@@ -142,7 +142,7 @@ class Fetch:
                 self.progress.read_bytes += len(chunk)
                 self.progress.read_s += self._clock() - began_s
                 self._check_stopped()
-                self._ask(self.progress.held_bytes + len(chunk))
+                self._request_room(self.progress.held_bytes + len(chunk))
                 digest.update(chunk)
                 out.write(chunk)
                 self.progress.held_bytes += len(chunk)
@@ -154,20 +154,21 @@ class Fetch:
                 f"{file.path} ended after {count} of {file.size} bytes: the origin was changed, or "
                 "the connection was lost"
             )
-        found = store.FetchedFile(path=file.path, sha256=digest.hexdigest(), size=count)
-        self._folder.file_done(self.item.key, found)
-        return found
+        fetched_file = store.FetchedFile(path=file.path, sha256=digest.hexdigest(), size=count)
+        self._folder.file_done(self.item.key, fetched_file)
+        return fetched_file
 
     def _verify(self, fetched: list[store.FetchedFile]) -> None:
-        found = store.manifest_digest((file.path, file.sha256) for file in fetched)
-        if self.item.digest and found != self.item.digest:
+        content_digest = store.manifest_digest((file.path, file.sha256) for file in fetched)
+        if self.item.digest and content_digest != self.item.digest:
             self._folder.drop_partial(self.item.key)  # the next attempt reads all of it again
             raise FetchFailedError(
-                f"the content has the digest {found}, the job requests {self.item.digest}: correct "
+                f"the content has the digest {content_digest}, the job requests "
+                f"{self.item.digest}: correct "
                 "the digest, or the content at the origin"
             )
 
-    def _ask(self, total: int) -> None:
+    def _request_room(self, total: int) -> None:
         """Request room for a total number of bytes. Raises NoRoomError, FetchStoppedError."""
         if total <= self._granted:
             return

@@ -131,10 +131,12 @@ class _WebOrigin:
                 "a web server has no folders: specify a file, or use an object store for many files"
             )
         try:
-            found = self._fs.info(self._uri)
+            file_info = self._fs.info(self._uri)
         except FileNotFoundError as error:
             raise error.__cause__ or error from None  # fsspec hides the reason
-        return [OriginFile(path=self._name, size=found.get("size"), version=_version(found))]
+        return [
+            OriginFile(path=self._name, size=file_info.get("size"), version=_version(file_info))
+        ]
 
     def open(self, file: OriginFile) -> contextlib.AbstractContextManager[BinaryIO]:
         # Without blocks the file is one stream, and not a request for each block.
@@ -160,9 +162,9 @@ class _StoreOrigin:
                 f"this cache cannot read {self._scheme}://: {error} (add the package to the image "
                 "of the data cache)"
             ) from None
-        found = self._opened.info(root)
-        if found["type"] == "file":
-            entries = {root.rstrip("/").rsplit("/", 1)[-1]: found}
+        root_info = self._opened.info(root)
+        if root_info["type"] == "file":
+            entries = {root.rstrip("/").rsplit("/", 1)[-1]: root_info}
         else:
             prefix = root.rstrip("/") + "/"
             listed = self._opened.find(root, detail=True)
@@ -203,11 +205,11 @@ def _redirect_check(allowed: AllowedOrigins) -> Any:
 
 
 def _described(path: Path, name: str) -> OriginFile:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    file_stat = path.stat()
+    if not stat.S_ISREG(file_stat.st_mode):
         raise RefusedOriginError(f"{path} is not a regular file")
-    version = f"{found.st_ino}-{found.st_mtime_ns}"
-    return OriginFile(path=name, size=found.st_size, version=version)
+    version = f"{file_stat.st_ino}-{file_stat.st_mtime_ns}"
+    return OriginFile(path=name, size=file_stat.st_size, version=version)
 
 
 def _version(entry: dict[str, Any]) -> str:

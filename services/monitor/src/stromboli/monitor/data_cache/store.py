@@ -163,11 +163,11 @@ class CacheFolder:
         """The description of a copy that fits its key; None if there is none."""
         try:
             with (self.root / key / "copy.json").open("rb") as file:
-                found = decoding.decode(_COPY, file.read(LONGEST_LISTING_BYTES))
+                stored_copy = decoding.decode(_COPY, file.read(LONGEST_LISTING_BYTES))
         except (OSError, msgspec.DecodeError):
             return None
-        is_ours = data_sets.content_key(found.uri, found.requested_digest) == key
-        return found if is_ours else None
+        is_ours = data_sets.content_key(stored_copy.uri, stored_copy.requested_digest) == key
+        return stored_copy if is_ours else None
 
     def complete(
         self, key: str, uri: str, requested_digest: str, files: Iterable[FetchedFile]
@@ -209,8 +209,8 @@ class CacheFolder:
                 file = expected.pop(str(path.relative_to(content)), None)
                 if file is None:
                     return f"{path.name} is not part of the data set"
-                found = path.lstat()
-                if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+                file_stat = path.lstat()
+                if (file_stat.st_size, file_stat.st_mtime_ns) != (file.size, file.mtime_ns):
                     return f"{file.path} was changed"
         except OSError as error:
             return f"{error.strerror or error}: {Path(error.filename or content).name}"
@@ -218,8 +218,8 @@ class CacheFolder:
 
     def deep_fault(self, key: str, copy: StoredCopy, stopped: Callable[[], bool]) -> str:
         """As ``fault``, and by the digests of all files. Raises InterruptedError if ``stopped``."""
-        if found := self.fault(key, copy):
-            return found
+        if mismatch := self.fault(key, copy):
+            return mismatch
         for file in copy.files:
             try:
                 if file_sha256(self.content(key) / file.path, stopped) != file.sha256:

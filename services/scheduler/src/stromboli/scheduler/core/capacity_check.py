@@ -45,10 +45,10 @@ class CapacityCheck:
         """Return why the gang can never fit, with numbers; empty if it may fit."""
         if not self._is_known:
             return ""
-        found, minimum = self._of_pods(job), _minimum(job)
-        if not found and minimum is not None:
-            found = self._of_cluster(minimum) or self._of_queue(job, minimum)
-        return f"can never fit: {found}" if found else ""
+        problem, minimum = self._of_pods(job), _minimum(job)
+        if not problem and minimum is not None:
+            problem = self._of_cluster(minimum) or self._of_queue(job, minimum)
+        return f"can never fit: {problem}" if problem else ""
 
     def _of_pods(self, job: entities.Job) -> str:
         """Return why one of the job's pods can never fit; empty if each may fit. A job with a
@@ -119,8 +119,8 @@ def _minimum(job: entities.Job) -> list[int] | None:
     """What the gang needs to start: its PodGroup's minResources, or the sum of its pods if it needs
     all of them."""
     if job.tasks and len(job.tasks) <= job.min_available:
-        found: list[int] = job.total_request.tolist()
-        return found
+        total: list[int] = job.total_request.tolist()
+        return total
     if job.min_request is None or job.tasks:
         return None
     requested: list[int] = job.min_request.tolist()

@@ -110,9 +110,9 @@ def dry_run(
 
 
 def _contradictions(
-    given: configuration.Configuration, places: Mapping[str, str]
+    config: configuration.Configuration, places: Mapping[str, str]
 ) -> Iterator[config_reader.ConfigMistake]:
-    for tier in given.tiers:
+    for tier in config.tiers:
         options = {each.name: each for each in tier}
         drf = options.get("drf")
         if drf and drf.is_enabled("enableHierarchy") and "proportion" in options:
@@ -123,18 +123,18 @@ def _contradictions(
             )
 
 
-def _with_tracked_arguments(given: configuration.Configuration) -> configuration.Configuration:
+def _with_tracked_arguments(config: configuration.Configuration) -> configuration.Configuration:
     return msgspec.structs.replace(
-        given,
+        config,
         tiers=tuple(
             tuple(
                 msgspec.structs.replace(options, arguments=TrackedArguments(options.arguments))
                 for options in tier
             )
-            for tier in given.tiers
+            for tier in config.tiers
         ),
         action_arguments={
-            name: TrackedArguments(values) for name, values in given.action_arguments.items()
+            name: TrackedArguments(values) for name, values in config.action_arguments.items()
         },
     )
 
@@ -151,30 +151,32 @@ def _unknown_arguments(
         for name, values in watched.action_arguments.items()
         if name in watched.actions
     }
-    for who, values in requested.items():
+    for component, values in requested.items():
         if isinstance(values, TrackedArguments):
-            yield from values.unknown(f"{places[who]}.arguments", IGNORED_ARGUMENTS.get(who, ()))
+            yield from values.unknown(
+                f"{places[component]}.arguments", IGNORED_ARGUMENTS.get(component, ())
+            )
 
 
-def _document_paths(given: configuration.Configuration, document: Any) -> dict[str, str]:
+def _document_paths(config: configuration.Configuration, document: Any) -> dict[str, str]:
     """``plugin gang``, ``action preempt`` -> path in the document."""
-    found = {
+    paths = {
         f"plugin {options.name}": f"tiers[{tier}].plugins[{place}]"
-        for tier, members in enumerate(given.tiers)
+        for tier, members in enumerate(config.tiers)
         for place, options in enumerate(members)
     }
     for at, entry in enumerate(document.get("configurations") or ()):
-        found[f"action {entry['name']}"] = f"configurations[{at}]"
-    return found
+        paths[f"action {entry['name']}"] = f"configurations[{at}]"
+    return paths
 
 
 def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigMistake:
     """A complaint ``plugin sla: arguments.x: problem`` with its path in the document."""
-    who, _, rest = complaint.partition(": ")
+    component, _, rest = complaint.partition(": ")
     argument, _, problem = rest.partition(": ")
-    if who not in places:
+    if component not in places:
         return config_reader.ConfigMistake("tiers", complaint, "correct it")
-    place = places[who]
+    place = places[component]
     if problem:
         place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
     return config_reader.ConfigMistake(

@@ -75,8 +75,8 @@ class EventualRoom:
     @functools.cached_property
     def _gang_pods_by_node(self) -> node_views.Counts:
         nodes = self._session.nodes
-        found: node_views.Counts = nodes.pods - nodes.pods_without_gang
-        return found
+        gang_pods: node_views.Counts = nodes.pods - nodes.pods_without_gang
+        return gang_pods
 
     @functools.cached_property
     def _gang_pods(self) -> int:

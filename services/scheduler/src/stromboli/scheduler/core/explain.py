@@ -52,15 +52,15 @@ def explain_waiting(
     creation_grace: timedelta,
     partial: Mapping[str, partial_gangs.PartialGang] | None = None,
     backing_off: Mapping[str, refusal_backoff.BackingOff] | None = None,
-    held: Collection[str] = (),
+    awaiting_plan: Collection[str] = (),
 ) -> ExplanationChanges:
     """Explain all waiting gangs after a closed session; return what differs from the topic.
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
     ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
-    skipped because their decisions were refused. ``held``: gangs whose plan follows, which get no
-    explanation. O(waiting jobs), with a small constant for jobs
-    that the session skipped because their queue did not admit them.
+    skipped because their decisions were refused. ``awaiting_plan``: gangs whose plan
+    follows; they get no explanation. O(waiting jobs), with a small constant for jobs that the
+    session skipped because their queue did not admit them.
     """
     gone = cache.explained.keys() - cache.waiting
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(gone)
@@ -68,14 +68,14 @@ def explain_waiting(
     free = _FreeResources(closed)
     capacity = capacity_check.CapacityCheck(closed)
     # Explanations of unadmitted jobs that the session skipped stay as they are.
-    left = closed.world.unadmitted.keys() - closed.resumed
+    left = closed.model.unadmitted.keys() - closed.resumed
     for key in sorted(cache.waiting - left):
         now[key] = None
-        job = cache.world.job(key)
+        job = cache.model.job(key)
         if job is None:
             now[key] = _unreadable(cache, key)
             continue
-        if key in held:
+        if key in awaiting_plan:
             continue
         if closed.skips(key):
             now[key] = cache.explained.get(key)
@@ -137,7 +137,7 @@ def _queue_order_changes(
     lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, if the order changed."""
-    unadmitted = closed.world.unadmitted
+    unadmitted = closed.model.unadmitted
     key_of = closed.job_key()
     for queue in sorted({*lines, *unadmitted.queues()}):
         jobs = lines.get(queue, [])
@@ -172,13 +172,13 @@ def _blocking_reason(
     refused: refusal_backoff.BackingOff | None,
 ) -> BlockingReason | None:
     """What blocks the job after the session's decisions; None if nothing does."""
-    if job.is_going:
+    if job.is_terminating:
         return None
     if job.frozen:
         return BlockingReason("unknown", f": {job.frozen}")
     queue = closed.queues.get(job.queue)
     if queue is None:
-        problem = cache.world.problems.get(("queue", job.queue))
+        problem = cache.model.problems.get(("queue", job.queue))
         if problem:
             return BlockingReason("unknown", f": its queue cannot be read: {problem}")
         blocking = f"queue {job.queue} does not exist: create it, or submit to another queue"
@@ -258,14 +258,14 @@ def _placement_failure(
 
 def _unreadable(cache: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
     """The explanation of a PodGroup that cannot be read."""
-    members = cache.world.members(key)
+    members = cache.model.members(key)
     return messages.PodGroupExplained(
         pod_group=key,
         pod_group_uid="",
         queue="",
         phase="",
         tier="unknown",
-        message=cache.world.problems.get(("podgroup", key), ""),
+        message=cache.model.problems.get(("podgroup", key), ""),
         min_member=0,
         members=len(members),
         running=sum(task.status is entities.Status.RUNNING for task in members),
@@ -374,7 +374,7 @@ class _FreeResources:
         standing = None
         if blocking.tier in ("enqueue", "share"):
             standing = self._session.queue_usage(self._session.queues[job.queue])
-        found = []
+        shortages = []
         for name, column in sorted(
             (name, column) for column, name in enumerate(self._session.resources.names)
         ):
@@ -389,10 +389,10 @@ class _FreeResources:
                     free=_clamp_int64(free[column]),
                     total=_clamp_int64(self._total[column]),
                 )
-                found.append(
+                shortages.append(
                     there if standing is None else _with_queue_share(there, standing, column)
                 )
-        return tuple(found)
+        return tuple(shortages)
 
     def _needed(
         self, job: entities.Job, blocking: BlockingReason
@@ -442,10 +442,10 @@ def _exceeds_queue_limit(
     """Whether the queue would exceed its limit with this amount."""
     if standing is None:
         return False
-    held = standing.allocated[column] + amount
+    usage = standing.allocated[column] + amount
     if tier == "enqueue":
-        return held + standing.promised[column] > standing.capability[column]
-    return held > standing.deserved[column]
+        return usage + standing.promised[column] > standing.capability[column]
+    return usage > standing.deserved[column]
 
 
 def _reason(resource: str) -> str:

@@ -114,7 +114,7 @@ def run_session(
     now: datetime,
     by: policy.Policy,
     seed: int = 0,
-    given: session_inputs.SessionInputs = session_inputs.NO_INPUTS,
+    inputs: session_inputs.SessionInputs = session_inputs.NO_INPUTS,
     find: opening.FindPlugin = plugins.find,
     plugin_failures: plugin_isolation.FailureHistory | None = None,
     watched: RunWatched = plugin_isolation.run_unwatched,
@@ -135,7 +135,7 @@ def run_session(
     cache.settle()  # the same in a replay, whichever sessions without decisions were between
     for _ in range(MAX_ATTEMPTS):
         failures = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
-        attempt = SessionRun(cache, now, by, seed, given, find, failures, watched, timed)
+        attempt = SessionRun(cache, now, by, seed, inputs, find, failures, watched, timed)
         try:
             return attempt.run(with_gauges=with_gauges)
         except Exception as error:
@@ -154,7 +154,7 @@ class SessionRun:
         now: datetime,
         by: policy.Policy,
         seed: int,
-        given: session_inputs.SessionInputs,
+        inputs: session_inputs.SessionInputs,
         find: opening.FindPlugin,
         failures: plugin_isolation.FailureHistory,
         watched: RunWatched,
@@ -165,7 +165,7 @@ class SessionRun:
         self._policy = by
         self._configured = by.configured
         self._seed = seed
-        self._inputs = given
+        self._inputs = inputs
         self._find = find
         self._failures = failures
         self._watched = watched
@@ -182,8 +182,8 @@ class SessionRun:
         )
         # 3. Skip the gangs that failed before and that no later change can have helped, and keep
         #    no room for admitted gangs that cannot use it.
-        cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
-        lapsed_admissions.apply(cache.world, cache.memory)
+        cache.unschedulable_gangs.skip_unschedulable(cache.model, self._configured, self._now)
+        lapsed_admissions.apply(cache.model, cache.memory)
         # 4. Open the session with its plugins, release partial gangs, skip refused gangs while
         #    they back off and gangs whose plan follows, run the actions, explain what still waits,
         #    close. A plugin that fails is left out, and this step starts again.
@@ -206,7 +206,7 @@ class SessionRun:
         # 7. Collect statements, and roll back the model: they take effect once they are published.
         statements = tuple(_statements(closed, self._cache.sessions + 1))
         closed.rollback()
-        cache.unschedulable_gangs.note_opening(cache.world)
+        cache.unschedulable_gangs.note_opening(cache.model)
         # 8. Place the planned pods of gangs that were admitted, in a second pass.
         statements = self._with_planned_pods(closed, statements)
         # 9. Collect explanations and the record of the session.
@@ -237,7 +237,7 @@ class SessionRun:
         usage = {} if self._measured is None else self._measured.nodes
         around = cluster_objects.Cluster(now=self._now, memory=self._cache.memory, usage=usage)
         opened = opening.open_on_model(
-            self._cache.world,
+            self._cache.model,
             configured,
             around,
             find,
@@ -255,10 +255,10 @@ class SessionRun:
         refusals = self._cache.assumed.refusals
         partial = partial_gangs.release_partial_gangs(opened, refusals)
         backing_off = refusal_backoff.back_off(opened, refusals)
-        held = awaited_plans.hold_back(opened, self._cache.plans.awaited)
+        awaiting_plan = awaited_plans.hold_back(opened, self._cache.plans.awaited)
         simulate.run_actions(opened)
         self._explained = explain.explain_waiting(
-            self._cache, opened, CREATION_GRACE, partial, backing_off, held
+            self._cache, opened, CREATION_GRACE, partial, backing_off, awaiting_plan
         )
         obstructed = eventual_room.find_obstructed(opened)
         lapsed_admissions.note(opened, self._explained.explanations, obstructed)
@@ -303,11 +303,13 @@ class SessionRun:
             self._watched,
         )
         binds = planned_placement.bound(self._cache, placed, plans)
-        found = tuple(_with_binds(placed, each, binds.get(each.pod_group, ())) for each in decided)
+        statements = tuple(
+            _with_binds(placed, each, binds.get(each.pod_group, ())) for each in decided
+        )
         placed.rollback()
         placed.release()
         planned_placement.undo(self._cache, decided, plans)
-        return found
+        return statements
 
     # 9. Result
 
@@ -383,10 +385,10 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
     binds: dict[str, list[messages.Bind]] = {}
     evictions: dict[str, list[messages.Eviction]] = {}
     for key, node in decided.binds.items():
-        task = closed.world.tasks[key]
+        task = closed.model.tasks[key]
         binds.setdefault(task.job, []).append(_bind(closed, task, node))
     for each in decided.evictions:
-        task = closed.world.tasks[each.task]
+        task = closed.model.tasks[each.task]
         evictions.setdefault(each.job or task.job, []).append(
             messages.Eviction(
                 namespace=task.namespace,

@@ -101,30 +101,30 @@ def simulate(document: bytes | str) -> Outcome:
     """
     case = decoding.from_json(document, _CaseDocument)
     configured = config_reader.read_configuration(case.config, actions.NAMES, plugins.NAMES)
-    given = cluster_from_manifests(case.objects, case.now)
+    cluster = cluster_from_manifests(case.objects, case.now)
     if case.shard is not None:
-        configured, given = _with_shard(configured, given, case.shard)
+        configured, cluster = _with_shard(configured, cluster, case.shard)
     if case.hyper_node_nodes and case.hyper_node_tiers:
         resolved = _resolved_hyper_nodes(
-            case.hyper_node_nodes, case.hyper_node_tiers, given.hyper_nodes
+            case.hyper_node_nodes, case.hyper_node_tiers, cluster.hyper_nodes
         )
-        given = msgspec.structs.replace(given, hyper_nodes=resolved)
-    return summarize(case.name, run(configured, given))
+        cluster = msgspec.structs.replace(cluster, hyper_nodes=resolved)
+    return summarize(case.name, run(configured, cluster))
 
 
 def run(
     configured: configuration.Configuration,
-    given: cluster_objects.Cluster,
+    cluster: cluster_objects.Cluster,
     find: opening.FindPlugin = plugins.find,
     plugin_failures: plugin_isolation.FailureHistory | None = None,
 ) -> session.Session:
     """Open a session, run the configured actions, close it; repeat without plugins that fail."""
     return plugin_isolation.run_isolated(
         configured,
-        lambda how, which: opening.open_session(how, given, which),
+        lambda how, which: opening.open_session(how, cluster, which),
         run_actions,
         find,
-        given.now,
+        cluster.now,
         plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures,
     )
 
@@ -172,7 +172,7 @@ def _waits(job: entities.Job) -> bool:
 
 
 def _with_shard(
-    configured: configuration.Configuration, given: cluster_objects.Cluster, which: Shard
+    configured: configuration.Configuration, cluster: cluster_objects.Cluster, which: Shard
 ) -> tuple[configuration.Configuration, cluster_objects.Cluster]:
     """The configuration and cluster with the shard and the plugin ``sharding`` added."""
     options = configuration.PluginOptions(
@@ -184,7 +184,7 @@ def _with_shard(
     )
     return (
         msgspec.structs.replace(configured, tiers=(*configured.tiers, (options,))),
-        msgspec.structs.replace(given, node_shards=(*given.node_shards, own)),
+        msgspec.structs.replace(cluster, node_shards=(*cluster.node_shards, own)),
     )
 
 
@@ -201,7 +201,7 @@ def _resolved_hyper_nodes(
         exact = topology.ExactMatch(name=name)
         return topology.Member(type=type_, selector=topology.MemberSelector(exact_match=exact))
 
-    def made(name: str, tier: int) -> topology.HyperNode:
+    def hyper_node(name: str, tier: int) -> topology.HyperNode:
         below = [
             other for other in tier_of if tier_of[other] < tier and nodes[other] <= nodes[name]
         ]
@@ -215,24 +215,24 @@ def _resolved_hyper_nodes(
         )
         return topology.HyperNode(metadata=meta.ObjectMeta(name=name), spec=spec)
 
-    return tuple(made(name, tier) for name, tier in sorted(tier_of.items()))
+    return tuple(hyper_node(name, tier) for name, tier in sorted(tier_of.items()))
 
 
 def cluster_from_manifests(
     objects: Iterable[Mapping[str, Any]], now: datetime
 ) -> cluster_objects.Cluster:
     """The session's input for these manifests. Raises msgspec.ValidationError."""
-    found: dict[str, list[meta.Object]] = defaultdict(list)
+    objs: dict[str, list[meta.Object]] = defaultdict(list)
     labels: dict[str, dict[str, str]] = {}
     for each in objects:
         kind = each.get("kind", "")
         if kind in FIELDS:
             field, struct = FIELDS[kind]
-            found[field].append(decoding.convert(each, struct))
+            objs[field].append(decoding.convert(each, struct))
         elif kind == "Namespace":
             metadata = decoding.convert(each, meta.Object).metadata
             labels[metadata.name] = metadata.labels or {}
-    fields = {field: tuple(objects) for field, objects in found.items()}
+    fields = {field: tuple(objects) for field, objects in objs.items()}
     return decoding.convert(
         {"now": now, "namespace_labels": labels, **fields}, cluster_objects.Cluster
     )

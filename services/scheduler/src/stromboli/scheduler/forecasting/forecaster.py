@@ -173,12 +173,12 @@ class Forecaster:
                 is_due = await self._next_due(IDLE_S)
 
     async def _refresh(self, channel: process.Channel) -> None:
-        found = await self._source.present()
+        present_state = await self._source.present()
         at = self._source.clock()
-        spent_s = await channel.send_objects(found.objects)
+        spent_s = await channel.send_objects(present_state.objects)
         first = None if self._scope.first is None else round(self._scope.first * MARGIN)
         requested = frames.Compute(
-            found.now.isoformat(), first, DRAWS, self._scope.refresh_s * 0.75, spent_s
+            present_state.now.isoformat(), first, DRAWS, self._scope.refresh_s * 0.75, spent_s
         )
         answer = await channel.ask(requested)
         if not isinstance(answer, frames.Computed):

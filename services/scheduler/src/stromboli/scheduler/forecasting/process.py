@@ -61,9 +61,9 @@ class Channel:
     async def send_objects(self, objects: Mapping[str, Sequence[meta.Object]]) -> float:
         """Encode objects outside the event loop and write them. Return the CPU seconds used."""
         spent_s = 0.0
-        for field, found in objects.items():
-            for at in range(0, len(found), frames.OBJECTS_PER_FRAME):
-                part = found[at : at + frames.OBJECTS_PER_FRAME]
+        for field, objs in objects.items():
+            for at in range(0, len(objs), frames.OBJECTS_PER_FRAME):
+                part = objs[at : at + frames.OBJECTS_PER_FRAME]
                 body, cpu_s = await asyncio.to_thread(_encode, field, part)
                 spent_s += cpu_s
                 self._stdin.write(body)

@@ -161,11 +161,11 @@ class WhatIfs:
         within_s = self._left_s(question.deadline)
         if within_s <= 0:
             return
-        found = await self._source.present()
+        present_state = await self._source.present()
         at = self._source.clock()
-        spent_s = await channel.send_objects(found.objects)
+        spent_s = await channel.send_objects(present_state.objects)
         left_s = max(1.0, self._left_s(question.deadline))
-        now = found.now.isoformat()
+        now = present_state.now.isoformat()
         widening = self._source.widening()
         requested = frames.Ask(question.requested, now, DRAWS, left_s, spent_s, widening)
         # A single session is not interrupted: a process that does not return from one is killed.

@@ -101,7 +101,7 @@ class ForecastWorker:
                 raise what_if.OutOfTimeError
 
         try:
-            found = what_if.answer(
+            answer = what_if.answer(
                 cluster,
                 requested.question,
                 self._options(pace),
@@ -119,9 +119,9 @@ class ForecastWorker:
             )
         horizon_s = expected_starts.HORIZON.total_seconds()
         before, after = (
-            requested.widening.applied(each, horizon_s) for each in (found.present, found.changed)
+            requested.widening.applied(each, horizon_s) for each in (answer.present, answer.changed)
         )
-        return frames.Answered(before, after, found.draws, found.notes)
+        return frames.Answered(before, after, answer.draws, answer.notes)
 
     def _options(
         self, pause: Callable[[], None], first: int | None = None
@@ -152,12 +152,12 @@ class ForecastWorker:
                 drawn += 1
                 yield numbers
 
-        found = expected_starts.expected_starts(cluster, options, self._learned.draw, parts())
-        for each in found:
+        starts = expected_starts.expected_starts(cluster, options, self._learned.draw, parts())
+        for each in starts:
             self.calibrator.forecast(now, each)
         widening = self.calibrator.widening
         horizon_s = expected_starts.HORIZON.total_seconds()
-        widened = [widening.applied(each, horizon_s) for each in found]
+        widened = [widening.applied(each, horizon_s) for each in starts]
         cpu_s = time.process_time() - began_s + requested.spent_s
         return frames.Computed(widened, drawn, cpu_s, widening)
 

@@ -64,18 +64,18 @@ def of_usage(used: accounting.Usage) -> Efficiency:
     )
 
 
-def texts(found: Efficiency) -> list[tuple[str, str]]:
+def texts(efficiency: Efficiency) -> list[tuple[str, str]]:
     """Name and words of each measured resource of attempts: ``cpu``, ``1.2 of 4.0 core-hours
     (30 %)``."""
     lines = []
-    if found.cpu is not None:
-        lines.append(("cpu", _time(found.cpu, "core")))
-    if found.memory is not None:
-        of = f" of {format_bytes(found.memory.reserved)}" if found.memory.reserved else ""
-        most = f"at most {format_bytes(found.memory.used)}{of}"
-        lines.append(("memory", most + _in_brackets(found.memory)))
-    if found.gpu is not None:
-        lines.append(("gpu", _time(found.gpu, "GPU")))
+    if efficiency.cpu is not None:
+        lines.append(("cpu", _time(efficiency.cpu, "core")))
+    if efficiency.memory is not None:
+        of = f" of {format_bytes(efficiency.memory.reserved)}" if efficiency.memory.reserved else ""
+        most = f"at most {format_bytes(efficiency.memory.used)}{of}"
+        lines.append(("memory", most + _in_brackets(efficiency.memory)))
+    if efficiency.gpu is not None:
+        lines.append(("gpu", _time(efficiency.gpu, "GPU")))
     return lines
 
 

@@ -61,14 +61,14 @@ class Acl(msgspec.Struct, frozen=True, order=True):
 
 def table(cluster_name: str, principals: Mapping[str, str] = PRINCIPALS) -> tuple[Acl, ...]:
     """The ACLs of all services in ``principals``, and of ``outside`` clients if they are in it."""
-    found: set[Acl] = set()
+    acls: set[Acl] = set()
     for service, principal in principals.items():
-        found |= set(
+        acls |= set(
             _of_client(cluster_name, principal)
             if service == topics.OUTSIDE
             else _of_service(cluster_name, service, principal)
         )
-    return tuple(sorted(found))
+    return tuple(sorted(acls))
 
 
 def _of_service(cluster_name: str, service: str, principal: str) -> Iterator[Acl]:
@@ -107,9 +107,9 @@ def text(acls: Sequence[Acl]) -> str:
     )
 
 
-async def apply(given: KafkaSettings, acls: Sequence[Acl]) -> None:
+async def apply(kafka: KafkaSettings, acls: Sequence[Acl]) -> None:
     """Create the ACLs on the broker; existing ones are unchanged. Raises ExternalError."""
-    client = admin.AIOKafkaAdminClient(**clients.connection(given))
+    client = admin.AIOKafkaAdminClient(**clients.connection(kafka))
     try:
         await client.start()
         for acl in acls:
@@ -151,24 +151,24 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         metavar="SERVICE=User:NAME",
         help="the principal of a service, or of clients that submit (outside)",
     )
-    found = parser.parse_args(words)
-    found.principals = dict(PRINCIPALS)
-    for each in found.principal:
+    arguments = parser.parse_args(words)
+    arguments.principals = dict(PRINCIPALS)
+    for each in arguments.principal:
         service, _, principal = each.partition("=")
         if service not in (*SERVICES, topics.OUTSIDE) or not principal.startswith("User:"):
             parser.error(f"--principal {each}: write SERVICE=User:NAME")
-        found.principals[service] = principal
-    return found
+        arguments.principals[service] = principal
+    return arguments
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command-line tool. Returns the exit status."""
     arguments = _arguments(words)
-    given = settings.load(_Settings, "acls", os.environ).kafka
-    acls = table(given.cluster_name, arguments.principals)
+    kafka_settings = settings.load(_Settings, "acls", os.environ).kafka
+    acls = table(kafka_settings.cluster_name, arguments.principals)
     sys.stdout.write(text(acls))
     if arguments.apply:
-        asyncio.run(apply(given, acls))
+        asyncio.run(apply(kafka_settings, acls))
     return 0
 
 

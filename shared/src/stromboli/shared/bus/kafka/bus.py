@@ -33,9 +33,9 @@ class KafkaBus:
     when no broker responds; entering may then be repeated."""
 
     def __init__(
-        self, given: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now
+        self, kafka: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now
     ) -> None:
-        self._given = given
+        self._given = kafka
         self._clock = clock
         self._admin: admin.AIOKafkaAdminClient | None = None
         self._writers: list[writer.KafkaWriter] = []

@@ -40,26 +40,26 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, TimeoutError)
 """The errors that aiokafka raises for external failures."""
 
 
-def connection(given: settings.KafkaSettings) -> dict[str, Any]:
+def connection(kafka: settings.KafkaSettings) -> dict[str, Any]:
     """The arguments that all aiokafka clients get, from the settings."""
     return {
-        "bootstrap_servers": list(given.bootstrap),
-        "client_id": f"stromboli-{given.cluster_name}",
-        "request_timeout_ms": int(given.request_timeout_s * 1000),
+        "bootstrap_servers": list(kafka.bootstrap),
+        "client_id": f"stromboli-{kafka.cluster_name}",
+        "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "retry_backoff_ms": RETRY_MS,
-        "security_protocol": given.security,
-        "ssl_context": _tls(given) if given.security.endswith("SSL") else None,
-        "sasl_mechanism": given.sasl_mechanism,
-        "sasl_plain_username": given.sasl_username or None,
-        "sasl_plain_password": given.sasl_password or None,
+        "security_protocol": kafka.security,
+        "ssl_context": _tls(kafka) if kafka.security.endswith("SSL") else None,
+        "sasl_mechanism": kafka.sasl_mechanism,
+        "sasl_plain_username": kafka.sasl_username or None,
+        "sasl_plain_password": kafka.sasl_password or None,
     }
 
 
-def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
+def _tls(kafka: settings.KafkaSettings) -> ssl.SSLContext:
     context: ssl.SSLContext = helpers.create_ssl_context(
-        cafile=given.tls_ca_file or None,
-        certfile=given.tls_certificate_file or None,
-        keyfile=given.tls_key_file or None,
+        cafile=kafka.tls_ca_file or None,
+        certfile=kafka.tls_certificate_file or None,
+        keyfile=kafka.tls_key_file or None,
     )
     return context
 

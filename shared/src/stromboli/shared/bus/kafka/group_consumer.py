@@ -164,15 +164,15 @@ class KafkaGroupConsumer:
         """
         partitions = [self._partition]
         offsets = await self._client.list_consumer_group_offsets(self._group, partitions=partitions)
-        found = offsets.get(self._partition)
-        if found is None or found.offset < 0:
+        last_commit = offsets.get(self._partition)
+        if last_commit is None or last_commit.offset < 0:
             return _Stored()
-        text, topic_id, token, *_ = [*str(found.metadata or "").split(" "), "", ""]
+        text, topic_id, token, *_ = [*str(last_commit.metadata or "").split(" "), "", ""]
         epoch = decoding.number(text)
         number, _, nonce = token.partition(".")
         name = self._topic.name
         position = port.Position(
-            {name: found.offset},
+            {name: last_commit.offset},
             {} if epoch is None else {name: epoch},
             {name: topic_id} if topic_id else {},
         )
@@ -201,7 +201,7 @@ def _now() -> float:
 
 @contextlib.asynccontextmanager
 async def consuming(
-    given: settings.KafkaSettings,
+    kafka: settings.KafkaSettings,
     client: admin.AIOKafkaAdminClient,
     topic: topics.Topic,
     group: str,
@@ -210,26 +210,26 @@ async def consuming(
     """A consumer of ``topic`` for ``group``, positioned at the group's last commit or, for a new
     group, at the beginning.
     """
-    name = f"{given.cluster_name}.{group}"
-    async with reader.open_reader(given, (topic,), name) as source:
+    name = f"{kafka.cluster_name}.{group}"
+    async with reader.open_reader(kafka, (topic,), name) as source:
         consumer = KafkaGroupConsumer(source, client, name, mend)
         await consumer.open()
         consumer.committer = asyncio.create_task(
-            consumer.commit_for_ever(given.commit_every_s, given.commit_again_s)
+            consumer.commit_for_ever(kafka.commit_every_s, kafka.commit_again_s)
         )
         try:
             yield consumer
         finally:
-            await _final_commit(consumer, given)
+            await _final_commit(consumer, kafka)
 
 
-async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
+async def _final_commit(consumer: KafkaGroupConsumer, kafka: settings.KafkaSettings) -> None:
     """Commit a last time, within a short timeout."""
     assert consumer.committer is not None
     consumer.committer.cancel()
     await asyncio.gather(consumer.committer, return_exceptions=True)
     try:
-        async with asyncio.timeout(given.close_timeout_s):
+        async with asyncio.timeout(kafka.close_timeout_s):
             await consumer.commit()
     except (errors.ExternalError, errors.ReplacedError, TimeoutError) as error:
         _log.warning("last commit failed", reason=str(error) or type(error).__name__)

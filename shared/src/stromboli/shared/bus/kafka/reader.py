@@ -76,7 +76,7 @@ class Reader:
         }
         self._cluster_name = cluster_name
         self._fence = fencing.Fence(cluster_name)
-        self._look_at = 0.0
+        self._check_at = 0.0
         self.topic_ids: dict[str, str] = {}
         self.is_missing = False
         self.ends: dict[str, int] = {}
@@ -93,7 +93,7 @@ class Reader:
         self.topic_ids = await clients.retry_until_available(
             "identify the topics", self._identities_now
         )
-        self._look_at = _now() + TOPIC_ID_CHECK_S
+        self._check_at = _now() + TOPIC_ID_CHECK_S
         start = start.valid_in(self.topic_ids)
         self._fence = fencing.Fence(self._cluster_name, start.epochs, start.positions)
         ends, begins = await clients.retry_until_available(
@@ -119,24 +119,24 @@ class Reader:
 
     async def _identities_now(self) -> dict[str, str]:
         names = {partition.topic: topic.name for partition, topic in self.partitions.items()}
-        found = await topic_metadata.fetch_topic_ids(self.consumer._client, list(names))
-        self.is_missing = len(found) < len(names)
-        return {names[full]: topic_id for full, topic_id in found.items()}
+        topic_ids = await topic_metadata.fetch_topic_ids(self.consumer._client, list(names))
+        self.is_missing = len(topic_ids) < len(names)
+        return {names[full]: topic_id for full, topic_id in topic_ids.items()}
 
     async def read(self) -> ReadResult:
         """The next records, in order within each topic; empty if none arrive within ``POLL_MS``."""
-        if _now() >= self._look_at:
+        if _now() >= self._check_at:
             recreated = await self._recreated()
             if recreated:
                 return ReadResult(recreated=recreated)
         try:
             fetched = await self.fetch()
         except kafka_errors.OffsetOutOfRangeError as error:
-            return await self._not_there(next(iter(error.args[0])))
+            return await self._recover_position(next(iter(error.args[0])))
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
         accepted, fenced, announced = self._fence.split(fetched)
-        await self._tell_how_far()
+        await self._update_lag()
         at_end = dict(self.at_end)
         await self._note_ends()
         return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end, announced=tuple(announced))
@@ -167,9 +167,9 @@ class Reader:
         """Records, fetched one by one, up to the unreadable record. The unreadable record is
         returned without content, so it cannot be decoded and is reported like any undecodable
         record."""
-        found: list[envelope.Record] = []
+        records: list[envelope.Record] = []
         for partition in partitions:
-            while len(found) < BATCH_RECORDS:
+            while len(records) < BATCH_RECORDS:
                 try:
                     fetched = await self.consumer.getmany(
                         partition, timeout_ms=POLL_MS, max_records=1
@@ -179,13 +179,15 @@ class Reader:
                     _log.error(
                         "record unreadable", topic=topic.name, offset=offset, reason=str(error)
                     )
-                    return [*found, envelope.Record(topic, offset, "", b"", {})]
+                    return [*records, envelope.Record(topic, offset, "", b"", {})]
                 except clients.CLIENT_ERRORS:
-                    return found  # the next read raises it
+                    return records  # the next read raises it
                 if not fetched:
                     break
-                found += [record_of(self.partitions[partition], one) for one in fetched[partition]]
-        return found
+                records += [
+                    record_of(self.partitions[partition], one) for one in fetched[partition]
+                ]
+        return records
 
     async def _step(self, partition: structs.TopicPartition) -> int:
         """Move past the next offset; returns that offset."""
@@ -208,7 +210,7 @@ class Reader:
                 self.at_end[topic.name] = at
             self._polled[partition] = answer, _now()
 
-    async def _tell_how_far(self) -> None:
+    async def _update_lag(self) -> None:
         for partition, topic in self.partitions.items():
             end = self.consumer.highwater(partition)
             if end is None:
@@ -218,7 +220,7 @@ class Reader:
                 self._behind[topic.name] = behind
                 _behind.set(behind, {"topic": topic.name})
 
-    async def _not_there(self, partition: structs.TopicPartition) -> ReadResult:
+    async def _recover_position(self, partition: structs.TopicPartition) -> ReadResult:
         """Handle an offset out of range: retention removed it, or the topic was recreated or lost
         its tail.
         """
@@ -241,13 +243,13 @@ class Reader:
 
     async def _recreated(self) -> frozenset[str]:
         """Topics that were deleted and created again. They are read from their start."""
-        self._look_at = _now() + TOPIC_ID_CHECK_S
+        self._check_at = _now() + TOPIC_ID_CHECK_S
         try:
-            found = await self._identities_now()
+            current_ids = await self._identities_now()
         except clients.CLIENT_ERRORS:
             return frozenset()  # the broker is unavailable, which the next read handles
         recreated = {
-            name for name, topic_id in found.items() if self.topic_ids.get(name) != topic_id
+            name for name, topic_id in current_ids.items() if self.topic_ids.get(name) != topic_id
         }
         if not recreated:
             return frozenset()
@@ -255,7 +257,7 @@ class Reader:
             "find the beginning of the log", self._bounds
         )
         # Not before the await: a commit meanwhile names the topic that its offsets belong to.
-        self.topic_ids |= found
+        self.topic_ids |= current_ids
         for partition, topic in self.partitions.items():
             if topic.name in recreated:
                 _log.warning("topic was recreated", topic=topic.name)
@@ -287,7 +289,7 @@ def record_of(topic: topics.Topic, read: structs.ConsumerRecord) -> envelope.Rec
 
 @contextlib.asynccontextmanager
 async def open_reader(
-    given: settings.KafkaSettings,
+    kafka: settings.KafkaSettings,
     wanted: Sequence[topics.Topic],
     group: str | None = None,
     *,
@@ -297,24 +299,24 @@ async def open_reader(
     ``is_urgent``, the broker holds each fetch for ``fetch_wait_ms`` or until ``LARGE_BYTES`` have
     been appended."""
     consumer = aiokafka.AIOKafkaConsumer(
-        **clients.connection(given),
+        **clients.connection(kafka),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",  # seek() chooses the position and logs it
-        fetch_max_wait_ms=given.fetch_wait_ms,
+        fetch_max_wait_ms=kafka.fetch_wait_ms,
         fetch_min_bytes=1 if is_urgent else LARGE_BYTES,
     )
-    reader = Reader(consumer, wanted, given.cluster_name)
+    reader = Reader(consumer, wanted, kafka.cluster_name)
     try:
         consumer.assign(list(reader.partitions))
         await clients.retry_until_available("open a reader", consumer.start)
         yield reader
     finally:
-        await clients.stop_consumer(consumer, given.close_timeout_s)
+        await clients.stop_consumer(consumer, kafka.close_timeout_s)
 
 
 async def tails(
-    given: settings.KafkaSettings,
+    kafka: settings.KafkaSettings,
     wanted: Sequence[topics.Topic],
     count: int,
     counts: Callable[[envelope.Record], bool] = lambda _: True,
@@ -325,13 +327,13 @@ async def tails(
     of earlier offsets. All topics are read concurrently. Waits while the broker is unavailable.
     Raises UnavailableError when a topic is deleted or created again meanwhile.
     """
-    async with open_reader(given, wanted) as reader:
+    async with open_reader(kafka, wanted) as reader:
         await reader.seek(port.START)
         begins = {at: await reader.consumer.position(at) for at in reader.partitions}
         left = {
             at for at, topic in reader.partitions.items() if begins[at] < reader.ends[topic.name]
         }
-        found: dict[str, list[envelope.Record]] = {topic.name: [] for topic in wanted}
+        records: dict[str, list[envelope.Record]] = {topic.name: [] for topic in wanted}
         while left:
             firsts = {
                 at: max(begins[at], reader.ends[reader.partitions[at].name] - count) for at in left
@@ -339,48 +341,48 @@ async def tails(
             for at, first in firsts.items():
                 reader.consumer.seek(at, first)
             read = await _read_to_ends(reader, left)
-            found |= {name: [it for it in each if counts(it)] for name, each in read.items()}
+            records |= {name: [it for it in each if counts(it)] for name, each in read.items()}
             # The last offsets may be a gap, so read further back until a record is found.
             left = {
                 at
                 for at in left
-                if not found[reader.partitions[at].name] and firsts[at] > begins[at]
+                if not records[reader.partitions[at].name] and firsts[at] > begins[at]
             }
             count *= 2
-        return found, reader.ends
+        return records, reader.ends
 
 
 async def between(
-    given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
+    kafka: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
     """The records from offset ``first`` up to and excluding ``end``. Waits while the broker is
     unavailable. Raises UnavailableError if the topic does not contain them, or no longer does.
     """
-    async with open_reader(given, (topic,)) as reader:
+    async with open_reader(kafka, (topic,)) as reader:
         (partition,) = reader.partitions
         reader.consumer.seek(partition, first)
         reader.ends[topic.name] = end
-        found = await _read_to_ends(reader, {partition})
-    return [record for record in found[topic.name] if record.offset < end]
+        records = await _read_to_ends(reader, {partition})
+    return [record for record in records[topic.name] if record.offset < end]
 
 
-async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
+async def newest(kafka: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
     """The last record of a topic, without epoch announcements and records of other clusters. Waits
     while the broker is unavailable. Raises UnavailableError as ``tails`` does.
     """
 
     def is_message(record: envelope.Record) -> bool:
-        is_foreign = fencing.is_foreign(record, given.cluster_name)
+        is_foreign = fencing.is_foreign(record, kafka.cluster_name)
         return not is_foreign and not fencing.is_announcement(record)
 
-    found, _ = await tails(given, (topic,), 1, is_message)
-    return next(reversed(found[topic.name]), None)
+    records, _ = await tails(kafka, (topic,), 1, is_message)
+    return next(reversed(records[topic.name]), None)
 
 
 async def _read_to_ends(
     reader: Reader, wanted: set[structs.TopicPartition]
 ) -> dict[str, list[envelope.Record]]:
-    found: dict[str, list[envelope.Record]] = {reader.partitions[at].name: [] for at in wanted}
+    records: dict[str, list[envelope.Record]] = {reader.partitions[at].name: [] for at in wanted}
     left = set(wanted)
     while left:
         try:
@@ -388,10 +390,10 @@ async def _read_to_ends(
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
         for record in fetched:
-            found[record.topic.name].append(record)
+            records[record.topic.name].append(record)
         left = {
             at
             for at in left
             if await reader.consumer.position(at) < reader.ends[reader.partitions[at].name]
         }
-    return found
+    return records

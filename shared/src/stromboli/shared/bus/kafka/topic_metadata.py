@@ -114,10 +114,10 @@ async def fetch_topic_ids(client: Any, names: Sequence[str]) -> dict[str, str]:
     if node is None:
         raise kafka_errors.NodeNotReadyError("no broker is known")
     answer = await client.send(node, _Request(names))
-    found = {}
+    topic_ids = {}
     for code, name, topic_id, *_ in answer.topics:
         if code == 0:
-            found[name] = str(uuid.UUID(bytes=topic_id))
+            topic_ids[name] = str(uuid.UUID(bytes=topic_id))
         elif kafka_errors.for_code(code) is not kafka_errors.UnknownTopicOrPartitionError:
             raise kafka_errors.for_code(code)(name)
-    return found
+    return topic_ids

@@ -23,15 +23,17 @@ _SET_ON_TOPIC = 1
 """Kafka's config source of a value that is set on the topic itself."""
 
 
-async def ensure_topics(client: admin.AIOKafkaAdminClient, given: settings.KafkaSettings) -> None:
+async def ensure_topics(
+    client: admin.AIOKafkaAdminClient, kafka_settings: settings.KafkaSettings
+) -> None:
     """Create missing topics, and report and repair settings that differ. Raises kafka errors and
     ExternalError.
     """
-    wanted = {topic.full_name(given.cluster_name): topic for topic in topics.ALL}
+    wanted = {topic.full_name(kafka_settings.cluster_name): topic for topic in topics.ALL}
     present = set(await client.list_topics())
     missing = [name for name in wanted if name not in present]
     if missing:
-        await _create(client, given, {name: wanted[name] for name in missing})
+        await _create(client, kafka_settings, {name: wanted[name] for name in missing})
     existing = {name: topic for name, topic in wanted.items() if name in present}
     if existing:
         await _compare(client, existing)
@@ -39,15 +41,15 @@ async def ensure_topics(client: admin.AIOKafkaAdminClient, given: settings.Kafka
 
 async def _create(
     client: admin.AIOKafkaAdminClient,
-    given: settings.KafkaSettings,
+    kafka: settings.KafkaSettings,
     missing: Mapping[str, topics.Topic],
 ) -> None:
     answer = await client.create_topics(
         [
-            admin.NewTopic(name, 1, given.replication_factor, topic_configs=dict(topic.settings))
+            admin.NewTopic(name, 1, kafka.replication_factor, topic_configs=dict(topic.settings))
             for name, topic in missing.items()
         ],
-        timeout_ms=int(given.request_timeout_s * 1000),
+        timeout_ms=int(kafka.request_timeout_s * 1000),
     )
     for name, code, reason in answer.topic_errors:
         error = kafka_errors.for_code(code)
@@ -84,17 +86,17 @@ async def _repair(
     wanted: Mapping[str, str],
     entries: list[Any],
 ) -> None:
-    found = {entry[0]: entry[1] for entry in entries}
+    current_values = {entry[0]: entry[1] for entry in entries}
     changes = {}
     for key, value in wanted.items():
-        if found.get(key) == value:
+        if current_values.get(key) == value:
             continue
-        is_safe = can_alter(key, found.get(key), value)
+        is_safe = can_alter(key, current_values.get(key), value)
         _log.warning(
             "topic setting differs",
             topic=name,
             setting=key,
-            found=found.get(key),
+            found=current_values.get(key),
             wanted=value,
             altered=is_safe,
         )
@@ -113,12 +115,12 @@ async def _repair(
                 _log.warning("topic settings not altered", topic=name, reason=reason)
 
 
-def can_alter(key: str, found: str | None, wanted: str) -> bool:
-    """Whether changing ``key`` from ``found`` to ``wanted`` loses no needed record."""
+def can_alter(key: str, current: str | None, wanted: str) -> bool:
+    """Whether changing ``key`` from ``current`` to ``wanted`` loses no needed record."""
     if key == "cleanup.policy":
         # On a compacted topic only deletion by age loses records; on others every change does.
         return wanted == "compact"
     if key in _ONLY_RAISED:
         # in Kafka, -1 means "no limit"
-        return found is not None and found != "-1" and int(found) < int(wanted)
+        return current is not None and current != "-1" and int(current) < int(wanted)
     return True

@@ -92,12 +92,12 @@ class KafkaWriter:
         self,
         service: topics.Service,
         instance: str,
-        given: settings.KafkaSettings,
+        kafka: settings.KafkaSettings,
         clock: runtime.Clock,
     ) -> None:
         self._service = service
         self._instance = instance
-        self._given = given
+        self._given = kafka
         self._clock = clock
         self._epoch = self._opened_at = -1
         self._last: dict[str, int] = {}  # topic -> offset of the last acknowledged record
@@ -125,11 +125,11 @@ class KafkaWriter:
             self._epoch = fencing.unfenced_epoch(self._clock())
             return
         while True:
-            found, ends = await self._in_time(
+            records, ends = await self._in_time(
                 reader.tails(self._given, topics.of(self._service), fencing.TAIL_RECORDS)
             )
             floor = fencing.epoch_floor(
-                filter(self._is_own, itertools.chain.from_iterable(found.values()))
+                filter(self._is_own, itertools.chain.from_iterable(records.values()))
             )
             self._opened_at = await self._append_opened(floor)
             self._epoch = max(self._opened_at, floor)
@@ -315,10 +315,10 @@ class KafkaWriter:
         batch = producer.create_batch()
         count = 0
         for entry in records:
-            found = batch.append(
+            record_metadata = batch.append(
                 timestamp=None, key=entry.key, value=entry.value, headers=entry.headers
             )
-            if found is None:
+            if record_metadata is None:
                 break
             count += 1
         topic = records[0].topic
@@ -405,11 +405,11 @@ def _failed(error: BaseException) -> asyncio.Future[Any]:
 async def open_writer(
     service: topics.Service,
     instance: str,
-    given: settings.KafkaSettings,
+    kafka: settings.KafkaSettings,
     clock: runtime.Clock,
 ) -> KafkaWriter:
     """A writer with a new epoch. Raises UnavailableError after ``append_timeout_s``."""
-    writer = KafkaWriter(service, instance, given, clock)
+    writer = KafkaWriter(service, instance, kafka, clock)
     try:
         await writer.open()
     except BaseException:

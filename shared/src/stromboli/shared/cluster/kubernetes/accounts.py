@@ -84,14 +84,16 @@ class KubernetesAccounts:
     ) -> accounts.User | accounts.UnknownToken:
         """Authenticate the token with a TokenReview."""
         spec = {"token": token, "audiences": list(audiences)}
-        found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
-        if not found.authenticated:
+        review_status = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
+        if not review_status.authenticated:
             # The error comes from authenticators of the API server and may contain the token.
-            reason = found.error.replace(token, "...") or "the API server rejected the token"
+            reason = (
+                review_status.error.replace(token, "...") or "the API server rejected the token"
+            )
             return accounts.UnknownToken(reason)
-        if not set(found.audiences) & set(audiences):
+        if not set(review_status.audiences) & set(audiences):
             return accounts.UnknownToken(f"the token is not for {' or '.join(audiences)}")
-        user = found.user
+        user = review_status.user
         return accounts.User(name=user.username, uid=user.uid, groups=user.groups, extra=user.extra)
 
     async def is_allowed(self, user: accounts.User, right: accounts.Right) -> bool:
@@ -110,13 +112,13 @@ class KubernetesAccounts:
                 "name": right.name,
             },
         }
-        found = (await self._asked(ACCESS_REVIEWS, spec, _AccessReview)).status
-        return found.allowed and not found.denied
+        review_status = (await self._asked(ACCESS_REVIEWS, spec, _AccessReview)).status
+        return review_status.allowed and not review_status.denied
 
     async def own_username(self) -> str:
         """Read the user name with a SelfSubjectReview."""
-        found: _SelfReview = await self._asked(SELF_REVIEWS, {}, _SelfReview)
-        return found.status.user_info.username
+        self_review: _SelfReview = await self._asked(SELF_REVIEWS, {}, _SelfReview)
+        return self_review.status.user_info.username
 
     async def _asked(self, kind: Kind[Any], spec: dict[str, Any], answer: type[Any]) -> Any:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}

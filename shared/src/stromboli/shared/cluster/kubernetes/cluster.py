@@ -70,9 +70,9 @@ class KubernetesCluster:
         logs. Valid while this cluster is open. Raises PermanentError for a name that no header can
         carry.
         """
-        made = copy.copy(self)
-        made._connection = self._connection.impersonating(user, groups)
-        return made
+        kubernetes_cluster = copy.copy(self)
+        kubernetes_cluster._connection = self._connection.impersonating(user, groups)
+        return kubernetes_cluster
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
         """Read one object."""

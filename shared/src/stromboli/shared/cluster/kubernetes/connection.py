@@ -117,12 +117,12 @@ class Connection:
         for name in (user, *groups):
             if not name or not name.isprintable():
                 raise errors.PermanentError("impersonate", f"{name!r} is not a user or group name")
-        made = copy.copy(self)
-        made._impersonation = (
+        connection = copy.copy(self)
+        connection._impersonation = (
             ("Impersonate-User", user),
             *(("Impersonate-Group", group) for group in groups),
         )
-        return made
+        return connection
 
     async def read(
         self, path: str, what: str, query: Query | None = None, *, at_once: bool = False
@@ -249,13 +249,13 @@ class Connection:
 
     def _make_socket(self, address: Any) -> socket.socket:
         family, kind, protocol, *_ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock = socket.socket(family, kind, protocol)
+        self._sockets.add(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _DEAD_PEER:
             if hasattr(socket, name):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        return made
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        return sock
 
 
 async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:

@@ -32,18 +32,18 @@ _DECODER = decoding.decoder_of(_Page)
 
 def page(body: bytes) -> port.Page:
     """Decode one page. Raises msgspec.DecodeError."""
-    found, items = _read(body)
-    return port.Page(tuple(items), found.resource_version, found.next_page)
+    list_meta, items = _read(body)
+    return port.Page(tuple(items), list_meta.resource_version, list_meta.next_page)
 
 
 def _read(body: bytes) -> tuple[_ListMeta, list[bytes]]:
     try:
-        found = _DECODER.decode(body)
+        list_page = _DECODER.decode(body)
     except RecursionError:
-        found = _DECODER.decode(nesting.outer(body, levels=2))
-        return found.metadata, nesting.parts(body, level=3)
+        list_page = _DECODER.decode(nesting.outer(body, levels=2))
+        return list_page.metadata, nesting.parts(body, level=3)
     # A copy of each item: a Raw would keep its whole page alive.
-    return found.metadata, [bytes(item) for item in found.items or ()]
+    return list_page.metadata, [bytes(item) for item in list_page.items or ()]
 
 
 class Pages:
@@ -64,10 +64,10 @@ class Pages:
 
     def add(self, body: bytes) -> Listing | None:
         """Add a page; returns the whole list after the last one. Raises msgspec.DecodeError."""
-        found, items = _read(body)
-        self._version = self._version or found.resource_version
+        list_meta, items = _read(body)
+        self._version = self._version or list_meta.resource_version
         self._items.extend(items)
-        self._next = found.next_page
+        self._next = list_meta.next_page
         return None if self._next else Listing(tuple(self._items), self._version)
 
     def expired(self) -> bool:

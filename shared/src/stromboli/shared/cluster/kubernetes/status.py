@@ -71,8 +71,8 @@ def translate_event(what: str, body: bytes) -> errors.ExternalError:
 
 def _permanent(status: _Status, code: int, reason: str) -> type[errors.PermanentError]:
     if code == 409:
-        taken = status.reason == "AlreadyExists"
-        return errors.AlreadyExistsError if taken else errors.ConflictError
+        is_duplicate = status.reason == "AlreadyExists"
+        return errors.AlreadyExistsError if is_duplicate else errors.ConflictError
     if code == 422:
         return errors.ConflictError if _is_lost_race(status) else errors.InvalidError
     if code == 403:
@@ -113,11 +113,11 @@ def _read(code: int, body: bytes) -> _Status:
 def _explain(status: _Status) -> str:
     """The message, with the causes that it does not already contain."""
     causes = _causes(status)
-    said = [status.message or status.reason]
+    messages = [status.message or status.reason]
     for cause in causes:
-        if cause.message and cause.message not in said[0]:
-            said.append(f"{cause.field}: {cause.message}" if cause.field else cause.message)
-    text = "; ".join(said)[:LONGEST_REASON]
+        if cause.message and cause.message not in messages[0]:
+            messages.append(f"{cause.field}: {cause.message}" if cause.field else cause.message)
+    text = "; ".join(messages)[:LONGEST_REASON]
     if text == _NO_REASON and not causes:
         text = "the patch does not apply: a test in it fails, or a path does not exist"
     return text

@@ -54,12 +54,12 @@ def version(group: str, kind: str) -> str:
 def schema(group: str, kind: str) -> Mapping[str, Any]:
     """The OpenAPI schema of a kind. It is shared and must not be changed. Raises like
     `definition`."""
-    found: Mapping[str, Any] = definition(group, kind)["spec"]["versions"][0]["schema"]
-    return found["openAPIV3Schema"]  # type: ignore[no-any-return]
+    version_schema: Mapping[str, Any] = definition(group, kind)["spec"]["versions"][0]["schema"]
+    return version_schema["openAPIV3Schema"]  # type: ignore[no-any-return]
 
 
 @functools.cache
 def _definitions() -> Mapping[tuple[str, str], dict[str, Any]]:
     """All definitions by group and kind."""
     read = [read_yaml(path) for path in paths()]
-    return {(found["spec"]["group"], found["spec"]["names"]["kind"]): found for found in read}
+    return {(crd["spec"]["group"], crd["spec"]["names"]["kind"]): crd for crd in read}

@@ -26,7 +26,7 @@ def apply_defaults(group: str, kind: str, document: Any) -> Any:
     _fill(filled, _compiled(group, kind))
     metadata = filled.get("metadata") if isinstance(filled, dict) else None
     if isinstance(metadata, dict):  # metadata has no schema; nulls are removed there, too
-        filled["metadata"] = {key: held for key, held in metadata.items() if held is not None}
+        filled["metadata"] = {key: value for key, value in metadata.items() if value is not None}
     return filled
 
 
@@ -67,14 +67,14 @@ def _fill(value: Any, node: _Node) -> None:
 
 def _fill_object(value: dict[str, Any], node: _Node) -> None:
     nulls = []
-    for name, held in value.items():
+    for name, field_value in value.items():
         child = node.properties.get(name, node.others)
         if child is None:
             continue  # unknown field: kept if the schema preserves unknown fields, else rejected
-        if held is None:
+        if field_value is None:
             nulls.append(name)
-        elif isinstance(held, dict | list):
-            _fill(held, child)
+        elif isinstance(field_value, dict | list):
+            _fill(field_value, child)
     for name in nulls:
         del value[name]
     for name, default in node.defaults:

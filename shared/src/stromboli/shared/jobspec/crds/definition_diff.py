@@ -49,9 +49,9 @@ def _fields(ours: Schema, theirs: Schema, path: str) -> Iterator[str]:
     if allowed is not None:
         missing = [it for it in ours.get("enum", ()) if it not in allowed]
         if missing or "enum" not in ours:
-            said = ", ".join(map(str, missing))
+            missing_text = ", ".join(map(str, missing))
             yield (
-                f"{path}: does not allow {said}"
+                f"{path}: does not allow {missing_text}"
                 if missing
                 else f"{path}: allows only {len(allowed)} values"
             )

@@ -49,28 +49,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 async def install_missing(cluster: port.Cluster) -> tuple[InstalledDefinition, ...]:
     """Create missing definitions. Returns the result for each of our definitions. Raises
     ExternalError."""
-    found = []
+    installed_definitions = []
     for document in crds.documents():
         name = document["metadata"]["name"]
         try:
             await cluster.create(kinds.DEFINITIONS, "", msgspec.json.encode(document))
-            found.append(InstalledDefinition(name, is_new=True))
+            installed_definitions.append(InstalledDefinition(name, is_new=True))
         except errors.AlreadyExistsError:
             other = msgspec.json.decode(await cluster.get(kinds.DEFINITIONS, "", name))
-            found.append(
+            installed_definitions.append(
                 InstalledDefinition(
                     name, is_new=False, lacks=definition_diff.missing_parts(document, other)
                 )
             )
-    return tuple(found)
+    return tuple(installed_definitions)
 
 
 async def _main() -> None:
-    given = settings.load(Settings, "install", os.environ)
-    async with KubernetesCluster(given.kubernetes) as cluster:
-        found = await install_missing(cluster)
-    sys.stdout.writelines(f"{definition}\n" for definition in found)
-    if any(definition.lacks for definition in found):
+    install_settings = settings.load(Settings, "install", os.environ)
+    async with KubernetesCluster(install_settings.kubernetes) as cluster:
+        installed_definitions = await install_missing(cluster)
+    sys.stdout.writelines(f"{definition}\n" for definition in installed_definitions)
+    if any(definition.lacks for definition in installed_definitions):
         sys.exit(
             "Fields that a definition lacks are dropped from objects silently. Apply the "
             "definitions in charts/base/crds yourself once the other system works with them."

@@ -38,17 +38,17 @@ def unknown_fields(document: Mapping[str, Any]) -> Iterator[Violation]:
     claims of a Job, JobTemplate, CronJob or JobFlow. It suggests the field that was probably meant.
     O(values)."""
     for path, type_name, value in _parts(document):
-        for found in _walk(value, type_name, path):
-            if found.is_unknown_field:
-                yield found.violation
+        for finding in _walk(value, type_name, path):
+            if finding.is_unknown_field:
+                yield finding.violation
 
 
 def type_errors(value: Any, type_name: str, path: str) -> Iterator[Violation]:
     """A violation for each value below ``path`` whose JSON type is not the one that Kubernetes
     decodes."""
-    for found in _walk(value, type_name, path):
-        if not found.is_unknown_field:
-            yield found.violation
+    for finding in _walk(value, type_name, path):
+        if not finding.is_unknown_field:
+            yield finding.violation
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -127,5 +127,5 @@ def _wrong_type(path: str, value: Any, json_type: str) -> _Finding:
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, str]]:
     """Type name -> JSON field -> type of the field."""
-    found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    field_types: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return field_types

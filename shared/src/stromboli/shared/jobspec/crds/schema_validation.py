@@ -35,11 +35,11 @@ def violations(
         for error in validator.iter_errors(filled)
         for finding in _explain(error, schema, filled)
     )
-    found = list(itertools.islice(findings, most))
-    found.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
+    first_findings = list(itertools.islice(findings, most))
+    first_findings.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
     return tuple(
         Violation(path=_show_path(path), reason=reason, expected=expected)
-        for path, reason, expected in found
+        for path, reason, expected in first_findings
     )
 
 
@@ -83,16 +83,16 @@ def _reason_and_expected(
 ) -> tuple[str, str]:
     """The violation at the path, and what is expected there."""
     value = error.instance
-    shown = _show(value)
+    value_text = _show(value)
     match error.kind:
         case Kind.Type():
             return _describe(value), _expected_type(schema)
         case Kind.Enum(options=options):
-            return f"{shown} is not one of the choices", _choose(value, options)
+            return f"{value_text} is not one of the choices", _choose(value, options)
         case Kind.Minimum(limit=limit):
-            return f"{shown} is too small", f"expected at least {limit}"
+            return f"{value_text} is too small", f"expected at least {limit}"
         case Kind.Maximum(limit=limit):
-            return f"{shown} is too large", f"expected at most {limit}"
+            return f"{value_text} is too large", f"expected at most {limit}"
         case Kind.MinItems(limit=limit) if isinstance(value, list):
             return f"has {len(value)} items", f"expected at least {limit}"
         case Kind.MaxItems(limit=limit) if isinstance(value, list):
@@ -102,9 +102,9 @@ def _reason_and_expected(
         case Kind.MaxLength(limit=limit) if isinstance(value, str):
             return f"is {len(value)} characters long", f"expected at most {limit}"
         case Kind.Format():
-            return f"{shown} is not a time", 'expected one such as "2030-01-31T12:00:00Z"'
+            return f"{value_text} is not a time", 'expected one such as "2030-01-31T12:00:00Z"'
         case _:
-            return f"{shown} does not have the right form", _expected_type(schema)
+            return f"{value_text} does not have the right form", _expected_type(schema)
 
 
 def suggested_field(name: str, known: Sequence[str]) -> str:
@@ -125,8 +125,8 @@ def _choose(value: Any, options: Sequence[Any]) -> str:
 
 
 def _any_of(options: Sequence[Any]) -> str:
-    shown = [_show(option) for option in options]
-    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+    choices = [_show(option) for option in options]
+    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
 
 
 def _expected_type(schema: Any) -> str:
@@ -174,10 +174,10 @@ def _show(value: Any) -> str:
 
 def _show_path(path: Path) -> str:
     """A path as users write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
-    shown = ""
+    text = ""
     for part in path:
-        shown = f"{shown}[{part}]" if isinstance(part, int) else join_path(shown, part)
-    return shown
+        text = f"{text}[{part}]" if isinstance(part, int) else join_path(text, part)
+    return text
 
 
 def join_path(path: str, name: str) -> str:

@@ -55,12 +55,12 @@ def with_required_plugins(
     requested: Mapping[str, tuple[str, ...] | None] | None,
 ) -> dict[str, tuple[str, ...] | None]:
     """The plugins that a job requests, and those that they require."""
-    found = dict(requested or {})
-    if not _NEED_SVC.isdisjoint(found):
-        found.setdefault("svc", ())
-    if "mpi" in found:
-        found.setdefault("ssh", ())
-    return found
+    arguments_by_plugin = dict(requested or {})
+    if not _NEED_SVC.isdisjoint(arguments_by_plugin):
+        arguments_by_plugin.setdefault("svc", ())
+    if "mpi" in arguments_by_plugin:
+        arguments_by_plugin.setdefault("ssh", ())
+    return arguments_by_plugin
 
 
 def load() -> Plugins:
@@ -71,8 +71,8 @@ def load() -> Plugins:
     """
     others: dict[str, Plugin] = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        made = point.load()
-        plugin = made() if isinstance(made, type) else made
+        target = point.load()
+        plugin = target() if isinstance(target, type) else target
         if not isinstance(plugin, Plugin):
             raise TypeError(
                 f"entry point {point.name} of {ENTRY_POINTS} is {point.value}, which does not "

@@ -103,9 +103,9 @@ def variable(name: str, value: object) -> dict[str, str]:
 
 def open_port(container: dict[str, Any], name: str, port: int) -> None:
     """Add a named port to the container, unless it already has the number."""
-    found = container.get("ports") or ()
-    if all(it.get("containerPort") != port for it in found):
-        container["ports"] = [*found, {"name": name, "containerPort": port}]
+    existing_ports = container.get("ports") or ()
+    if all(it.get("containerPort") != port for it in existing_ports):
+        container["ports"] = [*existing_ports, {"name": name, "containerPort": port}]
 
 
 def mount(container: dict[str, Any], volume: str, path: str, **more: str) -> None:

@@ -30,8 +30,8 @@ class Mpi(base.Plugin):
         """Declare the ssh port in all containers, and set ``MPI_HOST`` in those of the master."""
         requested = self.argument_values(arguments)
         worker = base.task_named(job, requested["worker"])
-        found = [] if worker is None else hosts.addresses(job, worker)
+        worker_addresses = [] if worker is None else hosts.addresses(job, worker)
         for container in base.containers(pod):
             base.open_port(container, PORT_NAME, requested["port"])
             if task.name == requested["master"]:
-                base.add_env(container, [base.variable("MPI_HOST", ",".join(found))])
+                base.add_env(container, [base.variable("MPI_HOST", ",".join(worker_addresses))])

@@ -77,5 +77,5 @@ def _expose(container: dict[str, Any], name: str, port: int) -> None:
     names."""
     wanted = {"name": name, "containerPort": port}
     others = [it for it in container.get("ports") or () if it.get("name") != name]
-    found = [it for it in container.get("ports") or () if wanted.items() <= it.items()]
-    container["ports"] = [*others, *(found or [wanted])]
+    matching_ports = [it for it in container.get("ports") or () if wanted.items() <= it.items()]
+    container["ports"] = [*others, *(matching_ports or [wanted])]

@@ -36,13 +36,13 @@ class Ssh(base.Plugin):
 
     def problem(self, arguments: Sequence[str]) -> str:
         """As in the base class; also reports an incomplete key pair and an invalid port."""
-        found = super().problem(arguments)
+        message = super().problem(arguments)
         requested = self.argument_values(arguments)
-        if not found and bool(requested["ssh-private-key"]) != bool(requested["ssh-public-key"]):
-            found = "set both ssh-private-key and ssh-public-key, or neither"
-        if not found and not 0 < requested["ssh-port"] < 65536:
-            found = f"ssh-port={requested['ssh-port']}: a port is 1 to 65535"
-        return found
+        if not message and bool(requested["ssh-private-key"]) != bool(requested["ssh-public-key"]):
+            message = "set both ssh-private-key and ssh-public-key, or neither"
+        if not message and not 0 < requested["ssh-port"] < 65536:
+            message = f"ssh-port={requested['ssh-port']}: a port is 1 to 65535"
+        return message
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Secret, with the keys from the arguments or generated ones."""

@@ -70,10 +70,10 @@ def host_lists(job: Job) -> dict[str, str]:
     """The ConfigMap's data: one file and two variables per task."""
     lists: dict[str, str] = {}
     for task in job.spec.tasks:
-        found = hosts.addresses(job, task)
+        task_hosts = hosts.addresses(job, task)
         name = task.name.replace("-", "_")
-        lists[f"{name}.host"] = "\n".join(found)
-        lists[f"VC_{name.upper()}_HOSTS"] = ",".join(found)
+        lists[f"{name}.host"] = "\n".join(task_hosts)
+        lists[f"VC_{name.upper()}_HOSTS"] = ",".join(task_hosts)
         lists[f"VC_{name.upper()}_NUM"] = str(task.replicas)
     return lists
 

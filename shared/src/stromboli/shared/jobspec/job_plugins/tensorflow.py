@@ -28,11 +28,11 @@ class Tensorflow(base.Plugin):
         role_of = {requested[role]: role for role in ROLES}
         cluster: dict[str, list[str]] = {}
         for role in ROLES:
-            found = base.task_named(job, requested[role])
-            if found is not None and found.replicas:
+            task_spec = base.task_named(job, requested[role])
+            if task_spec is not None and task_spec.replicas:
                 cluster[role] = [
-                    f"{hosts.address(job, found, each)}:{requested['port']}"
-                    for each in range(found.replicas)
+                    f"{hosts.address(job, task_spec, each)}:{requested['port']}"
+                    for each in range(task_spec.replicas)
                 ]
         config: dict[str, Any] = {
             "cluster": cluster,

@@ -61,17 +61,19 @@ def documents(
     """The policies of a kind, each followed by its binding. ``service_accounts``: the user names of
     our services.
     """
-    made = [_policy(plural, scheduler_names)]
+    admission_policies = [_policy(plural, scheduler_names)]
     if plural == kinds.QUEUES.plural:
-        made.append(_queues_that_stay())
+        admission_policies.append(_queues_that_stay())
     if plural in permissions.SUBMITTED:
-        made.append(_submitter(plural, scheduler_names, service_accounts))
+        admission_policies.append(_submitter(plural, scheduler_names, service_accounts))
     if plural in permissions.USING:
-        made += [
+        admission_policies += [
             _permission(plural, kind, scheduler_names, service_accounts)
             for kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES)
         ]
-    return tuple(document for policy in made for document in (policy, _binding(policy)))
+    return tuple(
+        document for policy in admission_policies for document in (policy, _binding(policy))
+    )
 
 
 def text(plural: str) -> str:
@@ -89,11 +91,11 @@ def text(plural: str) -> str:
 def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
     kind, own = _KINDS[plural], rules.RULES[plural]
     shared = rules.VARIABLES.get(plural, {})
-    found = " + ".join(f"variables.{name}Found" for name in own)
+    all_violations = " + ".join(f"variables.{name}Found" for name in own)
     variables = [
         *({"name": name, "expression": expression} for name, expression in shared.items()),
         *({"name": f"{name}Found", "expression": expression} for name, expression in own.items()),
-        {"name": "found", "expression": found},
+        {"name": "found", "expression": all_violations},
     ]
     operations = ["CREATE"] if plural in _ONE_LINE else ["CREATE", "UPDATE"]
     return _document(

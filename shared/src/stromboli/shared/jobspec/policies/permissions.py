@@ -64,7 +64,7 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
         "users": keys.ALLOWED_USERS,
         "groups": keys.ALLOWED_GROUPS,
     }
-    made = {
+    expressions = {
         "isService": _is_service(accounts),
         "user": f"variables.isService ? {_annotation('object', keys.USER)}"
         " : request.userInfo.username",
@@ -80,7 +80,7 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
         "used": _used(plural, kind, "object"),
         "before": f"oldObject == null ? [] : {_used(plural, kind, 'oldObject')}",
     }
-    return [{"name": name, "expression": expression} for name, expression in made.items()]
+    return [{"name": name, "expression": expression} for name, expression in expressions.items()]
 
 
 def validation(plural: str, kind: Kind[Any]) -> Document:
@@ -115,12 +115,12 @@ def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], 
         is_same += " && object.?spec == oldObject.?spec"
     expression = "variables.isService || variables.isSame"
     expression += " || (oldObject == null && variables.isOwn)" if fixed else " || variables.isOwn"
-    found = [
+    cel_variables = [
         {"name": "isService", "expression": _is_service(accounts)},
         {"name": "isSame", "expression": is_same},
         {"name": "isOwn", "expression": own},
     ]
-    return found, {
+    return cel_variables, {
         "expression": expression,
         "message": f"metadata.annotations[{user}]: records who submitted the object; leave it out",
         "reason": "Invalid",

@@ -67,7 +67,7 @@ def _policy_rules(where: str, path: str) -> list[str]:
     expressions."""
     events = "((has(p.event) && p.event != '' ? [p.event] : []) + (has(p.events) ? p.events : []))"
     others = events.replace("p.", "q.")
-    said = [
+    checks = [
         (f"{events}.size() > 0 && has(p.exitCode)", "both events and exitCode"),
         (f"{events}.size() == 0 && !has(p.exitCode)", "neither event nor exitCode"),
         ("has(p.exitCode) && p.exitCode == 0", "exit code 0 is success"),
@@ -95,7 +95,7 @@ def _policy_rules(where: str, path: str) -> list[str]:
     ]
     return [
         f"({where}.exists(p, {condition}) ? [{path} + ': {reason}'] : [])"
-        for condition, reason in said
+        for condition, reason in checks
     ]
 
 
@@ -202,8 +202,9 @@ def _of_data_sets() -> Rules:
     parameters are not here."""
 
     def each(condition: str, reason: str) -> str:
-        found = f"variables.dataSets.filter(d, {condition})"
-        return f"!variables.isNew ? [] : {found}.map(d, 'spec.dataSets[' + d.name + ']{reason}')"
+        invalid_sets = f"variables.dataSets.filter(d, {condition})"
+        texts = f"map(d, 'spec.dataSets[' + d.name + ']{reason}')"
+        return f"!variables.isNew ? [] : {invalid_sets}.{texts}"
 
     uri = "d.?uri.orValue('')"
     same = "variables.dataSets.filter(o, o.{0} == d.{0}).size() > 1"
@@ -234,15 +235,15 @@ def _of_queues() -> Rules:
         "guarantee.resource": "variables.guarantee",
     }
     negative = [
-        f"{held}.filter(r, quantity(string({held}[r])).isLessThan(quantity('0')))"
+        f"{variable}.filter(r, quantity(string({variable}[r])).isLessThan(quantity('0')))"
         f".map(r, 'spec.{field}.' + r + ': is negative')"
-        for field, held in amounts.items()
+        for field, variable in amounts.items()
     ]
     broken = [
-        f"{held}.filter(r, !(r in ['cpu', 'memory', 'ephemeral-storage'])"
-        f" && !quantity(string({held}[r])).isInteger())"
+        f"{variable}.filter(r, !(r in ['cpu', 'memory', 'ephemeral-storage'])"
+        f" && !quantity(string({variable}[r])).isInteger())"
         f".map(r, 'spec.{field}.' + r + ': is not a whole number')"
-        for field, held in amounts.items()
+        for field, variable in amounts.items()
     ]
     hierarchy = f"object.metadata.?annotations[?'{keys.HIERARCHY}'].orValue('')"
     weights = f"object.metadata.?annotations[?'{keys.HIERARCHY_WEIGHTS}'].orValue('')"

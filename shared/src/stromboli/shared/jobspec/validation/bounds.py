@@ -113,11 +113,11 @@ def _of_pod(spec: Document, path: str) -> Iterator[Violation]:
             if isinstance(container, dict):
                 where = f"{path}.{part}[{index}]"
                 for words in ("command", "args"):
-                    found = container.get(words)
-                    yield from _too_many(found, f"{where}.{words}", "words", MAX_ARGUMENTS)
+                    items = container.get(words)
+                    yield from _too_many(items, f"{where}.{words}", "words", MAX_ARGUMENTS)
                 for listed in ("env", "envFrom"):
-                    found = container.get(listed)
-                    yield from _too_many(found, f"{where}.{listed}", "entries", MAX_VARIABLES)
+                    items = container.get(listed)
+                    yield from _too_many(items, f"{where}.{listed}", "entries", MAX_VARIABLES)
 
 
 def _too_many(value: Any, path: str, what: str, most: int) -> Iterator[Violation]:

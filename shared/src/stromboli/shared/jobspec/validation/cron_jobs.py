@@ -24,17 +24,17 @@ SCHEDULE_EXPECTED = 'five fields such as "*/5 * * * *", or one of @hourly, @dail
 ZONE_EXPECTED = "use a name of the time zone database such as Europe/Berlin, or leave it out"
 
 
-def violations(made: CronJob) -> Iterator[Violation]:
+def violations(cron_job: CronJob) -> Iterator[Violation]:
     """All violations of a CronJob, except those of its job template."""
-    yield from _of_name(made)
-    if reason := cron.problem(made.spec.schedule):
+    yield from _of_name(cron_job)
+    if reason := cron.problem(cron_job.spec.schedule):
         yield Violation(path="spec.schedule", reason=reason, expected=SCHEDULE_EXPECTED)
-    if made.spec.time_zone is not None and (reason := zone_problem(made.spec.time_zone)):
+    if cron_job.spec.time_zone is not None and (reason := zone_problem(cron_job.spec.time_zone)):
         yield Violation(path="spec.timeZone", reason=reason, expected=ZONE_EXPECTED)
 
 
-def _of_name(made: CronJob) -> Iterator[Violation]:
-    name = made.metadata.name
+def _of_name(cron_job: CronJob) -> Iterator[Violation]:
+    name = cron_job.metadata.name
     if not naming.is_subdomain(name):
         yield Violation(
             path="metadata.name",
@@ -49,12 +49,12 @@ def _of_name(made: CronJob) -> Iterator[Violation]:
         )
 
 
-def job_of(made: CronJob) -> Document:
+def job_of(cron_job: CronJob) -> Document:
     """A job as the CronJob creates it, with a placeholder name if the CronJob's name is invalid."""
-    template = made.spec.job_template
+    template = cron_job.spec.job_template
     metadata = {
-        "name": "job" if any(_of_name(made)) else f"{made.metadata.name}{SOME_TIME}",
-        "namespace": made.metadata.namespace,
+        "name": "job" if any(_of_name(cron_job)) else f"{cron_job.metadata.name}{SOME_TIME}",
+        "namespace": cron_job.metadata.namespace,
         "annotations": template.metadata.annotations or {},
     }
     return {"metadata": metadata, "spec": msgspec.json.decode(template.spec) or {}}

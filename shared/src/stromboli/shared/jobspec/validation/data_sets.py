@@ -18,17 +18,17 @@ SECRET_PARAMETER = re.compile(
 
 def violations(job: batch.Job) -> Iterator[Violation]:
     """Violations of all data sets of a job. O(data sets)."""
-    found = job.spec.data_sets
-    if len(found) > data_sets.MOST_DATA_SETS:
+    job_data_sets = job.spec.data_sets
+    if len(job_data_sets) > data_sets.MOST_DATA_SETS:
         yield Violation(
             path="spec.dataSets",
-            reason=f"{len(found)} data sets",
+            reason=f"{len(job_data_sets)} data sets",
             expected=f"at most {data_sets.MOST_DATA_SETS}",
         )
         return
     mounted = {volume.mount_path for volume in job.spec.volumes} - {""}
     named: set[str] = set()
-    for index, data_set in enumerate(found):
+    for index, data_set in enumerate(job_data_sets):
         path = f"spec.dataSets[{index}]"
         yield from _of_name(data_set, path, named)
         yield from _of_mount(data_set, path, mounted)
@@ -147,25 +147,26 @@ def _of_uri(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Viol
 
 
 def _of_fluid(job: batch.Job, data_set: batch.DataSet, path: str) -> Iterator[Violation]:
-    found = data_sets.fluid_data_set(data_set.uri)
-    if found is None:
+    namespace_and_name = data_sets.fluid_data_set(data_set.uri)
+    if namespace_and_name is None:
         yield Violation(
             path=f"{path}.uri",
             reason="names no data set of Fluid",
             expected="fluid://NAMESPACE/DATASET",
         )
-    elif job.metadata.namespace and found[0] != job.metadata.namespace:
+    elif job.metadata.namespace and namespace_and_name[0] != job.metadata.namespace:
         yield Violation(
             path=f"{path}.uri",
-            reason=f"the data set is in the namespace {found[0]}, and its claim cannot be mounted",
+            reason=f"the data set is in the namespace {namespace_and_name[0]}, and its claim "
+            "cannot be mounted",
             expected=f"a data set in the namespace {job.metadata.namespace}",
         )
 
 
 def _split(uri: str) -> data_sets.Uri | None:
     """The parts of a URI; None if it is not one or is too long."""
-    found = None if len(uri) > data_sets.LONGEST_URI else data_sets.split_uri(uri)
-    return found if found is not None and (found.authority or found.path) else None
+    uri_parts = None if len(uri) > data_sets.LONGEST_URI else data_sets.split_uri(uri)
+    return uri_parts if uri_parts is not None and (uri_parts.authority or uri_parts.path) else None
 
 
 def _problem_of(parts: data_sets.Uri) -> str:

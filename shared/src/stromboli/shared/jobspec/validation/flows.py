@@ -11,9 +11,9 @@ from stromboli.shared.jobspec.validation import naming
 from stromboli.shared.messages.admission import Violation
 
 
-def violations(made: JobFlow) -> Iterator[Violation]:
+def violations(job_flow: JobFlow) -> Iterator[Violation]:
     """Violations in a flow's dependencies: unknown targets and cycles."""
-    flows = made.spec.flows
+    flows = job_flow.spec.flows
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
     }

@@ -73,10 +73,10 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
     yield from _of_order(job)
     if not spec.tasks:
         yield Violation(path="spec.tasks", reason="no task", expected="at least one task")
-    seen: dict[str, int] = {}
+    indexes_by_name: dict[str, int] = {}
     for index, task in enumerate(spec.tasks):
         yield from _of_task(job, task, f"spec.tasks[{index}]")
-        first = seen.setdefault(task.name, index)
+        first = indexes_by_name.setdefault(task.name, index)
         if first != index:
             yield Violation(
                 path=f"spec.tasks[{index}].name",
@@ -316,25 +316,25 @@ def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
     submitter.
     """
     for name, arguments in (job.spec.plugins or {}).items():
-        found = carried[name].warning(arguments or ()) if name in carried else ""
-        if found:
-            yield f"spec.plugins.{name}: {found}"
+        message = carried[name].warning(arguments or ()) if name in carried else ""
+        if message:
+            yield f"spec.plugins.{name}: {message}"
 
 
 def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
-    seen: set[str] = set()
+    mount_paths: set[str] = set()
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
         has_claim = bytes(volume.volume_claim) != b"null"
         if not volume.mount_path:
             yield Violation(path=f"{path}.mountPath", reason="no path", expected="a mount path")
-        elif volume.mount_path in seen:
+        elif volume.mount_path in mount_paths:
             yield Violation(
                 path=f"{path}.mountPath",
                 reason=f"{volume.mount_path} is mounted already",
                 expected="a path that no other mount uses",
             )
-        seen.add(volume.mount_path)
+        mount_paths.add(volume.mount_path)
         if has_claim == bool(volume.volume_claim_name):
             which = "both {} and {}" if has_claim else "neither {} nor {}"
             yield Violation(

@@ -30,18 +30,18 @@ class _TopologyFields(Part, frozen=True, kw_only=True):
     sub_group_policy: tuple[_SubGroup, ...] = ()
 
 
-def is_of_a_job(made: PodGroup) -> bool:
+def is_of_a_job(group: PodGroup) -> bool:
     """Whether the controller created the PodGroup for a job."""
-    owner = made.metadata.controller
+    owner = group.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) == (
         kinds.JOBS.api_version,
         kinds.JOBS.kind,
     )
 
 
-def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
+def default_patch(group: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
     """The patch that replaces queue ``default`` by the default queue of the namespace."""
-    if made.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(made):
+    if group.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(group):
         return ()
     if "spec" not in document:
         return (Add(path="/spec", value={"queue": namespace_queue}),)
@@ -49,25 +49,25 @@ def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> t
 
 
 def update_patch(
-    made: PodGroup, old: PodGroup, document: Document, namespace_queue: str
+    group: PodGroup, old: PodGroup, document: Document, namespace_queue: str
 ) -> tuple[Add, ...]:
     """The patch that keeps the namespace's queue if an update leaves the queue out, for which the
     schema sets ``default``. mpi-operator, for example, writes its desired spec whenever the stored
     one differs. An update to another queue is not changed."""
     if old.spec.queue != namespace_queue:
         return ()
-    return default_patch(made, document, namespace_queue)
+    return default_patch(group, document, namespace_queue)
 
 
 def validate_create(
-    made: PodGroup,
+    group: PodGroup,
     document: Document,
     queues: Mapping[str, Queue],
     tiers: network.Tiers | None = None,
 ) -> Iterator[Violation]:
     """All violations of a new PodGroup. Raises msgspec.ValidationError."""
-    if made.spec.queue and not is_of_a_job(made):
-        yield from queue_rules.validate_open(made.spec.queue, queues)
+    if group.spec.queue and not is_of_a_job(group):
+        yield from queue_rules.validate_open(group.spec.queue, queues)
     fields = decoding.convert(document.get("spec") or {}, _TopologyFields)
     near = {"spec.networkTopology": fields.network_topology} | {
         f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
@@ -76,6 +76,6 @@ def validate_create(
     for path, wanted in near.items():
         yield from topology.violations(wanted, path)
         if (
-            made.metadata.controller is None
+            group.metadata.controller is None
         ):  # no user would see the rejection of a generated PodGroup
             yield from topology.unsatisfiable(wanted, path, tiers)

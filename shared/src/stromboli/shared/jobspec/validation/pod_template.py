@@ -86,16 +86,16 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
     """All violations of the pod spec at ``path``, including wrong JSON types;
     ``pod_schema.unknown_fields`` finds unknown fields.
     """
-    found: list[Violation] = []
+    type_violations: list[Violation] = []
     try:
         document = decoding.decode(_ANY, raw)
         errors = pod_schema.type_errors(document, pod_schema.POD_SPEC, path)
-        found = list(itertools.islice(errors, MAX_TYPE_ERRORS))
-        yield from found
+        type_violations = list(itertools.islice(errors, MAX_TYPE_ERRORS))
+        yield from type_violations
         spec = decoding.decode(_DECODER, raw)
     except msgspec.DecodeError as error:
         reason, _, where = str(error).partition(" - at `$")
-        if not found:
+        if not type_violations:
             yield Violation(path=path + where.rstrip("`"), reason=reason)
         return
     if not spec.containers:
@@ -114,14 +114,14 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
     yield from _of_volumes(spec.volumes, f"{path}.volumes")
     volumes = {volume.name for volume in spec.volumes}
     there = naming.join_limited(sorted(volumes)) or "it has none"
-    seen: set[str] = set()
+    container_names: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),
         ("initContainers", spec.init_containers),
     ):
         for index, container in enumerate(containers):
             where = f"{path}.{list_name}[{index}]"
-            yield from _of_container(container, where, seen)
+            yield from _of_container(container, where, container_names)
             yield from _of_mounts(container, f"{where}.volumeMounts", volumes, there)
             yield from _of_environment(container, f"{where}.env")
 
@@ -180,25 +180,25 @@ def _of_toleration(toleration: Toleration, path: str) -> Iterator[Violation]:
 
 
 def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
-    seen: set[str] = set()
+    volume_names: set[str] = set()
     for index, volume in enumerate(volumes):
-        yield from _of_name("volume", volume.name, f"{path}[{index}].name", seen)
+        yield from _of_name("volume", volume.name, f"{path}[{index}].name", volume_names)
 
 
-def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violation]:
-    """Violations of the name of an item. ``seen``: the names of earlier items, to which this name
+def _of_name(what: str, name: str, path: str, earlier_names: set[str]) -> Iterator[Violation]:
+    """Violations of the name of an item. ``earlier_names``: of earlier items, to which this name
     is added."""
     if not naming.is_label(name):
         yield Violation(
             path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED
         )
-    elif name in seen:
+    elif name in earlier_names:
         yield Violation(
             path=path,
             reason=f"{name!r} is the name of another {what}",
             expected="a unique name",
         )
-    seen.add(name)
+    earlier_names.add(name)
 
 
 def _of_mounts(
@@ -206,7 +206,7 @@ def _of_mounts(
 ) -> Iterator[Violation]:
     """Violations of the volume mounts of a container. ``there``: the list of volumes for
     messages."""
-    seen: set[str] = set()
+    mount_paths: set[str] = set()
     for index, mount in enumerate(container.volume_mounts):
         if mount.name not in volumes:
             yield Violation(
@@ -218,13 +218,13 @@ def _of_mounts(
             yield Violation(
                 path=f"{path}[{index}].mountPath", reason="no path", expected="a mount path"
             )
-        elif mount.mount_path in seen:
+        elif mount.mount_path in mount_paths:
             yield Violation(
                 path=f"{path}[{index}].mountPath",
                 reason=f"{mount.mount_path} is mounted twice",
                 expected="a path that no other mount uses",
             )
-        seen.add(mount.mount_path)
+        mount_paths.add(mount.mount_path)
 
 
 def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
@@ -244,8 +244,10 @@ def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
             )
 
 
-def _of_container(container: _Container, path: str, seen: set[str]) -> Iterator[Violation]:
-    yield from _of_name("container", container.name, f"{path}.name", seen)
+def _of_container(
+    container: _Container, path: str, container_names: set[str]
+) -> Iterator[Violation]:
+    yield from _of_name("container", container.name, f"{path}.name", container_names)
     if not container.image.strip():
         yield Violation(path=f"{path}.image", reason="no image", expected="an image")
     if container.image_pull_policy and container.image_pull_policy not in PULL_POLICIES:

@@ -93,10 +93,10 @@ def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[V
     if pod.spec.scheduler_name not in scheduler_names:
         return
     annotations = pod.metadata.annotations or {}
-    given = [
+    budget_keys = [
         key for key in (keys.JDB_MIN_AVAILABLE, keys.JDB_MAX_UNAVAILABLE) if key in annotations
     ]
-    for key in given:
+    for key in budget_keys:
         value = annotations[key]
         is_number = _NUMBER.fullmatch(value) is not None and int(value) > 0
         if not is_number and not _PERCENT.fullmatch(value):
@@ -105,10 +105,10 @@ def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[V
                 reason=f"{value!r} is not a number of pods",
                 expected="a whole number above 0, or 1% to 99%",
             )
-    if len(given) == 2:
+    if len(budget_keys) == 2:
         yield Violation(
             path="metadata.annotations",
-            reason=f"both {given[0]} and {given[1]}",
+            reason=f"both {budget_keys[0]} and {budget_keys[1]}",
             expected="one of the two",
         )
 

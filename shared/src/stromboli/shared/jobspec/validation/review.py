@@ -85,8 +85,8 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def namespace_queue(self) -> str:
         """The default queue of the namespace; empty if it has none."""
-        found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
-        return found or ""
+        queue_name = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
+        return queue_name or ""
 
 
 class _Template(meta.Part, frozen=True, kw_only=True):
@@ -203,9 +203,9 @@ def violations(
     large = bounds.violations(document)
     if TOO_DEEP in large:
         return large
-    found: tuple[Violation, ...] = ()
+    schema_violations: tuple[Violation, ...] = ()
     if kind.group in OUR_GROUPS and not large:
-        found = crds.violations(kind.group, kind.kind, document, MAX_VIOLATIONS)
+        schema_violations = crds.violations(kind.group, kind.kind, document, MAX_VIOLATIONS)
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
@@ -220,9 +220,12 @@ def violations(
             *_without_priority_class(read, old, known),
         )
     except (msgspec.DecodeError, ValueError) as error:
-        return large or found or (_unreadable(error),)
-    said = {violation.path for violation in found}
-    return (*found, *(violation for violation in ours if violation.path not in said))
+        return large or schema_violations or (_unreadable(error),)
+    reported_paths = {violation.path for violation in schema_violations}
+    return (
+        *schema_violations,
+        *(violation for violation in ours if violation.path not in reported_paths),
+    )
 
 
 def unknown_fields(
@@ -243,8 +246,10 @@ def unknown_fields(
     except (msgspec.DecodeError, ValueError):
         return ()  # ``violations`` reports why it cannot be decoded
     stored = {each.path for each in pod_schema.unknown_fields(before or {})}
-    found = (each for each in pod_schema.unknown_fields(document) if each.path not in stored)
-    return tuple(itertools.islice(found, MAX_VIOLATIONS))
+    new_violations = (
+        each for each in pod_schema.unknown_fields(document) if each.path not in stored
+    )
+    return tuple(itertools.islice(new_violations, MAX_VIOLATIONS))
 
 
 def dependencies(
@@ -270,14 +275,14 @@ def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
         read = kind.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return frozenset()
-    made = _job_of(read) if isinstance(read, flow.CronJob) else read
-    return frozenset(permissions.restricted_references(made).priority_classes.values())
+    workload = _job_of(read) if isinstance(read, flow.CronJob) else read
+    return frozenset(permissions.restricted_references(workload).priority_classes.values())
 
 
-def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
+def may_depend_on_queues(reported_violations: tuple[Violation, ...]) -> bool:
     """Whether newer data about queues could change the result: a queue that is absent or closed in
     the cache may exist or be open by now."""
-    return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
+    return any(violation.path in ("spec.queue", "spec.parent") for violation in reported_violations)
 
 
 def is_about_queues(kind: Kind[Any], document: Document) -> bool:
@@ -294,14 +299,16 @@ def is_about_queues(kind: Kind[Any], document: Document) -> bool:
 def is_about_reservations(kind: Kind[Any], document: Document) -> bool:
     """Whether the object is a reservation, or a job that names one."""
     metadata = document.get("metadata")
-    held = metadata.get("annotations") if isinstance(metadata, dict) else None
-    named = isinstance(held, dict) and bool(held.get(keys.RESERVATION))
+    metadata_annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    named = isinstance(metadata_annotations, dict) and bool(
+        metadata_annotations.get(keys.RESERVATION)
+    )
     return kind == kinds.ADVANCE_RESERVATIONS or (kind == kinds.JOBS and named)
 
 
-def may_depend_on_topology(found: tuple[Violation, ...]) -> bool:
+def may_depend_on_topology(reported_violations: tuple[Violation, ...]) -> bool:
     """Whether newer data about HyperNodes could change the result."""
-    return any(violation.path.endswith("networkTopology") for violation in found)
+    return any(violation.path.endswith("networkTopology") for violation in reported_violations)
 
 
 def _of_ours(
@@ -377,9 +384,9 @@ def _not_permitted(
         ("priority class", used.beyond(before).priority_classes, known.priority_classes),
     ):
         for path, name in named.items():
-            if (found := there.get(name)) is not None:
+            if (target := there.get(name)) is not None:
                 yield from permissions.violations(
-                    prefix + path, word, found.metadata, namespace, known.submitter
+                    prefix + path, word, target.metadata, namespace, known.submitter
                 )
 
 
@@ -415,33 +422,33 @@ def _references(read: batch.Job | flow.CronJob) -> permissions.RestrictedReferen
     )
 
 
-def _job_of(made: flow.CronJob) -> meta.Object:
+def _job_of(cron: flow.CronJob) -> meta.Object:
     """A job of a CronJob; an empty object if the template is not a job, which other rules
     report."""
     try:
-        job: meta.Object = kinds.JOBS.decode(msgspec.json.encode(cron_jobs.job_of(made)))
+        job: meta.Object = kinds.JOBS.decode(msgspec.json.encode(cron_jobs.job_of(cron)))
     except (msgspec.DecodeError, ValueError):
         return meta.Object()
     return job
 
 
-def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
-    template = made.spec.job_template
+def _template_of(cron: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
+    template = cron.spec.job_template
     return template.metadata, msgspec.json.decode(template.spec)
 
 
 def _of_template(
-    made: flow.CronJob, policy: AdmissionPolicy, known: ClusterContext
+    cron: flow.CronJob, policy: AdmissionPolicy, known: ClusterContext
 ) -> Iterator[Violation]:
     """The violations of a CronJob's jobs that do not depend on the cluster."""
-    document = cron_jobs.job_of(made)
+    document = cron_jobs.job_of(cron)
     document = patch.applied(document, default_patch(kinds.JOBS, document, policy, known=known))
     try:
         job = kinds.JOBS.decode(msgspec.json.encode(document))
-        found = (*jobs.validate_alone(job), *jobs.of_plugins(job, policy.plugins))
+        job_violations = (*jobs.validate_alone(job), *jobs.of_plugins(job, policy.plugins))
     except (msgspec.DecodeError, ValueError) as error:
-        found = (_unreadable(error),)
-    for violation in found:
+        job_violations = (_unreadable(error),)
+    for violation in job_violations:
         if violation.path != "metadata.name":
             path = f"spec.jobTemplate.{violation.path}"
             yield msgspec.structs.replace(violation, path=path)
@@ -455,15 +462,15 @@ def _unreadable(error: Exception) -> Violation:
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
-def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
+def is_ours(obj: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
     """Whether the object is ours. A job or CronJob without a scheduler name is ours only while no
     other system claims one of our names. The same holds for an object that cannot name a scheduler,
     such as a queue."""
-    match found:
+    match obj:
         case batch.Job():
-            name = found.spec.scheduler_name
+            name = obj.spec.scheduler_name
         case flow.CronJob():
-            name = _scheduler_of(found)
+            name = _scheduler_of(obj)
         case core.Pod():
             return True  # pods of all schedulers are received; the rules check the name
         case reservation.AdvanceReservation():
@@ -479,11 +486,11 @@ def _acts(policy: AdmissionPolicy, known: ClusterContext) -> bool:
     return known.claimed.isdisjoint(policy.scheduler_names)
 
 
-def _scheduler_of(made: flow.CronJob) -> str:
+def _scheduler_of(cron: flow.CronJob) -> str:
     """The scheduler of a CronJob's jobs; empty if the template cannot be decoded, which other rules
     report."""
     try:
-        template = decoding.decode(_TEMPLATE, made.spec.job_template.spec)
+        template = decoding.decode(_TEMPLATE, cron.spec.job_template.spec)
     except msgspec.DecodeError:
         return ""
     return template.scheduler_name if template else ""

@@ -52,13 +52,13 @@ def _expected(tiers: network_topology.Tiers) -> str:
     return f"highestTierAllowed of {tiers.lowest} or more{named}"
 
 
-def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
+def of_hyper_node(hyper_node: HyperNode) -> Iterator[Violation]:
     """All violations of a HyperNode beyond its schema."""
-    if not made.spec.members:
+    if not hyper_node.spec.members:
         yield Violation(
             path="spec.members", reason="has no members", expected="at least one member"
         )
-    for index, member in enumerate(made.spec.members):
+    for index, member in enumerate(hyper_node.spec.members):
         matched = member.selector.regex_match
         if matched is None:
             continue

@@ -18,10 +18,10 @@ VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
 """Kind -> its apiVersion, since Kubernetes' own Jobs cannot be targets."""
 
 
-def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
+def violations(command: Command, known_queues: queues.Queues) -> Iterator[Violation]:
     """All violations of a new command. A queue that is not in the cache is not a violation, since
     it may exist."""
-    target = made.target
+    target = command.target
     if target is None or not target.name:
         yield Violation(path="target", reason="no target", expected="a reference to a job or queue")
         return
@@ -38,14 +38,14 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
             reason=f"no controller executes commands for a {target.kind} of {target.api_version!r}",
             expected=VERSIONS[target.kind],
         )
-    elif made.action not in known:
+    elif command.action not in known:
         yield Violation(
             path="action",
-            reason=f"{made.action!r} is not an action on a {target.kind}",
+            reason=f"{command.action!r} is not an action on a {target.kind}",
             expected=f"one of {', '.join(known)}",
         )
     elif target.kind == kinds.QUEUES.kind:
-        yield from _for_queue(made.action, target.name, known_queues)
+        yield from _for_queue(command.action, target.name, known_queues)
 
 
 def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
@@ -58,11 +58,11 @@ def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violati
         )
 
 
-def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
+def warnings(command: Command, known: queues.Queues) -> Iterator[str]:
     """Warnings about an accepted command that has no effect yet."""
-    name = "" if made.target is None else made.target.name
+    name = "" if command.target is None else command.target.name
     above = known.get(known[name].spec.parent) if name in known else None
-    if made.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
+    if command.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
         return
     if above.status.state in ("Closed", "Closing"):
         parent = above.metadata.name

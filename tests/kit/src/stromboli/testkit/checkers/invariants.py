@@ -132,10 +132,10 @@ class ClusterState:
             self.bound_ever[job_of(thing), mark(thing, VERSION)].add(uid)
 
 
-def duplicate_pods(world: ClusterState) -> Iterator[str]:
+def duplicate_pods(model: ClusterState) -> Iterator[str]:
     """Yield live pods with the same index of the same task of a job."""
     seen: dict[tuple[str, str, str], str] = {}
-    for pod in live_pods(world.pods.values()):
+    for pod in live_pods(model.pods.values()):
         place = (job_of(pod), mark(pod, TASK), mark(pod, INDEX))
         name = pod["metadata"]["name"]
         if place[0] and place in seen:
@@ -143,33 +143,33 @@ def duplicate_pods(world: ClusterState) -> Iterator[str]:
         seen[place] = name
 
 
-def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
+def overcommitted_nodes(model: ClusterState) -> Iterator[str]:
     """Yield nodes whose pods request more than is allocatable."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
-    for pod in live_pods(world.pods.values()):
+    for pod in live_pods(model.pods.values()):
         if node := pod["spec"].get("nodeName"):
             used[node].update(requests(pod))
-    for node in world.nodes.values():
+    for node in model.nodes.values():
         room = node["status"].get("allocatable", {})
         for name, amount in used[node["metadata"]["name"]].items():
             if amount > parse_quantity(room.get(name, 0)):
                 yield f"node {node['metadata']['name']} has {amount} {name} of {room.get(name, 0)}"
 
 
-def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
+def partially_bound_gangs(model: ClusterState) -> Iterator[str]:
     """Yield versions of jobs of which some pods are bound, but fewer than minAvailable."""
-    for (uid, _), pods in world.bound_ever.items():
-        job = world.jobs.get(uid)
+    for (uid, _), pods in model.bound_ever.items():
+        job = model.jobs.get(uid)
         needed = job["spec"].get("minAvailable", 0) if job else 0
         if job and len(pods) < needed:
             yield f"job {job['metadata']['name']} has {len(pods)} of {needed} pods bound"
 
 
-def _possible_states(world: ClusterState, uid: str, later: Iterable[Event]) -> Iterator[Object]:
+def _possible_states(model: ClusterState, uid: str, later: Iterable[Event]) -> Iterator[Object]:
     """The job's last recorded state, and the next one if that is from a list: the job may have
     reached it before the listed version."""
-    if uid in world.jobs_ever:
-        yield world.jobs_ever[uid]
+    if uid in model.jobs_ever:
+        yield model.jobs_ever[uid]
     following = next((it for it in later if it["object"]["metadata"]["uid"] == uid), None)
     if following is not None and following.get("listed"):
         yield following["object"]
@@ -187,7 +187,7 @@ def violations(
     job must have in the end (0 if not listed).
     """
     found: list[str] = []
-    world = ClusterState()
+    model = ClusterState()
     events = list(history)
     for position, event in enumerate(events):
         thing = event["object"]
@@ -195,22 +195,22 @@ def violations(
             if thing["metadata"]["name"] not in deleted_by_user:
                 found.append(f"Job {thing['metadata']['name']} was deleted, but not by a user")
         elif event["type"] == "DELETED" and thing["kind"] == "Pod":
-            states = _possible_states(world, job_of(thing), events[position + 1 :])
+            states = _possible_states(model, job_of(thing), events[position + 1 :])
             if not any(
                 job["metadata"]["name"] in deleted_by_user or is_removed_by_policy(thing, job)
                 for job in states
             ):
                 name = thing["metadata"]["name"]
                 found.append(f"Pod {name} was deleted, but neither by a user nor by a policy")
-        world.take(event)
+        model.take(event)
         if thing["kind"] in ("Pod", "Node"):
             found += (
                 line
-                for line in (*duplicate_pods(world), *overcommitted_nodes(world))
+                for line in (*duplicate_pods(model), *overcommitted_nodes(model))
                 if line not in found
             )
-    found += partially_bound_gangs(world)
-    for job in world.jobs.values():
+    found += partially_bound_gangs(model)
+    for job in model.jobs.values():
         name, status, phase = job["metadata"]["name"], job.get("status", {}), phase_of(job)
         if phase not in ("Completed", "Failed"):
             found.append(f"job {name} is {phase or 'without a phase'}, not finished")

@@ -87,8 +87,8 @@ async def check_rest(cell: AdmissionUnderTest) -> None:
     )
     refused = await ask(eve, "POST", json=job("theirs", blue))
     assert missing_right_message("create", blue) in refused.json()["detail"]
-    made = await ask(ann, "POST", json=job("over-rest", blue))
-    assert made.status_code == 201, made.text
+    response = await ask(ann, "POST", json=job("over-rest", blue))
+    assert response.status_code == 201, response.text
     assert (await ask(ann)).status_code == 200
     for token in (FORGED_TOKEN, cell.tokens["ann", OTHER_AUDIENCE]):
         assert (await ask(token)).status_code == 401
@@ -158,16 +158,16 @@ async def check_kafka(cell: AdmissionUnderTest) -> None:
 
 
 async def _answers(cell: AdmissionUnderTest, count: int) -> dict[str, SubmissionAnswered]:
-    found: dict[str, SubmissionAnswered] = {}
+    answers: dict[str, SubmissionAnswered] = {}
     async with asyncio.timeout(records.DEADLINE_S):
         async with contextlib.aclosing(cell.bus.materialize((topics.REVIEWS,))) as batches:
             async for batch in batches:
                 for message in map(envelope.decode, batch.records):
                     if isinstance(message, SubmissionAnswered):
-                        found[message.submission] = message
-                if len(found) == count:
-                    return found
-    raise AssertionError(found)
+                        answers[message.submission] = message
+                if len(answers) == count:
+                    return answers
+    raise AssertionError(answers)
 
 
 async def assert_no_token_left(cell: AdmissionUnderTest, spans: bytes = b"") -> None:

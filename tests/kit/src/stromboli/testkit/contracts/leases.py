@@ -31,16 +31,16 @@ class LeaseContract:
     async def test_every_store_reads_the_holder(self, stores: LeaseStores) -> None:
         first, second = stores
         assert (await first.read()).holder == ""
-        taken = await first.acquire("a", TERMS)
-        assert (taken.holder, taken.duration_s) == ("a", 5.0)
-        assert await _until(second, lambda seen: seen.holder == "a") == taken
+        lease = await first.acquire("a", TERMS)
+        assert (lease.holder, lease.duration_s) == ("a", 5.0)
+        assert await _until(second, lambda lease: lease.holder == "a") == lease
 
     async def test_every_renewal_changes_the_record(self, stores: LeaseStores) -> None:
         first, second = stores
         await first.read()
-        taken = await first.acquire("a", TERMS)
+        lease = await first.acquire("a", TERMS)
         renewed = await first.renew("a", TERMS)
-        assert renewed.mark != taken.mark
+        assert renewed.mark != lease.mark
         assert await _until(second, lambda seen: seen == renewed) == renewed
 
     async def test_a_released_lease_is_free_immediately(self, stores: LeaseStores) -> None:
@@ -117,6 +117,6 @@ async def _until(
     place: elector.LeaseStore, is_so: Callable[[lease_rules.LeaseRecord], bool]
 ) -> lease_rules.LeaseRecord:
     async with asyncio.timeout(records.DEADLINE_S):
-        while not is_so(seen := await place.read()):  # noqa: ASYNC110 - it can only be asked
+        while not is_so(lease := await place.read()):  # noqa: ASYNC110 - it can only be asked
             await asyncio.sleep(0.01)
-    return seen
+    return lease

@@ -51,8 +51,8 @@ class PodSessionsContract:
     """Tests of the port's contract for commands."""
 
     async def test_both_streams_and_the_exit_code_come_back(self, sessions: PodSessions) -> None:
-        found = await run(sessions, "sh", "-c", "echo out; echo err >&2; exit 7")
-        assert found == Written(b"out\n", b"err\n", 7)
+        written = await run(sessions, "sh", "-c", "echo out; echo err >&2; exit 7")
+        assert written == Written(b"out\n", b"err\n", 7)
 
     async def test_success_is_exit_code_0(self, sessions: PodSessions) -> None:
         assert (await run(sessions, "true")).exit_code == 0
@@ -60,21 +60,21 @@ class PodSessionsContract:
     async def test_environment_and_working_directory_are_those_of_the_container(
         self, sessions: PodSessions
     ) -> None:
-        found = await run(sessions, "sh", "-c", "echo $GREETING; pwd")
-        assert found.stdout == b"hello\n/tmp\n"
+        written = await run(sessions, "sh", "-c", "echo $GREETING; pwd")
+        assert written.stdout == b"hello\n/tmp\n"
 
     async def test_the_command_reads_stdin_to_its_end(self, sessions: PodSessions) -> None:
         """Without a closed stdin ``cat`` would never end."""
         sent = b"line\n" * 50_000
-        found = await run(sessions, "cat", stdin=sent)
-        assert (len(found.stdout), found.exit_code) == (len(sent), 0)
+        written = await run(sessions, "cat", stdin=sent)
+        assert (len(written.stdout), written.exit_code) == (len(sent), 0)
 
     async def test_without_stdin_the_input_is_empty(self, sessions: PodSessions) -> None:
         assert await run(sessions, "cat") == Written(b"", b"", 0)
 
     async def test_all_output_before_the_end_arrives(self, sessions: PodSessions) -> None:
-        found = await run(sessions, "sh", "-c", "head -c 3000000 /dev/zero; exit 3")
-        assert (len(found.stdout), found.exit_code) == (3_000_000, 3)
+        written = await run(sessions, "sh", "-c", "head -c 3000000 /dev/zero; exit 3")
+        assert (len(written.stdout), written.exit_code) == (3_000_000, 3)
 
     async def test_a_terminal_has_the_size_of_the_client(self, sessions: PodSessions) -> None:
         requested = ExecRequest(command=("sh",), container="main", stdin=True, tty=True)

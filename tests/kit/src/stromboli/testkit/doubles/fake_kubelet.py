@@ -61,9 +61,9 @@ def serve(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
     The socket's path is a link, because temporary folders exceed the maximum length of a socket
     address.
     """
-    shown = folder / "pod-resources/kubelet.sock"
-    shown.parent.mkdir(parents=True, exist_ok=True)
-    shown.unlink(missing_ok=True)
+    path = folder / "pod-resources/kubelet.sock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
 
     def method(name: str) -> grpc.RpcMethodHandler:
         def call(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -81,30 +81,34 @@ def serve(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
         socket = Path(short, "kubelet.sock")
         server.add_insecure_port(f"unix://{socket}")
         server.start()
-        shown.symlink_to(socket)
+        path.symlink_to(socket)
         try:
-            yield shown
+            yield path
         finally:
-            shown.unlink()
+            path.unlink()
             server.stop(None).wait()
 
 
-def _pod(given: ContainerAllocation) -> bytes:
-    topology = b"".join(_nested(1, _number(1, cell)) for cell in given.numa_nodes)
-    container = [_text(1, given.container)]
-    for resource, ids in given.devices.items():
+def _pod(container_allocation: ContainerAllocation) -> bytes:
+    topology = b"".join(_nested(1, _number(1, cell)) for cell in container_allocation.numa_nodes)
+    container = [_text(1, container_allocation.container)]
+    for resource, ids in container_allocation.devices.items():
         # One entry a device, as kubelets write it.
         container += [
             _nested(2, _text(1, resource) + _text(2, id_) + _nested(3, topology)) for id_ in ids
         ]
-    container.append(_packed(3, given.cpus))
-    for kind, size_bytes in given.memory.items():
+    container.append(_packed(3, container_allocation.cpus))
+    for kind, size_bytes in container_allocation.memory.items():
         block = _text(1, kind) + _number(2, size_bytes) + _nested(3, topology)
         container.append(_nested(4, block))
-    for driver, pool, device in given.claims:
+    for driver, pool, device in container_allocation.claims:
         claimed = _text(2, driver) + _text(3, pool) + _text(4, device)
         container.append(_nested(5, _text(2, "claim") + _nested(4, claimed)))
-    return _text(1, given.pod) + _text(2, given.namespace) + _nested(3, b"".join(container))
+    return (
+        _text(1, container_allocation.pod)
+        + _text(2, container_allocation.namespace)
+        + _nested(3, b"".join(container))
+    )
 
 
 def _varint(value: int) -> bytes:

@@ -39,20 +39,20 @@ class Decision(msgspec.Struct, frozen=True):
     binds: dict[str, str]
 
 
-def decide(world: ClusterObjects) -> dict[str, Decision]:
+def decide(model: ClusterObjects) -> dict[str, Decision]:
     """PodGroup key -> its decision, for gangs that are enqueued or of which pods are placed."""
-    return _Session(world).run()
+    return _Session(model).run()
 
 
 class _Session:
-    def __init__(self, world: ClusterObjects) -> None:
-        self.world = world
-        self.nodes = {node.metadata.name: node for node in world.nodes}
+    def __init__(self, model: ClusterObjects) -> None:
+        self.model = model
+        self.nodes = {node.metadata.name: node for node in model.nodes}
         self.has = {
             name: units.amounts(node.status.allocatable or {}) for name, node in self.nodes.items()
         }
         self.sitting: dict[str, list[core.Pod]] = {name: [] for name in self.nodes}
-        for pod in world.pods:
+        for pod in model.pods:
             node = self.node_of(pod)
             if node in self.sitting and pod.status.phase not in ("Succeeded", "Failed"):
                 self.sitting[node].append(pod)
@@ -60,7 +60,7 @@ class _Session:
     def run(self) -> dict[str, Decision]:
         groups = {
             group.metadata.key: group
-            for group in self.world.pod_groups
+            for group in self.model.pod_groups
             if group.metadata.deletion_timestamp is None and self.is_queue_open(group)
         }
         entered = self.enter(groups.values())
@@ -88,7 +88,7 @@ class _Session:
 
     def enter(self, groups: Iterable[scheduling.PodGroup]) -> set[str]:
         promised: Amounts = {}
-        for group in self.world.pod_groups:
+        for group in self.model.pod_groups:
             if group.status.phase not in ("", "Pending"):
                 promised = units.add(promised, self.outstanding(group))
         entered = set()
@@ -136,8 +136,8 @@ class _Session:
     def members(self, group: scheduling.PodGroup) -> list[core.Pod]:
         return [
             pod
-            for pod in self.world.pods
-            if pod.spec.scheduler_name in self.world.scheduler_names
+            for pod in self.model.pods
+            if pod.spec.scheduler_name in self.model.scheduler_names
             and pod.metadata.namespace == group.metadata.namespace
             and pod.metadata.annotation(keys.GROUP_NAME) == group.metadata.name
         ]
@@ -154,10 +154,10 @@ class _Session:
         return pod.status.phase
 
     def node_of(self, pod: core.Pod) -> str:
-        return pod.spec.node_name or self.world.assumed.get(pod.metadata.key, "")
+        return pod.spec.node_name or self.model.assumed.get(pod.metadata.key, "")
 
     def priority(self, group: scheduling.PodGroup) -> int:
-        classes = {known.metadata.name: known for known in self.world.priority_classes}
+        classes = {known.metadata.name: known for known in self.model.priority_classes}
         if group.spec.priority_class_name in classes:
             return classes[group.spec.priority_class_name].value
         return max((known.value for known in classes.values() if known.global_default), default=0)
@@ -165,7 +165,7 @@ class _Session:
     def is_queue_open(self, group: scheduling.PodGroup) -> bool:
         return any(
             queue.metadata.name == group.spec.queue and queue.status.state in ("", "Open")
-            for queue in self.world.queues
+            for queue in self.model.queues
         )
 
     def order(self, group: scheduling.PodGroup, *, is_surplus: bool) -> tuple[object, ...]:

@@ -361,11 +361,11 @@ class _Session:
         if gang.minimum == len(gang.tasks):
             return False
         least = gang.group.spec.min_task_member or {}
-        held = [task for task in gang.tasks if task.state == HELD]
+        tasks = [task for task in gang.tasks if task.state == HELD]
         if gang.minimum < sum(least.values()):
             left = [task for task in gang.waiting() if task.role not in gang.failed_roles]
-            return len(held) + len(left) >= gang.minimum
-        roles = [task.role for task in held]
+            return len(tasks) + len(left) >= gang.minimum
+        roles = [task.role for task in tasks]
         return all(roles.count(role) >= least.get(role, 0) for role in gang.failed_roles)
 
     def backfill(self) -> None:

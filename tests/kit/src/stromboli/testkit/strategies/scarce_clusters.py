@@ -58,7 +58,11 @@ def _affinity() -> st.SearchStrategy[core.Affinity | None]:
         min_size=1,
         max_size=2,
     )
-    selectors = terms.map(lambda found: core.NodeSelector(node_selector_terms=tuple(found)))
+    selectors = terms.map(
+        lambda node_selector_terms: core.NodeSelector(
+            node_selector_terms=tuple(node_selector_terms)
+        )
+    )
     affinities = selectors.map(
         lambda selector: core.Affinity(
             node_affinity=core.NodeAffinity(

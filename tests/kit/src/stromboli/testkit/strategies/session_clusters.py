@@ -40,7 +40,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     def pod(self, name: str, group: str, role: str, **more: Any) -> core.Pod:
         """A pod of the role, in the PodGroup ``group``."""
-        made = builders.make_pod(
+        pod = builders.make_pod(
             name,
             group,
             cpu=self.cpu,
@@ -53,14 +53,14 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
             task=role,
             **more,
         )
-        container = made.spec.containers[0]
+        container = pod.spec.containers[0]
         if self.host_port:
             port = core.ContainerPort(host_port=self.host_port)
             container = msgspec.structs.replace(container, ports=(port,))
         spec = msgspec.structs.replace(
-            made.spec, containers=(container,), topology_spread_constraints=self.spread
+            pod.spec, containers=(container,), topology_spread_constraints=self.spread
         )
-        return msgspec.structs.replace(made, spec=spec)
+        return msgspec.structs.replace(pod, spec=spec)
 
 
 def _selected(role: str) -> core.LabelSelector:
@@ -190,10 +190,10 @@ def gangs(
 @st.composite
 def queues(draw: st.DrawFn, name: str) -> scheduling.Queue:
     """A queue with a weight; one in three has a limit."""
-    made = builders.make_queue(name, weight=draw(st.integers(1, 3)))
+    queue = builders.make_queue(name, weight=draw(st.integers(1, 3)))
     capability = draw(st.sampled_from((None, None, {"cpu": "5"})))
-    spec = msgspec.structs.replace(made.spec, capability=capability)
-    return msgspec.structs.replace(made, spec=spec)
+    spec = msgspec.structs.replace(queue.spec, capability=capability)
+    return msgspec.structs.replace(queue, spec=spec)
 
 
 @st.composite
@@ -205,12 +205,12 @@ def clusters(draw: st.DrawFn, *, plain: bool = False) -> list[meta.Object]:
     """
     node_names = [f"n{at}" for at in range(draw(st.integers(1, 6)))]
     queue_names = [f"q{at}" for at in range(draw(st.integers(1, 3)))]
-    found: list[meta.Object] = [
+    objs: list[meta.Object] = [
         builders.make_priority_class(HIGH, 10),
         builders.make_priority_class(LOW, 1),
     ]
-    found += [draw(queues(name)) for name in queue_names]
-    found += [draw(nodes(name, plain=plain)) for name in node_names]
+    objs += [draw(queues(name)) for name in queue_names]
+    objs += [draw(nodes(name, plain=plain)) for name in node_names]
     for at in range(draw(st.integers(1, 6))):
-        found += draw(gangs(f"g{at}", queue_names, node_names, plain))
-    return found
+        objs += draw(gangs(f"g{at}", queue_names, node_names, plain))
+    return objs

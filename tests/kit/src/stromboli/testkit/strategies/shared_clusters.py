@@ -137,7 +137,7 @@ def _limits(draw: st.DrawFn, *, most: int = 10) -> Amounts | None:
 
 @st.composite
 def _queue(draw: st.DrawFn, name: str, parent: str = "") -> scheduling.Queue:
-    made = builders.make_queue(name, weight=draw(st.integers(1, 3)))
+    queue = builders.make_queue(name, weight=draw(st.integers(1, 3)))
     capability = draw(_limits())
     deserved = draw(_limits(most=6))
     guarantee = draw(_limits(most=2))
@@ -147,7 +147,7 @@ def _queue(draw: st.DrawFn, name: str, parent: str = "") -> scheduling.Queue:
             name: max(amount, guarantee.get(name, 0)) for name, amount in capability.items()
         }
     spec = msgspec.structs.replace(
-        made.spec,
+        queue.spec,
         parent=parent,
         priority=draw(st.sampled_from((0, 0, 0, 5))),
         capability=quantities(capability) if capability is not None else None,
@@ -157,7 +157,7 @@ def _queue(draw: st.DrawFn, name: str, parent: str = "") -> scheduling.Queue:
         ),
         reclaimable=draw(st.sampled_from((None, None, True, False))),
     )
-    return msgspec.structs.replace(made, spec=spec)
+    return msgspec.structs.replace(queue, spec=spec)
 
 
 @st.composite
@@ -167,14 +167,14 @@ def _flat(draw: st.DrawFn) -> tuple[scheduling.Queue, ...]:
 
 @st.composite
 def _trees(draw: st.DrawFn) -> tuple[scheduling.Queue, ...]:
-    found = [builders.make_queue(ROOT)]
+    queues = [builders.make_queue(ROOT)]
     for branch in range(draw(st.integers(1, 2))):
-        found.append(draw(_queue(f"b{branch}", ROOT)))
-        found += [
+        queues.append(draw(_queue(f"b{branch}", ROOT)))
+        queues += [
             draw(_queue(f"q{branch}{leaf}", f"b{branch}"))
             for leaf in range(draw(st.integers(1, 2)))
         ]
-    return tuple(found)
+    return tuple(queues)
 
 
 @st.composite
@@ -234,7 +234,7 @@ def _first_fit(size: Amounts, room: Mapping[str, dict[str, int]]) -> str:
 
 
 def after_decisions(
-    given: SharedCluster,
+    shared_cluster: SharedCluster,
     binds: Mapping[str, str],
     evictions: Iterable[str],
     phases: Mapping[str, str],
@@ -245,13 +245,13 @@ def after_decisions(
     """
     gone = set(evictions)
     pods = []
-    for pod in given.pods:
+    for pod in shared_cluster.pods:
         key = pod.metadata.key
         if key in gone:
-            made = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}+{at}")
+            metadata = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}+{at}")
             spec = msgspec.structs.replace(pod.spec, node_name="")
             status = msgspec.structs.replace(pod.status, phase="Pending")
-            pods.append(core.Pod(metadata=made, spec=spec, status=status))
+            pods.append(core.Pod(metadata=metadata, spec=spec, status=status))
         elif key in binds:
             spec = msgspec.structs.replace(pod.spec, node_name=binds[key])
             status = msgspec.structs.replace(pod.status, phase="Running")
@@ -263,6 +263,6 @@ def after_decisions(
             group,
             status=msgspec.structs.replace(group.status, phase=phases[group.metadata.key]),
         )
-        for group in given.pod_groups
+        for group in shared_cluster.pod_groups
     )
-    return msgspec.structs.replace(given, pods=tuple(pods), pod_groups=groups)
+    return msgspec.structs.replace(shared_cluster, pods=tuple(pods), pod_groups=groups)

@@ -89,10 +89,10 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
     service runs."""
 
     def opened() -> accounting.History:
-        found = history()
-        if found is None:
+        history_service = history()
+        if history_service is None:
             raise errors.UnavailableError("history", "this server runs without a history service")
-        return found
+        return history_service
 
     @get(
         "/v1/history/attempts",
@@ -272,10 +272,10 @@ def _time(name: str, text: str) -> datetime:
 
 
 def _labels(text: str) -> dict[str, str]:
-    found = {}
+    parsed_labels = {}
     for word in _words(text):
         key, sign, value = word.partition("=")
         if not sign or not key:
             raise problems.invalid("labels", f"{word[:80]!r} is not KEY=VALUE", "KEY=VALUE,...")
-        found[key] = value
-    return found
+        parsed_labels[key] = value
+    return parsed_labels

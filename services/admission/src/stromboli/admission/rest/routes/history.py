@@ -33,25 +33,25 @@ def routes(
     """The REST routes of a job's tasks."""
 
     def earlier(key: str, uid: str) -> TaskHistory:
-        found = admission.task_histories.of(key, uid)
-        if found is None:
+        job_history = admission.task_histories.of(key, uid)
+        if job_history is None:
             raise errors.NotFoundError(f"get Job {key}", f"no events of a job with uid {uid}")
-        return found
+        return job_history
 
     async def current(key: str) -> TaskHistory:
         """The tasks of the existing job, or of the last job of this name."""
-        found = admission.task_histories.of(key)
+        job_history = admission.task_histories.of(key)
         try:
             now = kinds.metadata_of(await cluster.get(kinds.JOBS, *key.split("/")))
         except errors.NotFoundError:
-            if found is None:
+            if job_history is None:
                 raise
-            return found
-        if found is not None and found.uid == now.uid:
-            return found
+            return job_history
+        if job_history is not None and job_history.uid == now.uid:
+            return job_history
         # No event of the existing job has been read yet.
         complete = admission.task_histories.is_complete
-        uids = () if found is None else (found.uid, *found.earlier)
+        uids = () if job_history is None else (job_history.uid, *job_history.earlier)
         return TaskHistory(job=key, uid=now.uid, complete=complete, earlier=uids)
 
     @get(
@@ -63,9 +63,9 @@ def routes(
         namespace: FromPath[str], name: FromPath[str], history: History = None, uid: Uid = ""
     ) -> TaskHistory:
         key = f"{namespace}/{name}"
-        found = earlier(key, uid) if uid else await current(key)
+        job_history = earlier(key, uid) if uid else await current(key)
         if history is None or history.lower() in NO:
-            return msgspec.structs.replace(found, tasks=found.latest)
-        return found
+            return msgspec.structs.replace(job_history, tasks=job_history.latest)
+        return job_history
 
     return [tasks]

@@ -91,8 +91,10 @@ def routes(
             reject_ended(target, action)
             command = command_of(name, namespace, target.metadata.uid, action)
             marks = (requested,) if requested else ()
-            (made,) = await admission.submit([command], request.user, only_new=True, marks=marks)
-            return answer_of(202, made)
+            (applied_command,) = await admission.submit(
+                [command], request.user, only_new=True, marks=marks
+            )
+            return answer_of(202, applied_command)
 
         answer = await (
             admission.idempotency_cache.answer(
@@ -179,8 +181,8 @@ def routes(
     async def explanation(
         request: Asked, namespace: FromPath[str], name: FromPath[str]
     ) -> explanations.Explanation:
-        found = await cluster.get(kinds.JOBS, namespace, name)
-        return await explanations.of(admission, kinds.JOBS.decode(found), request.user)
+        raw_job = await cluster.get(kinds.JOBS, namespace, name)
+        return await explanations.of(admission, kinds.JOBS.decode(raw_job), request.user)
 
     @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Execute an action on a job")
     async def command(

@@ -109,13 +109,13 @@ def routes(
         summary="A node's NUMA nodes, CPUs, GPUs, interconnect and NICs, and their allocations",
     )
     async def topology(name: FromPath[str]) -> msgspec.Raw:
-        found = admission.hardware.get(name)
-        if found is None:
+        observed_topology = admission.hardware.get(name)
+        if observed_topology is None:
             await cluster.get(kinds.NODES, "", name)
             raise errors.NotFoundError(
                 f"the topology of node {name}", "no agent has reported it (see docs/node-agent.md)"
             )
-        return msgspec.Raw(base.encode(found))
+        return msgspec.Raw(base.encode(observed_topology))
 
     @get(
         "/v1/nodes/{name:str}/usage",
@@ -123,13 +123,13 @@ def routes(
         summary="The measured loads of a node's disks and network",
     )
     async def usage(name: FromPath[str]) -> msgspec.Raw:
-        found = admission.node_usage.get(name)
-        if found is None:
+        usage_observed = admission.node_usage.get(name)
+        if usage_observed is None:
             await cluster.get(kinds.NODES, "", name)
             raise errors.NotFoundError(
                 f"the loads of node {name}", "no agent has reported them (see docs/node-agent.md)"
             )
-        return msgspec.Raw(base.encode(found))
+        return msgspec.Raw(base.encode(usage_observed))
 
     @get(
         "/v1/nodes/{name:str}/pods",

@@ -73,13 +73,13 @@ def routes(
         request: Asked,
         kind: cluster_port.AnyKind,
         chosen: ObjectSelector,
-        seen: str | None,
+        last_event_id: str | None,
         lasts_s: float | None,
     ) -> Stream:
         lasts_s = _at_most(request, lasts_s)
         user = request.user.scope
         follow = admission.watch_caches.follow(
-            kind, chosen, _version(seen), lasts_s=lasts_s, user=user
+            kind, chosen, _version(last_event_id), lasts_s=lasts_s, user=user
         )
         return await _streamed(follow)
 
@@ -158,12 +158,12 @@ def routes(
         last_seen: LastSeen = None,
         lasts_s: LastsS = None,
     ) -> Stream:
-        seen = last_seen or ""
-        if not _is_of_one(seen):
+        last_event_id = last_seen or ""
+        if not _is_of_one(last_event_id):
             await cluster.get(kinds.JOBS, namespace, name)
         lasts_s = _at_most(request, lasts_s)
         return await _streamed(
-            _explanation_events(admission, namespace, name, seen, lasts_s, request.user)
+            _explanation_events(admission, namespace, name, last_event_id, lasts_s, request.user)
         )
 
     @get(
@@ -179,28 +179,28 @@ def routes(
     return [*followed, job, pods, explanation, queues]
 
 
-def _version(seen: str | None) -> int:
+def _version(last_event_id: str | None) -> int:
     """The version in an event id; 0 without an id. An id of another format counts as a very old
     version: the reader gets ``reset``."""
-    if not seen:
+    if not last_event_id:
         return 0
-    return int(seen) if seen.isdecimal() and len(seen) < 20 else -1
+    return int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) < 20 else -1
 
 
 def _at_most(request: Asked, lasts_s: float | None) -> float:
     return min(lasts_s or MAX_STREAM_S, request.user.streams_last_s)
 
 
-def _is_of_one(seen: str) -> bool:
+def _is_of_one(last_event_id: str) -> bool:
     """Whether a reader has received events of a job, but not its deletion."""
-    return seen.find(".") > 0 and not seen.endswith(GONE)
+    return last_event_id.find(".") > 0 and not last_event_id.endswith(GONE)
 
 
 async def _explanation_events(
     admission: AdmissionService,
     namespace: str,
     name: str,
-    seen: str,
+    last_event_id: str,
     lasts_s: float,
     principal: authentication.Principal,
 ) -> AsyncGenerator[WatchEvent, None]:
@@ -209,8 +209,8 @@ async def _explanation_events(
     name belongs to another job by then, the deletion of the first job is sent before.
     """
     chosen = ObjectSelector(namespace=namespace, name=name)
-    is_again = _is_of_one(seen)
-    uid, said = (seen.partition(".")[0], seen) if is_again else ("", "")
+    is_again = _is_of_one(last_event_id)
+    uid, sent_mark = (last_event_id.partition(".")[0], last_event_id) if is_again else ("", "")
     body = msgspec.json.encode(explanations.of_deleted_job(f"{namespace}/{name}", uid))
     job: Any = None
     follow = admission.watch_caches.follow(
@@ -233,9 +233,9 @@ async def _explanation_events(
         if job is not None:
             body = msgspec.json.encode(await explanations.of(admission, job, principal))
             mark = f"{uid}.{idempotency.digest(body)}"
-            if mark != said:
-                yield WatchEvent("modified" if said else "added", object=body, mark=mark)
-                said = mark
+            if mark != sent_mark:
+                yield WatchEvent("modified" if sent_mark else "added", object=body, mark=mark)
+                sent_mark = mark
         if event.type == "synced" and is_again:
             is_again = False
             yield WatchEvent("alive")

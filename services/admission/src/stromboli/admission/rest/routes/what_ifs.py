@@ -90,7 +90,7 @@ async def _answer(
     except (msgspec.DecodeError, ValueError) as error:
         why = f"a pod template of the job cannot be read: {error}"
         return WhatIf(job=known.job, at=admission.now(), cannot_tell=why)
-    found = await admission.what_ifs.ask(
+    what_if_answered = await admission.what_ifs.ask(
         known.pod_group,
         present,
         wanted,
@@ -106,8 +106,8 @@ async def _answer(
         return ExpectedStart(
             pod_group=each.pod_group,
             answer=each.answer,
-            at=found.at,
-            draws=found.draws,
+            at=what_if_answered.at,
+            draws=what_if_answered.draws,
             p10=each.p10,
             p50=each.p50,
             p90=each.p90,
@@ -115,10 +115,10 @@ async def _answer(
 
     return WhatIf(
         job=known.job,
-        at=found.at,
-        present=start(found.present),
-        changed=start(found.changed),
-        reason=found.reason,
-        notes=found.notes,
-        cannot_tell=found.cannot_tell,
+        at=what_if_answered.at,
+        present=start(what_if_answered.present),
+        changed=start(what_if_answered.changed),
+        reason=what_if_answered.reason,
+        notes=what_if_answered.notes,
+        cannot_tell=what_if_answered.cannot_tell,
     )

@@ -78,7 +78,7 @@ def before_bind(
         return None  # our cache may be behind the scheduler's
     if pod.spec.node_name:
         return _bound(pod, decision)
-    if cache.is_going(pod):
+    if cache.is_terminating(pod):
         return ExecutionResult("refused", "PodGone", "the pod is being deleted")
     return _before_bind_of_job(cache, pod)
 
@@ -95,7 +95,7 @@ def _before_bind_of_job(
         return ExecutionResult("refused", "JobGone", "the pod's job is deleted")
     if job is None:
         return ExecutionResult("refused", "JobUnknown", "the pod's job cannot be read")
-    if job.metadata.uid != owner.uid or cache.is_going(job):
+    if job.metadata.uid != owner.uid or cache.is_terminating(job):
         return ExecutionResult("refused", "JobGone", "the pod's job is deleted")
     if job.status.state.phase in lifecycle.STOPPING:
         return ExecutionResult("refused", "JobStopping", f"the job is {job.status.state.phase}")
@@ -107,14 +107,14 @@ def _before_bind_of_job(
 
 
 def after_bind_refused(
-    found: core.Pod | None, bind: scheduling.Bind, decision: str
+    pod: core.Pod | None, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result of a bind that the API server rejected. ``found``: the pod as read afterwards,
+    """The result of a bind that the API server rejected. ``pod``: the pod as read afterwards,
     None if absent."""
-    if found is None or found.metadata.uid != bind.uid:
+    if pod is None or pod.metadata.uid != bind.uid:
         return ExecutionResult("refused", "PodGone", "the pod does not exist")
-    if found.spec.node_name:
-        return _bound(found, decision)
+    if pod.spec.node_name:
+        return _bound(pod, decision)
     return ExecutionResult("refused", "PodGone", "the pod is being deleted")
 
 
@@ -132,7 +132,7 @@ def before_eviction(
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above
-    if cache.is_going(pod):
+    if cache.is_terminating(pod):
         return EXECUTED
     if tasks.has_finished(pod):
         return ExecutionResult("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
@@ -150,10 +150,10 @@ def evicted_at(pod: core.Pod) -> datetime | None:
     """The end of a pod's notice period, from its annotation; None if that is absent or invalid."""
     text = pod.metadata.annotation(keys.EVICTED_AT)
     try:
-        found = datetime.fromisoformat(text) if text else None
+        deadline = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return deadline if deadline is not None and deadline.tzinfo is not None else None
 
 
 def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
@@ -211,10 +211,10 @@ def notices(
     """The patches that mark a pod as evicted: the annotation with the end of the notice period, if
     there is one, then Kubernetes' condition ``DisruptionTarget``. Patches that would change nothing
     are left out."""
-    found = []
+    patches = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
-        found.append(manifests.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
+        patches.append(manifests.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
     if not any(each.type == DISRUPTION for each in pod.status.conditions):
         condition = {
             "type": DISRUPTION,
@@ -224,8 +224,8 @@ def notices(
             + (f"{termination_causes.NOTICE}{at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
         }
-        found.append(_with_condition(pod, condition))
-    return tuple(found)
+        patches.append(_with_condition(pod, condition))
+    return tuple(patches)
 
 
 def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:

@@ -27,7 +27,7 @@ def job_of(
     group = cache.pod_group(decided.pod_group)
     key = None if group is None else controller_cache.job_of(group)
     job = None if key is None else cache.job(key)
-    if job is None or job.metadata.uid != decided.job_uid or cache.is_going(job):
+    if job is None or job.metadata.uid != decided.job_uid or cache.is_terminating(job):
         return None
     return None if job.status.state.phase in lifecycle.STOPPING else job
 
@@ -53,7 +53,7 @@ def _has_pod_group(
     return (
         group is not None
         and group.metadata.uid == decided.pod_group_uid
-        and not cache.is_going(group)
+        and not cache.is_terminating(group)
     )
 
 
@@ -78,7 +78,7 @@ def refusal(
     if task is None or member is None or member.task.name != bind.task:
         return ExecutionResult("refused", "JobScaled", "the job does not require the pod")
     node = cache.get(kinds.NODES, bind.node)
-    if node is None or cache.is_going(node) or node.metadata.uid != bind.node_uid:
+    if node is None or cache.is_terminating(node) or node.metadata.uid != bind.node_uid:
         return ExecutionResult("refused", "NodeGone", f"node {bind.node} does not exist")
     reason = taints.rejection(node, task.template.spec.tolerations)
     return ExecutionResult("refused", "NodeChanged", reason) if reason else None
@@ -111,16 +111,16 @@ def creation(
 
 
 def found_result(
-    found: core.Pod | None, job_uid: str, bind: scheduling.Bind, decision: str
+    pod: core.Pod | None, job_uid: str, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The result if the pod of this name is ``found``: success if this decision created it for this
+    """The result if the pod of this name is ``pod``: success if this decision created it for this
     job, else a refusal."""
     is_it = (
-        found is not None
-        and manifests.is_owned(found, job_uid)
-        and manifests.version_of(found) == bind.version
-        and found.metadata.annotation(keys.DECISION) == decision
-        and found.spec.node_name == bind.node
+        pod is not None
+        and manifests.is_owned(pod, job_uid)
+        and manifests.version_of(pod) == bind.version
+        and pod.metadata.annotation(keys.DECISION) == decision
+        and pod.spec.node_name == bind.node
     )
     if is_it:
         return EXECUTED

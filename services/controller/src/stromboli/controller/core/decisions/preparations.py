@@ -167,8 +167,8 @@ def outcome(
     may be deallocated by now."""
     if claim is None or claim.metadata.uid != step.uid:
         return None
-    has, given = claim.status.allocation, step.allocation
-    if not is_bound and (has is None or given is None or not _is_same(has, given)):
+    has, allocation = claim.status.allocation, step.allocation
+    if not is_bound and (has is None or allocation is None or not _is_same(has, allocation)):
         return None
     return scheduling.ClaimOutcome(
         namespace=namespace, claim=step.claim, uid=step.uid, version=claim.metadata.version

@@ -50,10 +50,10 @@ def _is_behind(
     cache: controller_cache.ControllerCache, kind: kinds.Kind[Any], key: str, version: int
 ) -> bool:
     """Whether the cached object is missing or older than ``version``; version 0 means unknown."""
-    found = cache.state(kind, key)
-    if version == 0 or isinstance(found, snapshot.Unknown):
+    state = cache.state(kind, key)
+    if version == 0 or isinstance(state, snapshot.Unknown):
         return False
-    return found is None or found.metadata.version < version
+    return state is None or state.metadata.version < version
 
 
 def _read(kind: kinds.Kind[Any], namespace: str, name: str, uid: str, job: str) -> commands.CatchUp:

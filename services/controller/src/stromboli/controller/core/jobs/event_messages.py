@@ -39,12 +39,12 @@ def of_event(
 def of_phase(message: messages.JobPhaseChanged) -> str:
     """A one-line description of a phase change."""
     counts = msgspec.structs.asdict(message.counts)
-    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    pod_counts = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"
     why = reason_words.in_words(message.reason, message.message)
     text += f" ({why})" if why else ""
     text += _tried(message)
-    return f"{text}: {shown or 'no'} pods"
+    return f"{text}: {pod_counts or 'no'} pods"
 
 
 def _tried(message: messages.JobPhaseChanged) -> str:

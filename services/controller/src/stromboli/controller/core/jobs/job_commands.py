@@ -45,7 +45,7 @@ def carry_out(
     action = next((it for it in KNOWN if it == user_command.action), None)
     is_meant = user_command.target is None or user_command.target.uid in ("", job.metadata.uid)
     if job.status.state.message == mark or user_command.action == SYNC:
-        taken = messages.CommandAccepted(
+        command_accepted = messages.CommandAccepted(
             job=job.metadata.key,
             uid=job.metadata.uid,
             command=user_command.metadata.name,
@@ -53,18 +53,20 @@ def carry_out(
             at=now if user_command.action == SYNC else job.status.state.last_transition_time or now,
         )
         text = reason_words.request_in_words(user_command.action)
-        said = commands.event_about(
-            kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
+        event = commands.event_about(
+            kinds.JOBS, job, "Normal", "CommandIssued", text, command_accepted.at, recurs=True
         )
-        publish = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
-        return ((publish, said), (delete,))
+        publish = commands.Publish(
+            job=job.metadata.key, message=command_accepted, at=command_accepted.at
+        )
+        return ((publish, event), (delete,))
     if action is not None and is_meant and lifecycle.accepts(tasks.phase_of(job), action):
         status = status_transitions.after(job, action, counts, now, mark)
         status = job_pods.status_ending_pods(cache, job, status)
         return ((commands.PatchJobStatus(job=job, status=status),),)
     why = _refusal(job, user_command, is_known=action is not None, is_meant=is_meant)
-    said = commands.event_about(kinds.JOBS, job, "Warning", "CommandRefused", why, now)
-    return ((said,), (delete,))
+    event = commands.event_about(kinds.JOBS, job, "Warning", "CommandRefused", why, now)
+    return ((event,), (delete,))
 
 
 def _refusal(job: Job, user_command: Command, *, is_known: bool, is_meant: bool) -> str:

@@ -48,11 +48,11 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
     for wait in waits:
         verdict = evaluate(cache, job, wait)
         if not verdict.holds:
-            said = f"{wait.condition}:{wait.job}: {verdict.why}"
+            message = f"{wait.condition}:{wait.job}: {verdict.why}"
             if verdict.never:
-                yield pods.Blocker("NeverBegins", said)
+                yield pods.Blocker("NeverBegins", message)
             else:
-                yield pods.Blocker("WaitsForJob", said, type="Normal")
+                yield pods.Blocker("WaitsForJob", message, type="Normal")
 
 
 def evaluate(
@@ -111,10 +111,10 @@ def _cycle(cache: controller_cache.ControllerCache, job: Job) -> list[str]:
     coming = [job.metadata.name]
     while coming:
         name = coming.pop()
-        found = cache.job(f"{job.metadata.namespace}/{name}")
-        if found is None or name in needs or found.status.state.phase not in BEFORE:
+        current_job = cache.job(f"{job.metadata.namespace}/{name}")
+        if current_job is None or name in needs or current_job.status.state.phase not in BEFORE:
             continue
-        needs[name] = job_dependencies.job_names(found)
+        needs[name] = job_dependencies.job_names(current_job)
         coming += needs[name]
     waiting = dependency_cycles.members_of_cycles(needs)
     return sorted(waiting) if job.metadata.name in waiting else []

@@ -25,7 +25,7 @@ def due(
         cache.published,
         job,
         observed.unsettled(),
-        cache.is_going,
+        cache.is_terminating,
         cache.unknown_pods(),
         observed.settle,
         lambda node: _gpu_type(cache, node),
@@ -49,8 +49,8 @@ def due(
 
 def _gpu_type(cache: controller_cache.ControllerCache, node: str) -> str:
     """The type of a node's GPUs; empty for an unknown node."""
-    found = cache.get(kinds.NODES, node)
-    return "" if found is None else gpu_types.of_node(found)
+    node_object = cache.get(kinds.NODES, node)
+    return "" if node_object is None else gpu_types.of_node(node_object)
 
 
 def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[commands.RecordEvent]:
@@ -86,7 +86,7 @@ def no_scheduler(
     """A Warning for a job without schedulerName that was created while another batch system was
     active. While the other system is active, the job may belong to it. Stromboli never takes the
     job over, because its progress in the other system is unknown."""
-    is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
+    is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_terminating(job)
     if job.spec.scheduler_name or cache.sync.claimed or is_over:
         return
     why = (

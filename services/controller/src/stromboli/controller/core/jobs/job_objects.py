@@ -42,7 +42,7 @@ def group_commands(cache: controller_cache.ControllerCache, job: Job) -> command
     group = cache.pod_group(pods.group_key(job))
     if state is None:
         return _group_creation(cache, job)
-    if group is None or cache.is_going(group):
+    if group is None or cache.is_terminating(group):
         return ()
     if pod_groups.is_of_earlier_version(job, group):
         return delete_group(cache, job)
@@ -80,14 +80,14 @@ def new(cache: controller_cache.ControllerCache, job: Job) -> commands.Plan:
     need, then plan and PodGroup. The stages are executed by one reconcile: a request that fails
     ends it, and the PodGroup does not wait for the job's first status write.
     """
-    made = tuple(creations(cache, job))
+    creates = tuple(creations(cache, job))
     is_absent = cache.state(kinds.POD_GROUPS, pods.group_key(job)) is None
     is_planned = is_absent and planned_pods.is_wanted(cache, job)
     request = planned_pods.request(cache, job) if is_planned else None
     if request is None:
-        stages: commands.Plan = ((*group_commands(cache, job), *made),)
+        stages: commands.Plan = ((*group_commands(cache, job), *creates),)
     else:
-        stages = (made, (request, pod_groups.create(cache, job, plan_follows=True)))
+        stages = (creates, (request, pod_groups.create(cache, job, plan_follows=True)))
     return tuple(stage for stage in stages if stage)
 
 
@@ -111,7 +111,7 @@ def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.
     """Delete the PodGroup, unless it is gone or being deleted. A restart deletes the PodGroup of
     the previous job version."""
     group = cache.pod_group(pods.group_key(job))
-    if group is None or cache.is_going(group):
+    if group is None or cache.is_terminating(group):
         return ()
     is_restarting = job.status.state.phase == "Restarting"
     if is_restarting and not pod_groups.is_of_earlier_version(job, group):

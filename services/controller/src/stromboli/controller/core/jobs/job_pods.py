@@ -75,18 +75,18 @@ class _PodCounts:
         self.counts = dict.fromkeys(tasks.COUNTERS, 0)
         self.by_task: dict[str, dict[str, int]] = {}
 
-    def add(self, found: _Pod, sign: int) -> None:
-        if not found.field:
+    def add(self, pod: _Pod, sign: int) -> None:
+        if not pod.field:
             return
-        self.counts[found.field] += sign
-        if not found.phase:
+        self.counts[pod.field] += sign
+        if not pod.phase:
             return
-        phases = self.by_task.setdefault(found.task, {})
-        phases[found.phase] = phases.get(found.phase, 0) + sign
-        if not phases[found.phase]:
-            del phases[found.phase]
+        phases = self.by_task.setdefault(pod.task, {})
+        phases[pod.phase] = phases.get(pod.phase, 0) + sign
+        if not phases[pod.phase]:
+            del phases[pod.phase]
             if not phases:
-                del self.by_task[found.task]
+                del self.by_task[pod.task]
 
     def tally(self, unknown: int) -> tasks.Tally:
         counts = {**self.counts, "unknown": self.counts["unknown"] + unknown}
@@ -136,11 +136,11 @@ class JobPods:
             return msgspec.structs.replace(
                 kept, terminating=kept.terminating + len(self._to_delete)
             )
-        found = tasks.count_pods(self._cache, self._job, [it.pod for it in self._known.values()])
+        tally = tasks.count_pods(self._cache, self._job, [it.pod for it in self._known.values()])
         ending = [it for it in self._known.values() if it.is_to_delete]
         going = sum(not tasks.has_finished(it.pod) for it in ending)
         counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
-        return tasks.with_progress(self._job, counted, found.array)
+        return tasks.with_progress(self._job, counted, tally.array)
 
     @property
     def kept(self) -> tasks.Tally:
@@ -168,9 +168,11 @@ class JobPods:
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
         """Policy events of pods of the current attempt, by name. ``with_pending``: include the
         events of pending pods, which may be all pods."""
-        found = self._policy_events | self._pending if with_pending else self._policy_events
-        for name in sorted(found):
-            yield found[name]
+        events_by_name = (
+            self._policy_events | self._pending if with_pending else self._policy_events
+        )
+        for name in sorted(events_by_name):
+            yield events_by_name[name]
 
     @property
     def has_rejected(self) -> bool:
@@ -222,13 +224,13 @@ class JobPods:
         self._rejected = set()
         self._to_delete = LeastFirst()
         pods = cache.pods_of(job)
-        self._retained = arrays.kept(job, [it for it in pods if not cache.is_going(it)])
+        self._retained = arrays.kept(job, [it for it in pods if not cache.is_terminating(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
         there = {pod.metadata.name for pod in pods}
         self._missing = self._members.missing(there)
         self._known = {}
-        for key, found in known.items():
-            self._put(key, found)
+        for key, entry in known.items():
+            self._put(key, entry)
         for pod in pods:
             self._unsettled[pod.metadata.uid] = pod.metadata.key
         for published_uid, name in cache.published.pods_of_job(job):
@@ -252,54 +254,57 @@ class JobPods:
         self._put(key, self._derive(pod))
         self._unsettled[pod.metadata.uid] = key
 
-    def _put(self, key: str, found: _Pod) -> None:
-        self._known[key] = found
-        self._count(found, 1)
-        if found.is_to_delete:
-            self._to_delete.add(_rank(found.pod))
-        if found.policy_event is not None:
-            is_pending = found.policy_event.events[0] == policy_events.POD_PENDING
+    def _put(self, key: str, pod: _Pod) -> None:
+        self._known[key] = pod
+        self._count(pod, 1)
+        if pod.is_to_delete:
+            self._to_delete.add(_rank(pod.pod))
+        if pod.policy_event is not None:
+            is_pending = pod.policy_event.events[0] == policy_events.POD_PENDING
             into = self._pending if is_pending else self._policy_events
-            into[found.pod.metadata.name] = found.policy_event
-            if found.policy_event.is_node_rejection:
-                self._rejected.add(found.pod.metadata.name)
+            into[pod.pod.metadata.name] = pod.policy_event
+            if pod.policy_event.is_node_rejection:
+                self._rejected.add(pod.pod.metadata.name)
 
-    def _take(self, key: str, found: _Pod) -> None:
-        self._count(found, -1)
-        if found.is_to_delete:
-            self._to_delete.discard(_rank(found.pod))
-        self._policy_events.pop(found.pod.metadata.name, None)
-        self._pending.pop(found.pod.metadata.name, None)
-        self._rejected.discard(found.pod.metadata.name)
+    def _take(self, key: str, pod: _Pod) -> None:
+        self._count(pod, -1)
+        if pod.is_to_delete:
+            self._to_delete.discard(_rank(pod.pod))
+        self._policy_events.pop(pod.pod.metadata.name, None)
+        self._pending.pop(pod.pod.metadata.name, None)
+        self._rejected.discard(pod.pod.metadata.name)
 
-    def _count(self, found: _Pod, sign: int) -> None:
-        if not found.is_to_delete:
-            self._kept.add(found, sign)
-        task = found.current_task
-        if found.has_succeeded:
+    def _count(self, pod: _Pod, sign: int) -> None:
+        if not pod.is_to_delete:
+            self._kept.add(pod, sign)
+        task = pod.current_task
+        if pod.has_succeeded:
             self._succeeded[task] = self._succeeded.get(task, 0) + sign
-        if found.restarts:
-            self._restarts[task] = self._restarts.get(task, 0) + sign * found.restarts
+        if pod.restarts:
+            self._restarts[task] = self._restarts.get(task, 0) + sign * pod.restarts
 
     def _derive(self, pod: core.Pod) -> _Pod:
         job, cache = self._job, self._cache
-        is_going = cache.is_going(pod)
+        is_terminating = cache.is_terminating(pod)
         member = self._members.of(pod.metadata.name)
         is_current = member is not None and not policy_events.is_of_earlier_attempt(job, pod)
         policy_event = None
         if member is not None and is_current:
-            policy_event = policy_events.of_pod(pod, member, is_going=is_going)
-        field, task, phase = tasks.counted(pod, is_going=is_going)
+            policy_event = policy_events.of_pod(pod, member, is_terminating=is_terminating)
+        field, task, phase = tasks.counted(pod, is_terminating=is_terminating)
         return _Pod(
             pod=pod,
             field=field,
             task=task,
             phase=phase,
-            is_to_delete=not is_going and tasks.is_to_delete(job, pod, member, self._retained),
+            is_to_delete=not is_terminating
+            and tasks.is_to_delete(job, pod, member, self._retained),
             policy_event=policy_event,
             current_task=member.task.name if member is not None and is_current else "",
             has_succeeded=is_current and pod.status.phase == "Succeeded",
-            restarts=policy_events.container_restarts(pod) if is_current and not is_going else 0,
+            restarts=policy_events.container_restarts(pod)
+            if is_current and not is_terminating
+            else 0,
         )
 
 
@@ -312,8 +317,8 @@ def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
         known = cache.derived[owner] = JobPods(cache, job)
     else:
         known.follow(job, sorted(changed))
-    found: JobPods = known
-    return found
+    job_pods: JobPods = known
+    return job_pods
 
 
 def status_ending_pods(

@@ -63,10 +63,10 @@ def advance(
         status = status_transitions.after(job, "QueueChanged", observed.counts, now, why)
         return _change(cache, job, status, now)
     is_possible = phase != "Pending" or not any(job_objects.blockers(cache, job))
-    found = lifecycle_inputs.collect(cache, job, observed, now)
-    event = lifecycle.next_event(found) if is_possible else None
+    inputs = lifecycle_inputs.collect(cache, job, observed, now)
+    event = lifecycle.next_event(inputs) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
-        why = event_messages.of_event(job, event, found, observed.pods)
+        why = event_messages.of_event(job, event, inputs, observed.pods)
         return _change(
             cache, job, status_transitions.after(job, event, observed.counts, now, why), now
         )
@@ -101,13 +101,13 @@ def _accept(
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):
         return ((_write(job, status),),)
-    made = job_objects.new(cache, job)
+    creations = job_objects.new(cache, job)
     status = msgspec.structs.replace(
         status, controlled_resources=job_objects.controlled(cache, job)
     )
-    is_planned = any(isinstance(it, commands.PlanPods) for stage in made for it in stage)
+    is_planned = any(isinstance(it, commands.PlanPods) for stage in creations for it in stage)
     follows_pods = is_planned or job_objects.expects_planned_pods(cache, job)
-    return (*made, (_write(job, status, follows_pods=follows_pods),))
+    return (*creations, (_write(job, status, follows_pods=follows_pods),))
 
 
 def _write(

@@ -74,8 +74,8 @@ def effects(
                 stage += job_objects.creations(cache, job)
             of_pods = list(_pod_commands(cache, job, observed, now))
             stage += of_pods
-            said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
-            why = pending_reason.reasons((it.reason, it.message) for it in said)
+            pod_events = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
+            why = pending_reason.reasons((it.reason, it.message) for it in pod_events)
             stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods, now)
     if why:
         stage += pending_reason.noted(kinds.JOBS, job, why)
@@ -101,7 +101,7 @@ def _pod_commands(
     """The commands that create missing pods and delete surplus pods, once the PodGroup was admitted
     to its queue."""
     group = cache.pod_group(pods.group_key(job))
-    if group is None or cache.is_going(group) or not cache.is_enqueued(group):
+    if group is None or cache.is_terminating(group) or not cache.is_enqueued(group):
         return
     if pod_groups.is_of_earlier_version(job, group):
         return
@@ -109,17 +109,17 @@ def _pod_commands(
     reserved = cache.plans.reserved_names(job.metadata.uid)
     started = pod_groups.started(cache, job, group)
     for task in (it for it in tasks.specs(job) if it.name in started):
-        for member, found in _missing(cache, job, observed, task.name, most + len(reserved)):
+        for member, state in _missing(cache, job, observed, task.name, most + len(reserved)):
             if member.name in reserved:
                 continue
-            if found is None and most > 0:
+            if state is None and most > 0:
                 most -= 1
                 attempt = cache.published.attempts(job, task.name, member.index) + 1
                 try:
                     yield pods.create(job, member, cache.plugins, attempt, cache.data_root)
                 except plugin_objects.PluginFailedError as error:
                     yield job_events.about(job, "Warning", "PluginError", str(error), now)
-            elif isinstance(found, core.Pod) and not cache.is_going(found):
+            elif isinstance(state, core.Pod) and not cache.is_terminating(state):
                 name = member.name
                 why = f"pod {name} cannot be created: a pod of this name belongs to another owner"
                 yield job_events.about(job, "Warning", "FailedCreate", why, now)
@@ -138,13 +138,13 @@ def _missing(
     """
     looked_at = max(most, 1)
     while True:
-        found = [
+        missing_pods = [
             (member, tasks.name_state(cache, job, member.name))
             for member in observed.missing(task, looked_at)
         ]
-        free = sum(state is None for _, state in found)
-        if free >= most or len(found) < looked_at:
-            return found
+        free = sum(state is None for _, state in missing_pods)
+        if free >= most or len(missing_pods) < looked_at:
+            return missing_pods
         looked_at *= 2
 
 

@@ -88,11 +88,11 @@ def evaluate(
     if not listed:
         return PolicyDecision(None, ())
     pending = watches_pending(job)
-    found = list(policy_events.collect(cache, job, pods, group, now, with_pending=pending))
-    waiting = {_key(it): it for it in _still_waiting(cache, job, found, listed)}
+    current_events = list(policy_events.collect(cache, job, pods, group, now, with_pending=pending))
+    waiting = {_key(it): it for it in _still_waiting(cache, job, current_events, listed)}
     standing = set()
     due = []
-    for policy_event in found:
+    for policy_event in current_events:
         matched = _first_match(job, policy_event, listed)
         if matched is None:
             continue
@@ -231,12 +231,12 @@ def _matches(policy: LifecyclePolicy, policy_event: PolicyEvent) -> bool:
 def _still_waiting(
     cache: controller_cache.ControllerCache,
     job: Job,
-    found: list[PolicyEvent],
+    current_events: list[PolicyEvent],
     listed: Mapping[str, LifecyclePolicy],
 ) -> Iterator[DelayedAction]:
     """Delayed actions that still apply. An action is cancelled if its pod runs again or its task
     has recovered."""
-    standing = {(it.events[0], it.task, it.pod) for it in found}
+    standing = {(it.events[0], it.task, it.pod) for it in current_events}
     for noted in job.status.delayed:
         policy = listed.get(noted.policy)
         if policy is None:
@@ -247,7 +247,7 @@ def _still_waiting(
             continue  # the pod was scaled down, or its index has a result
         if noted.pod:
             pod = cache.pod(f"{job.metadata.namespace}/{noted.pod}")
-            if pod is None or cache.is_going(pod) or pod.status.phase != "Running":
+            if pod is None or cache.is_terminating(pod) or pod.status.phase != "Running":
                 yield noted
         elif (noted.event, noted.task, "") in standing:
             yield noted

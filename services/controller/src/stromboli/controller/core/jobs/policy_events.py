@@ -135,12 +135,12 @@ def is_of_earlier_attempt(job: Job, pod: core.Pod) -> bool:
     return manifests.version_of(pod) != job.status.version or tasks.is_of_earlier_try(job, pod)
 
 
-def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEvent | None:
+def of_pod(pod: core.Pod, member: tasks.Member, *, is_terminating: bool) -> PolicyEvent | None:
     """The policy event of a pod of the current attempt, if any."""
     cause = _named(termination_causes.of(pod))
     events: tuple[str, ...]
     code, since, by_any = None, None, True
-    if is_going:
+    if is_terminating:
         if tasks.has_finished(pod):
             return None
         events = ("PodEvicted", *cause)
@@ -153,7 +153,7 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
         events, since = (POD_PENDING,), pod.metadata.creation_timestamp
     else:
         return None
-    found = PolicyEvent(
+    policy_event = PolicyEvent(
         events,
         member.task.name,
         pod.metadata.name,
@@ -164,9 +164,9 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
         detail=termination_causes.detail(pod),
     )
     if events[0] != "PodFailed" or _DISRUPTED & set(cause):
-        return found
+        return policy_event
     return msgspec.structs.replace(
-        found,
+        policy_event,
         is_node_rejection=node_rejections.is_rejected(pod),
         attempt=manifests.attempt_of(pod),
         created_at=pod.metadata.creation_timestamp,

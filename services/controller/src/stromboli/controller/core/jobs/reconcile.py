@@ -94,7 +94,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     # 5. Publish what changed. The garbage collector removes what a deleted job owns.
     observed = job_pods.refresh(cache, job)
     events = job_events.due(cache, job, observed, now)
-    if cache.is_going(job):
+    if cache.is_terminating(job):
         return (deleted, events)
     # 6. Delete a finished job whose time to live is over.
     if _has_expired(cache, job, now):
@@ -145,7 +145,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     its deadline, the due time of a delayed policy, or the end of a back-off.
     """
     job = cache.job(key)
-    if job is None or not cache.is_ours(job) or cache.is_going(job):
+    if job is None or not cache.is_ours(job) or cache.is_terminating(job):
         return None
     # A job that waits for its owner or another job is reconciled when that object changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]

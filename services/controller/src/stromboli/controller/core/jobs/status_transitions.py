@@ -79,10 +79,10 @@ def _conditions(
 def _started_at(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
     """The start time of the job, from which the time limit counts: the first start of the gang,
     over all attempts. It is reset when the job is resumed or restarted by DeadlineExceeded."""
-    found = job.status.started_at
+    first_start = job.status.started_at
     if event == "ResumeJob" or (event == "RestartJob" and policy_events.is_overdue(job, now)):
         return None
-    return now if event == "Started" and found is None else found
+    return now if event == "Started" and first_start is None else first_start
 
 
 def _retry_at(

@@ -46,7 +46,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.warnings(cache, key, now)
-    if cache.is_going(group) or cache.is_enqueuing(group):
+    if cache.is_terminating(group) or cache.is_enqueuing(group):
         return ()
     members = cache.group_members.member_states(key)
     if not _is_ours(cache, group, members):
@@ -75,18 +75,18 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
         until = cache.eviction_cycles.until(group.metadata.uid)
         if until is not None and now < until:
             return until
-    explained, found = cache.explained(group), _condition(group.status, UNSCHEDULABLE)
-    if explained is None or found is None or found.last_transition_time is None:
+    explained, condition = cache.explained(group), _condition(group.status, UNSCHEDULABLE)
+    if explained is None or condition is None or condition.last_transition_time is None:
         return None
-    if found.message == explained.message.message:
+    if condition.message == explained.message.message:
         return None
-    return found.last_transition_time + EXPLAIN_EVERY
+    return condition.last_transition_time + EXPLAIN_EVERY
 
 
 def _pending_since(group: PodGroup) -> datetime | None:
     """The time at which the pods get their condition; None if the group is not pending."""
-    found = _condition(group.status, UNSCHEDULABLE)
-    since = None if found is None else found.last_transition_time
+    condition = _condition(group.status, UNSCHEDULABLE)
+    since = None if condition is None else condition.last_transition_time
     return None if since is None else since + PODS_REPORTED_AFTER
 
 
@@ -99,14 +99,14 @@ def next_status(
     """The status, derived from the states of members and the explanation. O(member states)."""
     running = succeeded = failed = placed = 0
     version = manifests.version_of(group)
-    for found, keys in members.items():
-        if found.is_going and found.version < version:
+    for member_state, keys in members.items():
+        if member_state.is_terminating and member_state.version < version:
             continue  # a pod of an earlier job version, about to be replaced
-        count, phase = len(keys), found.phase
+        count, phase = len(keys), member_state.phase
         succeeded += count * (phase == "Succeeded")
         failed += count * (phase == "Failed")
-        running += count * (phase == "Running" and not found.is_going)
-        placed += count * (found.has_node or phase in tasks.FINISHED_PODS)
+        running += count * (phase == "Running" and not member_state.is_terminating)
+        placed += count * (member_state.has_node or phase in tasks.FINISHED_PODS)
     explained = cache.explained(group)
     is_ready = 0 < placed >= group.spec.min_member
     if running and not is_ready and explained is not None:
@@ -152,12 +152,12 @@ def _conditions(
     )
     kept = new if before is None or _is_news(before, new, now) else before
     conditions = []
-    for found in status.conditions:
-        if found.type == holds:
+    for condition in status.conditions:
+        if condition.type == holds:
             continue
-        if found.type == other and found.status == "True":
-            found = msgspec.structs.replace(found, status="False", last_transition_time=now)
-        conditions.append(found)
+        if condition.type == other and condition.status == "True":
+            condition = msgspec.structs.replace(condition, status="False", last_transition_time=now)
+        conditions.append(condition)
     return (*conditions, kept)
 
 
@@ -241,20 +241,24 @@ def _events(
     job = None if owner is None else cache.job(owner)
     waits = _condition(status, UNSCHEDULABLE)
     if waits is not None and waits != _condition(group.status, UNSCHEDULABLE):
-        said = (UNSCHEDULABLE, waits.message, now)
-        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
+        details = (UNSCHEDULABLE, waits.message, now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *details, recurs=True)
         if job is not None and status.phase == "Pending":
-            said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
-            yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
+            details = (
+                "PodGroupPending",
+                f"PodGroup {group.metadata.key} waits: {waits.message}",
+                now,
+            )
+            yield commands.event_about(kinds.JOBS, job, "Warning", *details, recurs=True)
     cycle = _condition(status, EVICTION_CYCLE)
     if cycle is not None and cycle != _condition(group.status, EVICTION_CYCLE):
-        said = (EVICTION_CYCLE, cycle.message, now)
-        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
+        details = (EVICTION_CYCLE, cycle.message, now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *details, recurs=True)
         if job is not None:
-            yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
+            yield commands.event_about(kinds.JOBS, job, "Warning", *details, recurs=True)
     if _condition(status, SCHEDULED) and not _condition(group.status, SCHEDULED):
-        said = (SCHEDULED, "pod group is ready", now)
-        yield commands.event_about(kinds.POD_GROUPS, group, "Normal", *said, recurs=True)
+        details = (SCHEDULED, "pod group is ready", now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Normal", *details, recurs=True)
 
 
 def _pod_conditions(
@@ -271,9 +275,11 @@ def _pod_conditions(
         return
     wanted = ("False", UNSCHEDULABLE, why.message)
     unreported: list[str] = []
-    for found, keys in members.items():
-        waits = found.phase in ("", "Pending") and not (found.has_node or found.is_going)
-        if waits and not found.gates and found.condition != wanted:
+    for member_state, keys in members.items():
+        waits = member_state.phase in ("", "Pending") and not (
+            member_state.has_node or member_state.is_terminating
+        )
+        if waits and not member_state.gates and member_state.condition != wanted:
             unreported += keys
     for key in sorted(unreported):
         pod = cache.pod(key)
@@ -295,8 +301,8 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         (at for at, it in enumerate(pod.status.conditions) if it.type == "PodScheduled"), None
     )
     if position is not None:
-        found = pod.status.conditions[position]
-        if (found.status, found.reason, found.message) == tuple(wanted.values()):
+        condition = pod.status.conditions[position]
+        if (condition.status, condition.reason, condition.message) == tuple(wanted.values()):
             return None
         path = f"/status/conditions/{position}"
         tests.append(manifests.test(f"{path}/type", "PodScheduled"))

@@ -108,13 +108,13 @@ def adjust(
     """The patch that updates the PodGroup to a changed job. It never changes the queue: a decision
     about the PodGroup may be in flight, so a job that moves gets a new one (``lifecycle``). Of the
     annotations it changes only the estimated run time, which follows the time limit."""
-    wanted, found = desired_spec(cache, job), group.spec
-    member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
+    wanted, pod_group_spec = desired_spec(cache, job), group.spec
+    member = {**(pod_group_spec.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
-        "minMember": (wanted.min_member, found.min_member),
-        "minTaskMember": (member, found.min_task_member or {}),
-        "minResources": (wanted.min_resources, found.min_resources or {}),
-        "priorityClassName": (wanted.priority_class_name, found.priority_class_name),
+        "minMember": (wanted.min_member, pod_group_spec.min_member),
+        "minTaskMember": (member, pod_group_spec.min_task_member or {}),
+        "minResources": (wanted.min_resources, pod_group_spec.min_resources or {}),
+        "priorityClassName": (wanted.priority_class_name, pod_group_spec.priority_class_name),
     }
     changed = {name: new for name, (new, old) in fields.items() if new != old}
     operations = [manifests.put(f"/spec/{name}", value) for name, value in changed.items()]
@@ -141,7 +141,7 @@ def is_in_other_queue(
     """Whether the job's queue changed since this PodGroup of its current version was created. One
     without a version is Volcano's, which may be in the queue of its namespace instead."""
     has_version = group.metadata.annotation(keys.JOB_VERSION) is not None
-    if not has_version or is_of_earlier_version(job, group) or cache.is_going(group):
+    if not has_version or is_of_earlier_version(job, group) or cache.is_terminating(group):
         return False
     return (group.spec.queue or "default") != (job.spec.queue or "default")
 
@@ -202,9 +202,9 @@ def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
 def _topology(topology: NetworkTopology) -> dict[str, Any]:
     """The topology constraint for the PodGroup. The number of a tier takes precedence over the name
     of a tier."""
-    found: dict[str, Any] = {"mode": topology.mode}
+    constraints: dict[str, Any] = {"mode": topology.mode}
     if topology.highest_tier_allowed is not None:
-        found["highestTierAllowed"] = topology.highest_tier_allowed
+        constraints["highestTierAllowed"] = topology.highest_tier_allowed
     elif topology.highest_tier_name:
-        found["highestTierName"] = topology.highest_tier_name
-    return found
+        constraints["highestTierName"] = topology.highest_tier_name
+    return constraints

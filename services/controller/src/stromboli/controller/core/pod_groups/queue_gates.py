@@ -25,14 +25,14 @@ def removals(
         return
     gated = [
         key
-        for state, found in members.items()
-        if state.gates == (keys.QUEUE_GATE,) and not state.is_going
-        for key in found
+        for state, pod_keys in members.items()
+        if state.gates == (keys.QUEUE_GATE,) and not state.is_terminating
+        for key in pod_keys
     ]
     for key in sorted(gated):
         pod = cache.pod(key)
         if pod is None or pod.metadata.annotation(keys.QUEUE_GATE) != "true":
             continue
         path = "/spec/schedulingGates"
-        seen = manifests.test(path, [{"name": keys.QUEUE_GATE}])
-        yield manifests.json_patch(kinds.PODS, pod, seen, {"op": "remove", "path": path})
+        precondition = manifests.test(path, [{"name": keys.QUEUE_GATE}])
+        yield manifests.json_patch(kinds.PODS, pod, precondition, {"op": "remove", "path": path})

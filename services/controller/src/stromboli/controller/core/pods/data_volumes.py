@@ -31,8 +31,8 @@ def problem(job: batch.Job) -> str:
 def annotations(job: batch.Job) -> dict[str, str]:
     """The annotation of every pod that uses the data sets; empty without a URI. Raises ValueError
     if there is a ``problem``."""
-    found = tuple(data_sets.request_of(each) for each in job.spec.data_sets if each.uri)
-    return {keys.DATA_SETS: data_sets.annotation(found)} if found else {}
+    requests = tuple(data_sets.request_of(each) for each in job.spec.data_sets if each.uri)
+    return {keys.DATA_SETS: data_sets.annotation(requests)} if requests else {}
 
 
 def has_claims(job: batch.Job) -> bool:
@@ -52,20 +52,20 @@ def mount(spec: dict[str, Any], job: batch.Job, root: str) -> None:
     mounted from this volume."""
     if not job.spec.data_sets:
         return
-    found = list(spec.get("volumes") or ())
-    of_claims = {claim: each["name"] for each in found if (claim := _claim_in(each))}
+    pod_volumes = list(spec.get("volumes") or ())
+    of_claims = {claim: each["name"] for each in pod_volumes if (claim := _claim_in(each))}
     for data_set in job.spec.data_sets:
         claim = claim_name(data_set)
         name = of_claims.get(claim) if claim else None
         if name is None:
             volume = _volume(data_set, root)
             name = volume["name"]
-            found.append(volume)
+            pod_volumes.append(volume)
             of_claims[claim] = name
         mount = {"name": name, "mountPath": data_set.mount_path, "readOnly": data_set.read_only}
         for container in base.containers({"spec": spec}):
             container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    spec["volumes"] = found
+    spec["volumes"] = pod_volumes
 
 
 def _volume(data_set: batch.DataSet, root: str) -> dict[str, Any]:

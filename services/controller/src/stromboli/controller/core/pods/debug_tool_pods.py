@@ -69,8 +69,8 @@ def carried_out(
 
 def due(cache: controller_cache.ControllerCache, job: Job) -> datetime | None:
     """The time at which the next failed pod of a tool is replaced. O(tools)."""
-    found = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
-    times = [_again_at(pod) for pod in found if pod is not None and tasks.has_finished(pod)]
+    tool_pods = [_found(cache, job, request.tool) for request in debug_tools.requested_tools(job)]
+    times = [_again_at(pod) for pod in tool_pods if pod is not None and tasks.has_finished(pod)]
     return min((at for at in times if at is not None), default=None)
 
 
@@ -82,7 +82,7 @@ def _again_at(pod: core.Pod) -> datetime | None:
 def _has_ended(cache: controller_cache.ControllerCache, job: Job, tool: str) -> bool:
     """Whether the tool ended because it was idle or its time was over."""
     pod = _found(cache, job, tool)
-    if pod is None or cache.is_going(pod):
+    if pod is None or cache.is_terminating(pod):
         return False
     return pod.status.phase == "Succeeded" or pod.status.reason == DEADLINE_EXCEEDED
 
@@ -96,12 +96,12 @@ def _withdrawn(
     """Remove the requests from the job, unless a user has changed them meanwhile."""
     left = tuple(request for request in wanted if request not in ended)
     path = manifests.annotation_path(keys.TOOLS)
-    seen = manifests.test(path, job.metadata.annotation(keys.TOOLS))
+    precondition = manifests.test(path, job.metadata.annotation(keys.TOOLS))
     change = manifests.put(path, debug_tools.encode_annotation(left))
     for request in ended:
         text = f"{request.tool} was idle or its time was over; strom job attach starts it again"
         yield commands.event_about(kinds.JOBS, job, "Normal", "ToolEnded", text, now, recurs=True)
-    yield manifests.json_patch(kinds.JOBS, job, seen, change)
+    yield manifests.json_patch(kinds.JOBS, job, precondition, change)
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
@@ -173,17 +173,17 @@ def _pod(
         (manifests.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.spec.node_name)
         for pod in own_pods
         if pod.status.phase == "Running"
-        and not cache.is_going(pod)
+        and not cache.is_terminating(pod)
         and tasks.task_of(pod) == task.name
     )
-    found = _found(cache, job, request.tool)
-    if found is not None:
-        is_misplaced = found.spec.node_name not in {node for _, node in nodes}
-        is_other = found.metadata.annotation(keys.TOOL_REQUEST) != _digest(request)
-        again_at = _again_at(found) if tasks.has_finished(found) else None
+    tool_pod = _found(cache, job, request.tool)
+    if tool_pod is not None:
+        is_misplaced = tool_pod.spec.node_name not in {node for _, node in nodes}
+        is_other = tool_pod.metadata.annotation(keys.TOOL_REQUEST) != _digest(request)
+        again_at = _again_at(tool_pod) if tasks.has_finished(tool_pod) else None
         is_due = again_at is not None and again_at <= now
-        if (is_misplaced or is_other or is_due) and not cache.is_going(found):
-            yield _deletion(found)
+        if (is_misplaced or is_other or is_due) and not cache.is_terminating(tool_pod):
+            yield _deletion(tool_pod)
     elif nodes and cache.state(kinds.PODS, _key(job, request.tool)) is None:
         yield _create(job, request, task, nodes[0][1], cache.data_root)
 
@@ -287,9 +287,9 @@ def _made(
 def _removed(
     cache: controller_cache.ControllerCache, job: Job, tool: str
 ) -> Iterator[commands.Delete]:
-    found = _found(cache, job, tool)
-    if found is not None and not cache.is_going(found):
-        yield _deletion(found)
+    pod = _found(cache, job, tool)
+    if pod is not None and not cache.is_terminating(pod):
+        yield _deletion(pod)
 
 
 def _deletion(pod: core.Pod) -> commands.Delete:

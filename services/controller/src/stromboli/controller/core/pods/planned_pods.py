@@ -44,8 +44,8 @@ def exclusion_of(
     known = cache.plans.admission
     if known is None:
         return ""
-    found = cache.get(kinds.NAMESPACES, namespace)
-    of_namespace = None if found is None else found.metadata.labels or {}
+    arguments = cache.get(kinds.NAMESPACES, namespace)
+    of_namespace = None if arguments is None else arguments.metadata.labels or {}
     exclusion = known.exclusion_of(of_namespace, labels)
     return "" if exclusion is None else exclusion.name
 
@@ -147,11 +147,11 @@ def _likeness(job: Job, task: TaskSpec, body: bytes) -> str:
     """A digest of what the answer to a dry run depends on: see ``dry_run_answers``. Our own labels
     and annotations, such as the names of job and pod, are left out."""
     template = task.template.metadata
-    found = hashlib.sha256(job.metadata.namespace.encode())
+    hasher = hashlib.sha256(job.metadata.namespace.encode())
     for part in (template.labels or {}, template.annotations or {}):
-        found.update(b"\0" + manifests.encode(part))
-    found.update(b"\0" + bytes(_BODY.decode(body).spec))
-    return found.hexdigest()
+        hasher.update(b"\0" + manifests.encode(part))
+    hasher.update(b"\0" + bytes(_BODY.decode(body).spec))
+    return hasher.hexdigest()
 
 
 def as_answered(run: commands.DryRun, spec: core.PodSpec, node: str) -> core.Pod:
@@ -174,19 +174,19 @@ def plan(
     responses: Sequence[core.Pod],
 ) -> plans.PodsPlanned | None:
     """The plan from the responses to the dry runs; None if these pods must not be planned."""
-    found = []
+    planned_tasks = []
     for run, pod in zip(requested.dry_runs, responses, strict=True):
         template = template_of(pod)
         if pod.spec.node_name != requested.node or not is_placeable(template.spec):
             return None
         if cache.plans.is_rejected(spec_digest(template)):
             return None
-        found.append(
+        planned_tasks.append(
             plans.PlannedTask(
                 task=run.task, prefix=run.prefix, replicas=run.replicas, template=template
             )
         )
-    return _plan_of(requested, tuple(found))
+    return _plan_of(requested, tuple(planned_tasks))
 
 
 def no_plan(requested: commands.PlanPods) -> plans.PodsPlanned:
@@ -235,7 +235,7 @@ def outdated(
     gang has left its queue."""
     for known in cache.plans.of_job(key):
         is_current = job is not None and known.job_uid == job.metadata.uid
-        if is_current and job is not None and not cache.is_going(job):
+        if is_current and job is not None and not cache.is_terminating(job):
             group = cache.pod_group(known.pod_group)
             is_waiting = group is None or not cache.is_enqueued(group)
             is_waiting = is_waiting and job.status.state.phase not in lifecycle.STOPPING

@@ -42,11 +42,11 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
-            found = plugin.job_problem(named, arguments)
+            problem = plugin.job_problem(named, arguments)
         except Exception as error:
-            found = str(PluginFailedError(name, error))
-        if found:
-            yield f"plugin {name}: {found}; no pod is created"
+            problem = str(PluginFailedError(name, error))
+        if problem:
+            yield f"plugin {name}: {problem}; no pod is created"
     try:
         _additions(job, plugins)
     except PluginFailedError as error:
@@ -56,8 +56,8 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     """Errors in plugin arguments that do not prevent the creation of pods."""
     for name, plugin, arguments in _chosen(job, plugins):
-        for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
-            yield f"plugin {name}: {found}"
+        for message in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
+            yield f"plugin {name}: {message}"
 
 
 def customize(
@@ -107,8 +107,10 @@ def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete
 
 def controlled(job: Job, plugins: job_plugins.Plugins) -> dict[str, str]:
     """The entries of ``controlledResources`` once the plugins' objects exist."""
-    found = others_controlled(job) | {PLUGIN + name: name for name, _, _ in _chosen(job, plugins)}
-    return found | _made(job, plugins).digests
+    resources = others_controlled(job) | {
+        PLUGIN + name: name for name, _, _ in _chosen(job, plugins)
+    }
+    return resources | _made(job, plugins).digests
 
 
 def others_controlled(job: Job) -> dict[str, str]:
@@ -189,10 +191,10 @@ def _built(
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
-            found = tuple(plugin.objects(named, arguments))
+            plugin_objects = tuple(plugin.objects(named, arguments))
         except Exception as error:
             raise PluginFailedError(name, error) from error
-        for addition in found:
+        for addition in plugin_objects:
             yield name, addition
 
 

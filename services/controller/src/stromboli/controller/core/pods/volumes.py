@@ -36,8 +36,8 @@ def claim_name(job: Job, volume: VolumeSpec) -> str:
 
 def name_for(job: Job, volume: VolumeSpec) -> str:
     """The name of a claim that is created for this volume."""
-    said = f"{job.metadata.uid}\0{volume.mount_path}"
-    number = int.from_bytes(hashlib.sha256(said.encode()).digest())
+    identity = f"{job.metadata.uid}\0{volume.mount_path}"
+    number = int.from_bytes(hashlib.sha256(identity.encode()).digest())
     suffix = ""
     for _ in range(_SUFFIX_LENGTH):
         number, digit = divmod(number, len(_LETTERS))

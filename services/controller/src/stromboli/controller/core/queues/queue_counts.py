@@ -21,27 +21,27 @@ COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
     """The patch of the queue's counts, if they changed."""
     queue = cache.queue(name)
-    if queue is None or cache.is_going(queue):
+    if queue is None or cache.is_terminating(queue):
         return ()
     phases = Counter(phase.lower() for phase in cache.queue_usage.phases(name))
     counts = {field: phases[field] for field in COUNTED}
-    held = cache.queue_usage.held(cache.queue_usage.tree.below(name))
+    usage = cache.queue_usage.held(cache.queue_usage.tree.below(name))
     stands = queue.status.allocated or {}
     is_current = all(getattr(queue.status, field) == count for field, count in counts.items())
-    shown = {resource: units.text(resource, value) for resource, value in held.items()}
+    quantities = {resource: units.text(resource, value) for resource, value in usage.items()}
     # A sum may exceed the range of a decoded quantity, so compare the written text, too.
-    if is_current and (stands == shown or _read(stands) == held):
+    if is_current and (stands == quantities or _read(stands) == usage):
         return ()
     # A merge patch keeps fields that it does not contain.
-    gone = {resource: None for resource in stands if resource not in held}
-    changes = {**counts, "allocated": {**gone, **shown}}
+    gone = {resource: None for resource in stands if resource not in usage}
+    changes = {**counts, "allocated": {**gone, **quantities}}
     patch = manifests.merge(kinds.QUEUES, queue, subresource="status", status=changes)
     return ((patch,),)
 
 
 def _read(allocated: dict[str, Any]) -> units.Amounts | None:
     try:
-        found = units.amounts(allocated)
+        usage = units.amounts(allocated)
     except ValueError:
         return None  # another client wrote it: the next write replaces it
-    return found if all(found.values()) else None
+    return usage if all(usage.values()) else None

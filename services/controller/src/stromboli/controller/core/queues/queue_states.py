@@ -42,7 +42,7 @@ def read(text: str) -> State:
 
 def after(state: State, action: Action, *, is_empty: bool) -> State:
     """The state after an action. ``is_empty``: no PodGroup in the queue has work left."""
-    found = TABLE[state, action]
-    if found == "as it empties":
+    next_state = TABLE[state, action]
+    if next_state == "as it empties":
         return "Closed" if is_empty else "Closing"
-    return found
+    return next_state

@@ -20,23 +20,23 @@ LONGEST = 2000
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
     """Record the queue's violations, or remove the record. O(depth + children)."""
     queue, queue_usage = cache.queue(name), cache.queue_usage
-    if queue is None or cache.is_going(queue):
+    if queue is None or cache.is_terminating(queue):
         return ()
     if queue_tree.parent_of(queue) in cache.unreadable(kinds.QUEUES):
         return ()  # its parent is unreadable
-    found = "; ".join(
+    summary = "; ".join(
         it.message
         for it in queues.validate_existing(queue, queue_usage.tree, queue_usage.max_depth)
     )
-    if len(found) > LONGEST:
-        found = f"{found[: LONGEST - 3]}..."
+    if len(summary) > LONGEST:
+        summary = f"{summary[: LONGEST - 3]}..."
     stands = queue.metadata.annotation(keys.VIOLATIONS) or ""
-    if found == stands:
+    if summary == stands:
         return ()
-    if found:
-        said = commands.event_about(kinds.QUEUES, queue, "Warning", "Refused", found, now)
+    if summary:
+        event = commands.event_about(kinds.QUEUES, queue, "Warning", "Refused", summary, now)
     else:
         why = "the queue is valid again"
-        said = commands.event_about(kinds.QUEUES, queue, "Normal", "Accepted", why, now)
-    annotations = {keys.VIOLATIONS: found or None}
-    return ((said, manifests.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)
+        event = commands.event_about(kinds.QUEUES, queue, "Normal", "Accepted", why, now)
+    annotations = {keys.VIOLATIONS: summary or None}
+    return ((event, manifests.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)

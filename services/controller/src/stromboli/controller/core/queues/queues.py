@@ -38,7 +38,7 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     queue = cache.queue(name)
     if queue is None:
         return ((_create(name),),) if name in ALWAYS else ()
-    if cache.is_going(queue):
+    if cache.is_terminating(queue):
         return ()
     user_commands = cache.user_commands_for(controller_cache.ReconcileKey("queue", name))
     if user_commands:
@@ -75,14 +75,14 @@ def _obey(
         user_command.action if user_command.action in queue_states.ACTIONS else "CommandRefused"
     )
     kind: Literal["Normal", "Warning"] = "Warning" if why or waits else "Normal"
-    said = commands.event_about(kinds.QUEUES, queue, kind, reason, text, now)
+    event = commands.event_about(kinds.QUEUES, queue, kind, reason, text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
         namespace=user_command.metadata.namespace,
         name=user_command.metadata.name,
         uid=user_command.metadata.uid,
     )
-    return ((said,), (delete,))
+    return ((event,), (delete,))
 
 
 def _ordered(
@@ -141,10 +141,10 @@ def _settle(
     cache: controller_cache.ControllerCache, queue: Queue, action: queue_states.Action = "SyncQueue"
 ) -> commands.Patch | None:
     """The patch that sets the state after an action; None if the state does not change."""
-    found = queue.status.state
+    current_state = queue.status.state
     empty = is_empty(cache, queue.metadata.name)
-    state = queue_states.after(queue_states.read(found), action, is_empty=empty)
-    if state == found or (found and state == "Unknown"):
+    state = queue_states.after(queue_states.read(current_state), action, is_empty=empty)
+    if state == current_state or (current_state and state == "Unknown"):
         return None
     return manifests.merge(kinds.QUEUES, queue, subresource="status", status={"state": state})
 

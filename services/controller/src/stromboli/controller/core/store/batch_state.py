@@ -173,29 +173,31 @@ class BatchState:
 
     # The topic as read
 
-    def restore_job(self, key: str, found: batch.PublishedJob) -> None:
+    def restore_job(self, key: str, published_job: batch.PublishedJob) -> None:
         """Restore a job with its first chunk. All jobs come before other chunks."""
-        self.note_record(key, found)
-        self._homes[found.job] = found.uid, found.home_task
+        self.note_record(key, published_job)
+        self._homes[published_job.job] = published_job.uid, published_job.home_task
         job = event_history.JobHistory(
-            found.uid,
-            found.phase,
-            found.retry_count,
-            has_had_pods=found.has_had_pods,
-            object_version=found.object_version,
+            published_job.uid,
+            published_job.phase,
+            published_job.retry_count,
+            has_had_pods=published_job.has_had_pods,
+            object_version=published_job.object_version,
         )
-        self.history.restore(found.job, job)
-        _restore_chunk(job, found, found.home_task, 0)
+        self.history.restore(published_job.job, job)
+        _restore_chunk(job, published_job, published_job.home_task, 0)
 
-    def restore_chunk(self, key: str, found: batch.PublishedTaskChunk) -> None:
+    def restore_chunk(self, key: str, published_task_chunk: batch.PublishedTaskChunk) -> None:
         """Restore another chunk. A chunk without a job of the same uid is left over from a crash:
         it is marked dirty, so that a tombstone is written."""
-        self.note_record(key, found)
-        job = self.history.jobs.get(found.job)
-        if job is None or job.uid != found.uid:
-            self._mark(found.job, _chunk_of(key), _NEVER)
+        self.note_record(key, published_task_chunk)
+        job = self.history.jobs.get(published_task_chunk.job)
+        if job is None or job.uid != published_task_chunk.uid:
+            self._mark(published_task_chunk.job, _chunk_of(key), _NEVER)
         else:
-            _restore_chunk(job, found, found.task, found.chunk)
+            _restore_chunk(
+                job, published_task_chunk, published_task_chunk.task, published_task_chunk.chunk
+            )
 
     def discard(self) -> None:
         """Drop the history because the state cannot be used. Every key of the topic becomes
@@ -306,18 +308,20 @@ class BatchState:
 
     def _pods(self, key: str, wanted: Collection[Chunk]) -> dict[Chunk, list[batch.PublishedPod]]:
         """The pods of these chunks, by uid."""
-        found: dict[Chunk, list[batch.PublishedPod]] = {}
+        published_pods: dict[Chunk, list[batch.PublishedPod]] = {}
         job = self.history.jobs.get(key)
         if job is None:
-            return found
+            return published_pods
         for is_unsure, tasks in ((False, job.tasks), (True, job.unsure)):
             for uid, it in tasks.items():
                 chunk = self._chunk(key, it.task, it.index)
                 if chunk in wanted:
-                    found.setdefault(chunk, []).append(_published_pod(uid, it, is_unsure=is_unsure))
-        for pods in found.values():
+                    published_pods.setdefault(chunk, []).append(
+                        _published_pod(uid, it, is_unsure=is_unsure)
+                    )
+        for pods in published_pods.values():
             pods.sort(key=lambda it: (it.pod_uid, it.is_unsure))
-        return found
+        return published_pods
 
     def _records(
         self, key: str, chunk: Chunk, pods: list[batch.PublishedPod]
@@ -378,26 +382,26 @@ def _published_job(
 
 
 def _published_pod(
-    uid: str, found: event_history.TaskRecord, *, is_unsure: bool
+    uid: str, task_record: event_history.TaskRecord, *, is_unsure: bool
 ) -> batch.PublishedPod:
     return batch.PublishedPod(
         pod_uid=uid,
-        index=found.index,
-        pod=found.pod,
-        state=found.state,
-        node=found.node,
-        retry_count=found.retry_count,
-        version=found.version,
-        attempt=found.attempt,
-        reason=found.reason,
-        object_version=found.object_version,
+        index=task_record.index,
+        pod=task_record.pod,
+        state=task_record.state,
+        node=task_record.node,
+        retry_count=task_record.retry_count,
+        version=task_record.version,
+        attempt=task_record.attempt,
+        reason=task_record.reason,
+        object_version=task_record.object_version,
         is_unsure=is_unsure,
-        detail=found.detail,
+        detail=task_record.detail,
     )
 
 
-def _restore_chunk(job: event_history.JobHistory, found: Message, task: str, chunk: int) -> None:
-    for it in found.pods:
+def _restore_chunk(job: event_history.JobHistory, message: Message, task: str, chunk: int) -> None:
+    for it in message.pods:
         record = event_history.TaskRecord(
             task,
             it.index,
@@ -412,12 +416,12 @@ def _restore_chunk(job: event_history.JobHistory, found: Message, task: str, chu
             it.detail,
         )
         (job.unsure if it.is_unsure else job.tasks)[it.pod_uid] = record
-    if found.attempts:
+    if message.attempts:
         attempts = job.attempts.setdefault(task, array("I"))
         begin = chunk * CHUNK_INDEXES
-        missing = begin + len(found.attempts) - len(attempts)
+        missing = begin + len(message.attempts) - len(attempts)
         attempts.extend([0] * max(missing, 0))
-        attempts[begin : begin + len(found.attempts)] = array("I", found.attempts)
+        attempts[begin : begin + len(message.attempts)] = array("I", message.attempts)
 
 
 def _key_of(job: str, chunk: Chunk, part: int = 0) -> str:

@@ -61,30 +61,28 @@ class CompleteSpecs:
         if _edition(read) > generation:
             self._known[read.metadata.uid] = _edition(read), read.spec
 
-    def has(self, found: meta.Object) -> bool:
+    def has(self, obj: meta.Object) -> bool:
         """Whether the complete spec of this generation is known."""
-        return self._known.get(found.metadata.uid, (-1, None))[0] == _edition(found)
+        return self._known.get(obj.metadata.uid, (-1, None))[0] == _edition(obj)
 
-    def completed(self, found: meta.Object) -> meta.Object:
+    def completed(self, obj: meta.Object) -> meta.Object:
         """The object with its complete spec; unchanged if that is not known."""
-        edition, spec = self._known.get(found.metadata.uid, (-1, None))
-        if edition != _edition(found) or getattr(found, "spec", None) is spec:
-            return found
-        return msgspec.structs.replace(found, spec=spec)
+        edition, spec = self._known.get(obj.metadata.uid, (-1, None))
+        if edition != _edition(obj) or getattr(obj, "spec", None) is spec:
+            return obj
+        return msgspec.structs.replace(obj, spec=spec)
 
     def forget(self, uid: str) -> None:
         """Drop the spec of a deleted object."""
         self._known.pop(uid, None)
 
 
-def read(kind: kinds.Kind[Any], found: meta.Object) -> commands.ReadSpec:
+def read(kind: kinds.Kind[Any], obj: meta.Object) -> commands.ReadSpec:
     """The command that reads the complete spec of an object."""
-    return commands.ReadSpec(
-        kind=kind, namespace=found.metadata.namespace, name=found.metadata.name
-    )
+    return commands.ReadSpec(kind=kind, namespace=obj.metadata.namespace, name=obj.metadata.name)
 
 
-def _edition(found: meta.Object) -> int:
+def _edition(obj: meta.Object) -> int:
     """The generation; without one, the resourceVersion, since any new version may have another
     spec."""
-    return found.metadata.generation or found.metadata.version
+    return obj.metadata.generation or obj.metadata.version

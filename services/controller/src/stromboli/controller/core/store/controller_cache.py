@@ -127,9 +127,9 @@ class ControllerCache:
         """Any object, if it exists and is readable."""
         return self._objects.get(kind, key)
 
-    def is_complete(self, found: meta.Object) -> bool:
+    def is_complete(self, obj: meta.Object) -> bool:
         """Whether the object has the values that the topics leave out."""
-        return self._specs.has(found) or not redaction.is_redacted(found)
+        return self._specs.has(obj) or not redaction.is_redacted(obj)
 
     def children(self, owner: meta.Object) -> list[batch.Job]:
         """Jobs that a flow or cron manages, by name."""
@@ -178,8 +178,8 @@ class ControllerCache:
 
     def user_commands_for(self, item: ReconcileKey) -> list[batch.Command]:
         """Pending user commands for a job or queue, oldest first."""
-        found = (self.command(key) for key in self._user_commands.get(item, ()))
-        waiting = [it for it in found if it is not None and not self.is_going(it)]
+        user_commands = (self.command(key) for key in self._user_commands.get(item, ()))
+        waiting = [it for it in user_commands if it is not None and not self.is_terminating(it)]
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
@@ -190,9 +190,9 @@ class ControllerCache:
         """Whether the job names one of our schedulers, so that this controller manages it."""
         return job.spec.scheduler_name in self.scheduler_names
 
-    def is_going(self, found: meta.Object) -> bool:
+    def is_terminating(self, obj: meta.Object) -> bool:
         """Whether the object is being deleted, even if no topic shows the deletion yet."""
-        return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
+        return obj.metadata.deletion_timestamp is not None or obj.metadata.uid in self._deleting
 
     def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
         """Whether the PodGroup's pods may be created: it is, or is being, admitted to its queue."""
@@ -225,8 +225,9 @@ class ControllerCache:
         groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
         groups |= set(self.group_members.groups())
         yield from (ReconcileKey("podgroup", key) for key in sorted(groups))
-        unmanaged = sorted(self.unmanaged_pods.groups())
-        yield from (ReconcileKey("unmanaged pods", key) for key in unmanaged)
+        yield from (
+            ReconcileKey("unmanaged pods", it) for it in sorted(self.unmanaged_pods.groups())
+        )
         yield from (ReconcileKey("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in job_relations.MAKERS.items():
             yield from (ReconcileKey(item, it.metadata.key) for it in self.objects(kind))
@@ -297,13 +298,13 @@ class ControllerCache:
 
     def mark_deleting(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
         """Note that the API server acknowledged our deletion of the object."""
-        found = self.state(kind, key) if kind in topics.SNAPSHOTS else None
-        if not isinstance(found, meta.Object) or found.metadata.uid != uid:
+        state = self.state(kind, key) if kind in topics.SNAPSHOTS else None
+        if not isinstance(state, meta.Object) or state.metadata.uid != uid:
             return ()
         self._deleting.add(uid)
-        if isinstance(found, core.Pod):
-            self._index(key, found)
-        return self._touched(kind, key, found)
+        if isinstance(state, core.Pod):
+            self._index(key, state)
+        return self._touched(kind, key, state)
 
     def mark_recorded(self, event: commands.RecordEvent) -> None:
         """Note that the Event was queued at the recorder."""
@@ -436,11 +437,11 @@ class ControllerCache:
         if kind is not kinds.JOB_TEMPLATES:
             return
         namespace, _, name = key.partition("/")
-        for found in self.objects(kinds.JOB_FLOWS):
-            if found.metadata.namespace == namespace and any(
-                entry.name == name for entry in found.spec.flows
+        for flow in self.objects(kinds.JOB_FLOWS):
+            if flow.metadata.namespace == namespace and any(
+                entry.name == name for entry in flow.spec.flows
             ):
-                yield ReconcileKey("flow", found.metadata.key)
+                yield ReconcileKey("flow", flow.metadata.key)
 
     def _waiting_for(self, maker: snapshot.State) -> Iterator[ReconcileKey]:
         """Finished jobs that may be deleted once the status of their flow or cron records their
@@ -451,8 +452,8 @@ class ControllerCache:
                     yield ReconcileKey("job", job.metadata.key)
 
     def _jobs(self, job_keys: Iterable[str]) -> list[batch.Job]:
-        found = (self.job(key) for key in sorted(job_keys))
-        return [job for job in found if job is not None]
+        jobs = (self.job(key) for key in sorted(job_keys))
+        return [job for job in jobs if job is not None]
 
     def _index(self, key: str, pod: core.Pod) -> None:
         owner = pod.metadata.controller_key
@@ -461,8 +462,9 @@ class ControllerCache:
             self._note_changed(owner, key)
         group = group_of(pod)
         if group is not None:
-            member_state = pod_group_members.member_state_of(pod, is_going=self.is_going(pod))
-            self.group_members.put(key, group, member_state)
+            is_terminating = self.is_terminating(pod)
+            state = pod_group_members.member_state_of(pod, is_terminating=is_terminating)
+            self.group_members.put(key, group, state)
 
     def _unindex(self, key: str, pod: core.Pod) -> None:
         owner = pod.metadata.controller_key
@@ -484,17 +486,17 @@ class ControllerCache:
             self._user_commands.setdefault(target, set()).add(key)
 
     def _pods(self, pod_keys: Iterable[str]) -> list[core.Pod]:
-        found = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
-        return [pod for pod in found if pod is not None]
+        pods = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
+        return [pod for pod in pods if pod is not None]
 
 
-def _items(found: Iterable[tuple[job_relations.ItemKind, str]]) -> Iterator[ReconcileKey]:
-    return (ReconcileKey(*it) for it in found)
+def _items(items: Iterable[tuple[job_relations.ItemKind, str]]) -> Iterator[ReconcileKey]:
+    return (ReconcileKey(*it) for it in items)
 
 
 def _discard(index: dict[T, set[str]], of: T, key: str) -> None:
-    found = index.get(of)
-    if found is not None:
-        found.discard(key)
-        if not found:
+    entry_keys = index.get(of)
+    if entry_keys is not None:
+        entry_keys.discard(key)
+        if not entry_keys:
             del index[of]

@@ -53,14 +53,14 @@ class DryRunAnswers:
     def of(self, likeness: str, now: datetime) -> core.PodSpec | None:
         """The spec that the API server answered to an equal request; None if it is not known, or
         not for sure any more."""
-        found = self._answers.get(likeness)
-        if found is None:
+        answer = self._answers.get(likeness)
+        if answer is None:
             return None
-        if not timedelta() <= now - found.at < REMEMBERED:
+        if not timedelta() <= now - answer.at < REMEMBERED:
             del self._answers[likeness]
             return None
-        found.is_used = True
-        return found.spec
+        answer.is_used = True
+        return answer.spec
 
     def differs(self, digest: str) -> bool:
         """Note that a created pod differs from the plan with this spec. Returns whether the answers

@@ -213,10 +213,10 @@ def _count(history: JobHistory, message: batch.TaskChanged) -> TaskRecord:
     )
 
 
-def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
+def state_of(pod: core.Pod, *, is_terminating: bool = False) -> str:
     """The state of a pod in events: ``Pending``, ``Bound``, ``Running``, ``Terminating`` or
     final."""
-    if is_going and pod.status.phase not in OVER:
+    if is_terminating and pod.status.phase not in OVER:
         return TERMINATING
     if pod.status.phase in ("", "Pending"):
         return "Bound" if pod.spec.node_name else "Pending"
@@ -240,7 +240,7 @@ def due_tasks(
     published: EventHistory,
     job: batch_api.Job,
     unsettled: Iterable[tuple[str, core.Pod | None]],
-    is_going: Callable[[core.Pod], bool],
+    is_terminating: Callable[[core.Pod], bool],
     unreadable: Container[str],
     settle: Callable[[str], None],
     gpu_type: Callable[[str], str],
@@ -260,7 +260,7 @@ def due_tasks(
     for uid, pod in unsettled:
         before = history.tasks.get(uid)
         if pod is not None:
-            state = state_of(pod, is_going=is_going(pod))
+            state = state_of(pod, is_terminating=is_terminating(pod))
             if before is None or (before.state != state and before.state not in OVER):
                 changed.append(_changed(job, pod, before, state, gpu_type, now))
             else:
@@ -343,7 +343,7 @@ def _changed(
         or (before.reason if before and is_ending else "")
         or termination_causes.history_reason(pod)
     )
-    found = TaskRecord(
+    task_record = TaskRecord(
         (pod.metadata.annotation(keys.TASK_SPEC) or "")[:LONGEST_TEXT],
         manifests.number(pod.metadata.annotation(keys.TASK_INDEX)),
         pod.metadata.name,
@@ -358,30 +358,30 @@ def _changed(
     return batch.TaskChanged(
         job=job.metadata.key,
         uid=job.metadata.uid,
-        task=found.task,
-        index=found.index,
-        pod=found.pod,
+        task=task_record.task,
+        index=task_record.index,
+        pod=task_record.pod,
         pod_uid=pod.metadata.uid,
         before="" if before is None else before.state,
         after=state,
         at=now,
-        node=found.node,
+        node=task_record.node,
         exit_code=termination_causes.exit_code(pod),
-        retry_count=found.retry_count,
-        version=found.version,
-        attempt=found.attempt,
-        reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
+        retry_count=task_record.retry_count,
+        version=task_record.version,
+        attempt=task_record.attempt,
+        reason=task_record.reason or (_ended_by(job, task_record) if state == TERMINATING else ""),
         devices=device_annotations.assigned_devices(pod.metadata.annotations)
         if pod.spec.node_name
         else {},
         created_at=pod.metadata.creation_timestamp if before is None else None,
-        object_version=found.object_version,
+        object_version=task_record.object_version,
         detail=termination_causes.detail(pod),
         requests=_requests(pod) if before is None else {},
         notify=(job.metadata.annotation(keys.NOTIFY) or "")
         if reason == termination_causes.PREEMPTED
         else "",
-        gpu_type=gpu_type(found.node) if found.node else "",
+        gpu_type=gpu_type(task_record.node) if task_record.node else "",
     )
 
 

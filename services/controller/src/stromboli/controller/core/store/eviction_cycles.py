@@ -71,14 +71,14 @@ class EvictionCycles:
 
     def of(self, uid: str, now: datetime) -> tuple[Member, ...]:
         """The members of the last cycle of this PodGroup; empty once its window is over."""
-        found = self._found.get(uid)
-        return found.members if found is not None and now < found.at + WINDOW else ()
+        last_cycle = self._found.get(uid)
+        return last_cycle.members if last_cycle is not None and now < last_cycle.at + WINDOW else ()
 
     def until(self, uid: str) -> datetime | None:
         """The time from which the last cycle of this PodGroup is no longer reported; None without a
         cycle."""
-        found = self._found.get(uid)
-        return None if found is None else found.at + WINDOW
+        last_cycle = self._found.get(uid)
+        return None if last_cycle is None else last_cycle.at + WINDOW
 
     def _path(self, start: Member, end: Member) -> tuple[Member, ...]:
         """A shortest path of evictions between two members, both included."""
@@ -105,7 +105,7 @@ class EvictionCycles:
             if at > limit:
                 break
             self._drop(edge)
-        ended = [uid for uid, found in self._found.items() if found.at <= limit]
+        ended = [uid for uid, last_cycle in self._found.items() if last_cycle.at <= limit]
         for uid in ended:
             del self._found[uid]
 

@@ -31,10 +31,10 @@ class Explanations:
 
     def of(self, pod_group: scheduling.PodGroup) -> Explanation | None:
         """The explanation of the PodGroup (of this uid), None if there is none."""
-        found = self._found.get(pod_group.metadata.key)
-        if found is None or found.message.pod_group_uid != pod_group.metadata.uid:
+        explanation = self._found.get(pod_group.metadata.key)
+        if explanation is None or explanation.message.pod_group_uid != pod_group.metadata.uid:
             return None
-        return found
+        return explanation
 
     def apply(self, record: envelope.Record) -> ApplyResult:
         """Apply a record; its key is the PodGroup's."""

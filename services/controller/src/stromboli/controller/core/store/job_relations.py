@@ -116,14 +116,14 @@ def group_of(pod: core.Pod) -> str | None:
     return f"{pod.metadata.namespace}/{name}" if name else None
 
 
-def job_of(found: meta.Object) -> str | None:
+def job_of(obj: meta.Object) -> str | None:
     """Key of the job that manages the object."""
-    owner = found.metadata.controller
+    owner = obj.metadata.controller
     if owner is None or owner.kind != kinds.JOBS.kind:
         return None
     if owner.api_version != kinds.JOBS.api_version:
         return None
-    return f"{found.metadata.namespace}/{owner.name}"
+    return f"{obj.metadata.namespace}/{owner.name}"
 
 
 def target_of(user_command: batch.Command) -> ReconcileKey | None:

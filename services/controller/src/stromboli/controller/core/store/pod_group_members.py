@@ -18,7 +18,7 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     """
 
     version: int
-    is_going: bool
+    is_terminating: bool
     phase: str
     has_node: bool
     gates: tuple[str, ...]
@@ -52,12 +52,12 @@ class GroupMembers:
 
     def member_states(self, group: str) -> Members:
         """State -> keys of the members in that state."""
-        return {state: found.pods for state, found in self._groups.get(group, {}).items()}
+        return {state: members.pods for state, members in self._groups.get(group, {}).items()}
 
     def of(self, group: str) -> Iterator[str]:
         """Keys of the members."""
-        for found in self._groups.get(group, {}).values():
-            yield from found.pods
+        for members in self._groups.get(group, {}).values():
+            yield from members.pods
 
     def put(self, key: str, group: str, member_state: MemberState) -> None:
         """Add a pod, or update its state."""
@@ -66,34 +66,36 @@ class GroupMembers:
             return
         self.remove(key)
         by_state = self._groups.setdefault(group, {})
-        found = by_state.get(member_state)
-        if found is None:
-            found = by_state[member_state] = _Members(group, member_state, set())
-        found.pods.add(key)
-        self._pods[key] = found
+        members = by_state.get(member_state)
+        if members is None:
+            members = by_state[member_state] = _Members(group, member_state, set())
+        members.pods.add(key)
+        self._pods[key] = members
 
     def remove(self, key: str) -> None:
         """Remove a pod that is gone or unreadable."""
-        found = self._pods.pop(key, None)
-        if found is None:
+        members = self._pods.pop(key, None)
+        if members is None:
             return
-        found.pods.discard(key)
-        if not found.pods:
-            by_state = self._groups[found.group]
-            del by_state[found.state]
+        members.pods.discard(key)
+        if not members.pods:
+            by_state = self._groups[members.group]
+            del by_state[members.state]
             if not by_state:
-                del self._groups[found.group]
+                del self._groups[members.group]
 
 
-def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
+def member_state_of(pod: core.Pod, *, is_terminating: bool) -> MemberState:
     """The state of a pod as a member."""
-    found = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
+    condition = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
     return MemberState(
         version=manifests.version_of(pod),
-        is_going=is_going,
+        is_terminating=is_terminating,
         phase=pod.status.phase,
         has_node=bool(pod.spec.node_name),
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
         scheduler_name=pod.spec.scheduler_name,
-        condition=None if found is None else (found.status, found.reason, found.message),
+        condition=None
+        if condition is None
+        else (condition.status, condition.reason, condition.message),
     )

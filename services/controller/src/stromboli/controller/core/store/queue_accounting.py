@@ -113,9 +113,9 @@ class QueueAccounting:
         """Update a PodGroup; None if it is gone."""
         before = self._queue_of.pop(key, "")
         if before:
-            found = self._groups[before]
-            found.pop(key, None)
-            if not found:
+            phases = self._groups[before]
+            phases.pop(key, None)
+            if not phases:
                 del self._groups[before]
         if group is not None:
             queue = group.spec.queue or "default"
@@ -134,27 +134,27 @@ class QueueAccounting:
             del self._pods[key]
         else:
             self._pods[key] = after
-        for held, sign in ((before, -1), (after, 1)):
-            if held is not None:
-                self._add(held, sign)
-                yield held.group
+        for pod_usage, sign in ((before, -1), (after, 1)):
+            if pod_usage is not None:
+                self._add(pod_usage, sign)
+                yield pod_usage.group
 
-    def _shared(self, held: _Held) -> _Held:
+    def _shared(self, pod_usage: _Held) -> _Held:
         """The object of the PodGroup's newest pod, if it is equal: so that equal pods share one
         object instead of holding 100,000."""
-        newest = self._newest.get(held.group)
-        if newest == held:
+        newest = self._newest.get(pod_usage.group)
+        if newest == pod_usage:
             return newest
-        self._newest[held.group] = held
-        return held
+        self._newest[pod_usage.group] = pod_usage
+        return pod_usage
 
-    def _add(self, held: _Held, sign: int) -> None:
-        total = units.add(self._held.get(held.group, {}), units.times(sign, held.amounts))
+    def _add(self, pod_usage: _Held, sign: int) -> None:
+        total = units.add(self._held.get(pod_usage.group, {}), units.times(sign, pod_usage.amounts))
         if any(total.values()):
-            self._held[held.group] = total
+            self._held[pod_usage.group] = total
         else:
-            self._held.pop(held.group, None)
-            self._newest.pop(held.group, None)
+            self._held.pop(pod_usage.group, None)
+            self._newest.pop(pod_usage.group, None)
 
 
 def _state(queue: scheduling.Queue | None) -> str | None:

@@ -25,11 +25,11 @@ class RecordedEvents:
 
     def mark(self, event: commands.RecordEvent) -> None:
         """Note a recorded Event. The last ``MAX_RECORDED`` per object are kept."""
-        said = self._recorded.setdefault(event.uid, {})
-        said.pop(event.event_name, None)
-        said[event.event_name] = event.at
-        if len(said) > MAX_RECORDED:
-            del said[next(iter(said))]
+        event_times = self._recorded.setdefault(event.uid, {})
+        event_times.pop(event.event_name, None)
+        event_times[event.event_name] = event.at
+        if len(event_times) > MAX_RECORDED:
+            del event_times[next(iter(event_times))]
 
     def forget(self, uid: str) -> None:
         """Remove the Events of an object that is gone."""

@@ -47,10 +47,10 @@ class TopologyIndex:
                     for source in job_relations.SOURCES
                 )
         elif change.kind is kinds.HYPER_NODES:
-            found = change.after if isinstance(change.after, topology.HyperNode) else None
+            hyper_node = change.after if isinstance(change.after, topology.HyperNode) else None
             before = self._hyper_nodes.get(change.key)
-            _set(self._hyper_nodes, change.key, found)
-            if before is None or found is None or before.spec != found.spec:
+            _set(self._hyper_nodes, change.key, hyper_node)
+            if before is None or hyper_node is None or before.spec != hyper_node.spec:
                 self._layout = None
                 yield from (
                     job_relations.ReconcileKey("discovery", source)

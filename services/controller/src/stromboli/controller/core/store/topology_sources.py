@@ -68,7 +68,7 @@ class LabelSource(msgspec.Struct, frozen=True):
         it: rack 1 of one hall is not rack 1 of another. The path of a node ends at the first label
         that it lacks.
         """
-        found: list[DesiredHyperNode] = []
+        hyper_nodes: list[DesiredHyperNode] = []
         for kind, labels in sorted(self.types.items()):
             below: dict[tuple[int, tuple[str, ...]], set[str]] = {}
             for node, own in nodes.items():
@@ -77,7 +77,7 @@ class LabelSource(msgspec.Struct, frozen=True):
                     lower = node if tier == 1 else _label_name(kind, tier - 1, ways[tier - 2])
                     below.setdefault((tier, way), set()).add(lower)
             for (tier, way), members in sorted(below.items()):
-                found.append(
+                hyper_nodes.append(
                     DesiredHyperNode(
                         _label_name(kind, tier, way),
                         tier,
@@ -86,7 +86,7 @@ class LabelSource(msgspec.Struct, frozen=True):
                         tuple(sorted(members)),
                     )
                 )
-        return found
+        return hyper_nodes
 
 
 def _ways(values: Sequence[str | None]) -> Iterator[tuple[str, ...]]:
@@ -144,48 +144,48 @@ def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int
 
 def switches(text: str) -> SwitchSource:
     """The switches of a ``topology.conf``. Raises ValueError with the line and the error."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    definitions: dict[str, tuple[str, tuple[str, ...]]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words:
             try:
                 name, own = _switch(words)
-                if name in found:
+                if name in definitions:
                     raise ValueError(f"switch {name} is defined twice")
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
-            found[name] = own
-    if not found:
+            definitions[name] = own
+    if not definitions:
         raise ValueError(
             "the file has no switch; write lines such as SwitchName=leaf1 Nodes=n[1-16]"
         )
-    for name, (kind, members) in found.items():
-        absent = sorted(set(members) - set(found)) if kind == "HyperNode" else ()
+    for name, (kind, members) in definitions.items():
+        absent = sorted(set(members) - set(definitions)) if kind == "HyperNode" else ()
         if absent:
             raise ValueError(
                 f"switch {name} contains {absent[0]}, which is not a switch in the file"
             )
-    _tiers(found)
-    return SwitchSource(found)
+    _tiers(definitions)
+    return SwitchSource(definitions)
 
 
 def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
-    given: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for word in words:
         key, is_there, value = word.partition("=")
-        if not is_there or key.lower() in given:
+        if not is_there or key.lower() in parameters:
             raise ValueError(f"{word!r} is not one of SwitchName=, Nodes= and Switches=, each once")
-        given[key.lower()] = value
-    given.pop("linkspeed", None)  # carries no topology
-    name = given.pop("switchname", "") or given.pop("blockname", "")
+        parameters[key.lower()] = value
+    parameters.pop("linkspeed", None)  # carries no topology
+    name = parameters.pop("switchname", "") or parameters.pop("blockname", "")
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid name of a HyperNode: use a-z, 0-9, - and .")
-    if set(given) == {"nodes"}:
-        return name, ("Node", tuple(sorted(set(expanded(given["nodes"])))))
-    if set(given) == {"switches"}:
-        return name, ("HyperNode", tuple(sorted(set(expanded(given["switches"])))))
+    if set(parameters) == {"nodes"}:
+        return name, ("Node", tuple(sorted(set(expanded(parameters["nodes"])))))
+    if set(parameters) == {"switches"}:
+        return name, ("HyperNode", tuple(sorted(set(expanded(parameters["switches"])))))
     raise ValueError(
-        f"switch {name} has {', '.join(given) or 'nothing'}; expected Nodes= or Switches="
+        f"switch {name} has {', '.join(parameters) or 'nothing'}; expected Nodes= or Switches="
     )
 
 
@@ -209,7 +209,7 @@ def _named(part: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    found: list[str] = []
+    padded_numbers: list[str] = []
     for part in text.split(","):
         first, is_range, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not is_range)):
@@ -217,8 +217,8 @@ def _numbers(text: str) -> list[str]:
         low, high = int(first), int(last or first)
         if not low <= high < low + MOST_NAMES:
             raise ValueError(f"[{text}]: {part} is not an ascending range of at most {MOST_NAMES}")
-        found += [str(number).zfill(len(first)) for number in range(low, high + 1)]
-    return found
+        padded_numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
+    return padded_numbers
 
 
 # The operator's file
@@ -242,13 +242,13 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not a setting of the source label")
     try:
-        given = decoding.convert(
+        node_labels = decoding.convert(
             config.get("networkTopologyTypes", {}), dict[str, tuple[_NodeLabel, ...]]
         )
     except msgspec.ValidationError as error:
         raise ValueError(f"networkTopologyTypes: {error}") from None
     types: dict[str, tuple[str, ...]] = {}
-    for name, listed in given.items():
+    for name, listed in node_labels.items():
         if not _NAME.fullmatch(name) or len(name) > LONGEST_TYPE:
             raise ValueError(
                 f"networkTopologyTypes: {name!r} must be at most {LONGEST_TYPE} "

@@ -171,9 +171,9 @@ def _queue_of(namespace: snapshot.State) -> str | None:
     return namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
 
 
-def is_of_job(found: meta.Object) -> bool:
+def is_of_job(obj: meta.Object) -> bool:
     """Whether one of our jobs manages the object."""
-    owner = found.metadata.controller
+    owner = obj.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) == (
         kinds.JOBS.api_version,
         kinds.JOBS.kind,

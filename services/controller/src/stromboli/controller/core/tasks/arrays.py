@@ -37,8 +37,12 @@ def problem(job: Job) -> str:
         return ""
     if len(job.spec.tasks) != 1:
         return f"spec.tasks: {len(job.spec.tasks)} tasks; an array job must have one"
-    found = indexes.problem(array.indexes)
-    return f"spec.array.indexes: {found}; {indexes.BOUNDS} are possible" if found else ""
+    index_problem = indexes.problem(array.indexes)
+    return (
+        f"spec.array.indexes: {index_problem}; {indexes.BOUNDS} are possible"
+        if index_problem
+        else ""
+    )
 
 
 def size(job: Job) -> int:
@@ -51,8 +55,8 @@ def total(job: Job) -> int | None:
     before; None for a job that is not an array. O(runs)."""
     if job.spec.array is None:
         return None
-    found = job.status.array or ArrayStatus()
-    results = _parse(found.succeeded) | _parse(found.failed)
+    array = job.status.array or ArrayStatus()
+    results = _parse(array.succeeded) | _parse(array.failed)
     return len(_without_result(job, job.spec.array) | results)
 
 
@@ -68,8 +72,8 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
     is not an array."""
     if job.spec.array is None:
         return None
-    found = job.status.array or ArrayStatus()
-    left, retries = _without_result(job, job.spec.array), dict(found.retries)
+    array = job.status.array or ArrayStatus()
+    left, retries = _without_result(job, job.spec.array), dict(array.retries)
     ended: dict[str, list[int]] = {"Succeeded": [], "Failed": []}
     for pod in pods:
         index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
@@ -78,17 +82,17 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
             continue
         if node_rejections.is_rejected(pod):
             continue  # a failed placement is no result: the pod is placed again
-        tried = found.retries.get(str(index), 0)
+        tried = array.retries.get(str(index), 0)
         if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
             retries[str(index)] = tried + 1
         else:
             ended[pod.status.phase].append(index)
             retries.pop(str(index), None)
     return ArrayStatus(
-        succeeded=str(_parse(found.succeeded) | indexes.of(ended["Succeeded"])),
-        failed=str(_parse(found.failed) | indexes.of(ended["Failed"])),
+        succeeded=str(_parse(array.succeeded) | indexes.of(ended["Succeeded"])),
+        failed=str(_parse(array.failed) | indexes.of(ended["Failed"])),
         retries=dict(sorted(retries.items(), key=lambda pair: int(pair[0]))),
-        since_version=found.since_version,
+        since_version=array.since_version,
     )
 
 
@@ -96,12 +100,12 @@ def is_stale(job: Job, pod: core.Pod) -> bool:
     """Whether the pod is of an attempt of its index that has ended and is counted."""
     if job.spec.array is None:
         return False
-    found = job.status.array or ArrayStatus()
-    if manifests.version_of(pod) < found.since_version:
+    array = job.status.array or ArrayStatus()
+    if manifests.version_of(pod) < array.since_version:
         return True
     index = pod.metadata.annotation(keys.TASK_INDEX) or ""
     tried = manifests.number(pod.metadata.annotation(keys.INDEX_RETRY))
-    return tried < found.retries.get(index, 0)
+    return tried < array.retries.get(index, 0)
 
 
 def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
@@ -128,9 +132,9 @@ def _age(pod: core.Pod) -> tuple[str, int]:
     return ("" if created is None else created.isoformat(), index)
 
 
-def counts(found: ArrayStatus) -> tuple[int, int]:
+def counts(array: ArrayStatus) -> tuple[int, int]:
     """How many indexes have succeeded and failed."""
-    return len(_parse(found.succeeded)), len(_parse(found.failed))
+    return len(_parse(array.succeeded)), len(_parse(array.failed))
 
 
 def restarted(version: int) -> batch.ArrayStatus:
@@ -139,6 +143,6 @@ def restarted(version: int) -> batch.ArrayStatus:
 
 
 def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
-    found = job.status.array or ArrayStatus()
-    left = _asked(array.indexes) - _parse(found.succeeded) - _parse(found.failed)
+    array_status = job.status.array or ArrayStatus()
+    left = _asked(array.indexes) - _parse(array_status.succeeded) - _parse(array_status.failed)
     return left - _asked(array.cancelled) if array.cancelled else left

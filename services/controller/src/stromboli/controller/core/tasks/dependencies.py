@@ -51,10 +51,13 @@ def released(
     for pod in pods:
         by_task.setdefault(tasks.task_of(pod), []).append(pod)
     living = {
-        name: [pod for pod in found if not cache.is_going(pod)] for name, found in by_task.items()
+        name: [pod for pod in task_pods if not cache.is_terminating(pod)]
+        for name, task_pods in by_task.items()
     }
     ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
-    begun = {name for name, found in by_task.items() if _has_begun(job, found, living[name])}
+    begun = {
+        name for name, task_pods in by_task.items() if _has_begun(job, task_pods, living[name])
+    }
     return frozenset(task.name for task in specs if task.name in begun or _holds(task, ready))
 
 

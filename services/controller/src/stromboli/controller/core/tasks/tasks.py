@@ -166,7 +166,7 @@ def count_pods(cache: controller_cache.ControllerCache, job: Job, pods: list[cor
     by_task: dict[str, dict[str, int]] = {}
     progress = arrays.progress(job, pods)
     for pod in pods:
-        field, task, phase = counted(pod, is_going=cache.is_going(pod))
+        field, task, phase = counted(pod, is_terminating=cache.is_terminating(pod))
         if not field or (progress is not None and has_finished(pod)):
             continue
         counts[field] += 1
@@ -177,13 +177,13 @@ def count_pods(cache: controller_cache.ControllerCache, job: Job, pods: list[cor
     return with_progress(job, Tally(**counts, by_task=by_task, array=None), progress)
 
 
-def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
+def counted(pod: core.Pod, *, is_terminating: bool) -> tuple[str, str, str]:
     """The counter of the status that includes the pod, its task and its phase. The counter is empty
     for a pod without a task, the phase for a pod that is being deleted."""
     task = pod.metadata.annotation(keys.TASK_SPEC)
     if task is None:
         return "", "", ""
-    if is_going:
+    if is_terminating:
         return "terminating", task, ""
     phase = pod.status.phase or "Pending"
     return _COUNTER_OF.get(phase, "unknown"), task, phase

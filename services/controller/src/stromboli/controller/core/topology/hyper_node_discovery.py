@@ -22,29 +22,31 @@ LOOK_AGAIN = timedelta(seconds=1)
 
 def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetime) -> commands.Plan:
     """Update the HyperNodes of a source; nothing if there is no such source."""
-    given = cache.discovery.get(source)
-    if given is None or not _is_whole(cache):
+    topology_source = cache.discovery.get(source)
+    if topology_source is None or not _is_whole(cache):
         return ()
-    wanted = {it.name: it for it in given.wanted(cache.topology_index.labels)}
+    wanted = {it.name: it for it in topology_source.wanted(cache.topology_index.labels)}
     unreadable = cache.unreadable(kinds.NODES)
     changed: list[commands.Command] = []
     gone: list[commands.Command] = []
-    for found in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
-        name = found.metadata.name
+    for hyper_node in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+        name = hyper_node.metadata.name
         request = wanted.pop(name, None)
-        if cache.is_going(found):
+        if cache.is_terminating(hyper_node):
             continue
-        if found.metadata.label(SOURCE) != source:
+        if hyper_node.metadata.label(SOURCE) != source:
             if request is not None:
-                changed.append(_taken(found, source, now))
-        elif _holds(found, unreadable):
+                changed.append(_taken(hyper_node, source, now))
+        elif _holds(hyper_node, unreadable):
             continue
         elif request is None:
-            gone.append(_delete(found))
-        elif request.spec() != found.spec:
-            changed.append(_patch(found, request))
-    held = cache.unreadable(kinds.HYPER_NODES)
-    changed += [_create(request, source) for name, request in wanted.items() if name not in held]
+            gone.append(_delete(hyper_node))
+        elif request.spec() != hyper_node.spec:
+            changed.append(_patch(hyper_node, request))
+    unreadable_names = cache.unreadable(kinds.HYPER_NODES)
+    changed += [
+        _create(request, source) for name, request in wanted.items() if name not in unreadable_names
+    ]
     return tuple(tuple(stage) for stage in (changed, gone) if stage)
 
 
@@ -60,8 +62,8 @@ def _is_whole(cache: controller_cache.ControllerCache) -> bool:
     return cache.sync.is_whole(NEEDED)
 
 
-def _holds(found: topology.HyperNode, nodes: Collection[str]) -> bool:
-    exact = (member.selector.exact_match for member in found.spec.members)
+def _holds(hyper_node: topology.HyperNode, nodes: Collection[str]) -> bool:
+    exact = (member.selector.exact_match for member in hyper_node.spec.members)
     return any(it is not None and it.name in nodes for it in exact)
 
 
@@ -77,24 +79,29 @@ def _create(request: topology_sources.DesiredHyperNode, source: str) -> commands
     )
 
 
-def _patch(found: topology.HyperNode, request: topology_sources.DesiredHyperNode) -> commands.Patch:
+def _patch(
+    hyper_node: topology.HyperNode, request: topology_sources.DesiredHyperNode
+) -> commands.Patch:
     changes = {
         "tier": request.tier,
         "tierName": request.tier_name or None,
         "members": request.spec().members,
     }
-    return manifests.merge(kinds.HYPER_NODES, found, spec=changes)
+    return manifests.merge(kinds.HYPER_NODES, hyper_node, spec=changes)
 
 
-def _delete(found: topology.HyperNode) -> commands.Delete:
+def _delete(hyper_node: topology.HyperNode) -> commands.Delete:
     return commands.Delete(
-        kind=kinds.HYPER_NODES, namespace="", name=found.metadata.name, uid=found.metadata.uid
+        kind=kinds.HYPER_NODES,
+        namespace="",
+        name=hyper_node.metadata.name,
+        uid=hyper_node.metadata.uid,
     )
 
 
-def _taken(found: topology.HyperNode, source: str, now: datetime) -> commands.Command:
+def _taken(hyper_node: topology.HyperNode, source: str, now: datetime) -> commands.Command:
     text = (
         f"the source {source} would create a HyperNode of this name; this HyperNode is left "
         f"unchanged, because it is not labelled {SOURCE}={source}"
     )
-    return commands.event_about(kinds.HYPER_NODES, found, "Warning", "NameTaken", text, now)
+    return commands.event_about(kinds.HYPER_NODES, hyper_node, "Warning", "NameTaken", text, now)

@@ -24,21 +24,23 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     layout = cache.topology_index.layout
     counts = dict(zip(layout.names, layout.counts(), strict=True))
     patches: list[commands.Command] = []
-    for found in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
-        name = found.metadata.name
-        if cache.is_going(found):
+    for hyper_node in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+        name = hyper_node.metadata.name
+        if cache.is_terminating(hyper_node):
             continue
         wanted = topology.HyperNodeStatus(
             node_count=counts.get(name, 0),
-            conditions=_conditions(found, counts.get(name, 0), layout.about.get(name, ()), now),
+            conditions=_conditions(
+                hyper_node, counts.get(name, 0), layout.about.get(name, ()), now
+            ),
         )
-        if wanted != found.status:
-            patches.append(_patch(found, wanted))
+        if wanted != hyper_node.status:
+            patches.append(_patch(hyper_node, wanted))
     return (tuple(patches),) if patches else ()
 
 
 def _conditions(
-    found: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
+    hyper_node: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
 ) -> tuple[core.Condition, ...]:
     """The conditions with ours updated and the conditions of other clients unchanged."""
     status, reason, message = "True", "AsWritten", ""
@@ -48,7 +50,7 @@ def _conditions(
         status, reason, message = "False", "NoNodes", "its members match no existing node"
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 3] + "..."
-    before = next((it for it in found.status.conditions if it.type == READY), None)
+    before = next((it for it in hyper_node.status.conditions if it.type == READY), None)
     since = before.last_transition_time if before and before.status == status else None
     own = core.Condition(
         type=READY,
@@ -57,12 +59,12 @@ def _conditions(
         message=message,
         last_transition_time=since or now.replace(microsecond=0),
     )
-    return (*(it for it in found.status.conditions if it.type != READY), own)
+    return (*(it for it in hyper_node.status.conditions if it.type != READY), own)
 
 
-def _patch(found: topology.HyperNode, status: topology.HyperNodeStatus) -> commands.Patch:
+def _patch(hyper_node: topology.HyperNode, status: topology.HyperNodeStatus) -> commands.Patch:
     changes = {
         "nodeCount": status.node_count,
         "conditions": msgspec.to_builtins(status.conditions),
     }
-    return manifests.merge(kinds.HYPER_NODES, found, subresource="status", status=changes)
+    return manifests.merge(kinds.HYPER_NODES, hyper_node, subresource="status", status=changes)

@@ -22,16 +22,16 @@ from stromboli.shared.messages import node_topology
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Create or update the Numatopology of a node."""
     observed, node = cache.hardware.of(key), cache.get(kinds.NODES, key)
-    if observed is None or node is None or cache.is_going(node):
+    if observed is None or node is None or cache.is_terminating(node):
         return ()
     spec = spec_of(observed.topology)
     if spec is None:
         return ()
     silent = observed.silent_since
     marks = {keys.SILENT_SINCE: silent.isoformat(timespec="seconds")} if silent else {}
-    found = cache.get(kinds.NUMA_TOPOLOGIES, key)
-    if found is not None:
-        return _changed(found, spec, marks) if not cache.is_going(found) else ()
+    numatopology = cache.get(kinds.NUMA_TOPOLOGIES, key)
+    if numatopology is not None:
+        return _changed(numatopology, spec, marks) if not cache.is_terminating(numatopology) else ()
     if cache.state(kinds.NUMA_TOPOLOGIES, key) is not None:
         return ()  # it exists and cannot be decoded
     return ((_created(node, spec, marks),),)
@@ -41,7 +41,7 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
     """The spec; None if the report has no CPU or is inconsistent."""
     try:
         topology_index = _places(topology)
-        held = {
+        exclusive_cpus = {
             at: cpu_lists.parsed(each.cpus)
             for at, each in enumerate(topology.exclusive_allocations)
             if each.cpus
@@ -56,7 +56,7 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
         "TopologyManagerPolicy": kubelet.topology_policy,
     }
     reserved = kubelet.reserved.get("cpu", "")
-    free = topology_index.keys() - frozenset().union(*held.values())
+    free = topology_index.keys() - frozenset().union(*exclusive_cpus.values())
     return numa.NumatopologySpec(
         policies={name: policy for name, policy in policies.items() if policy} or None,
         res_reserved={"cpu": reserved} if reserved else None,
@@ -66,28 +66,28 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
             )
         },
         cpu_detail={str(cpu): place for cpu, place in sorted(topology_index.items())},
-        pod_allocations=_holders(topology, held),
+        pod_allocations=_holders(topology, exclusive_cpus),
     )
 
 
 def _places(topology: node_topology.NodeTopology) -> Mapping[int, numa.CpuPlace]:
     """CPU -> its core, NUMA node and socket. A CPU without a known NUMA node is omitted."""
-    found: dict[int, numa.CpuPlace] = {}
+    cpu_places: dict[int, numa.CpuPlace] = {}
     for each in topology.cores:
         cpus = cpu_lists.parsed(each.cpus)
         if each.numa_node != node_topology.UNKNOWN_NUMA_NODE:
             place = numa.CpuPlace(
                 numa=each.numa_node, socket=each.socket, core=min(cpus, default=0)
             )
-            found |= dict.fromkeys(cpus, place)
-    return found
+            cpu_places |= dict.fromkeys(cpus, place)
+    return cpu_places
 
 
 def _holders(
-    topology: node_topology.NodeTopology, held: Mapping[int, frozenset[int]]
+    topology: node_topology.NodeTopology, exclusive_cpus: Mapping[int, frozenset[int]]
 ) -> tuple[numa.PodAllocation, ...]:
     pods: dict[tuple[str, str, str], list[numa.ContainerAllocation]] = {}
-    for at, cpus in held.items():
+    for at, cpus in exclusive_cpus.items():
         each = topology.exclusive_allocations[at]
         own = numa.ContainerAllocation(
             name=each.container, allocations={"cpu": cpu_lists.written(cpus)}
@@ -122,17 +122,17 @@ def _created(
 
 
 def _changed(
-    found: numa.Numatopology, spec: numa.NumatopologySpec, marks: Mapping[str, str]
+    numatopology: numa.Numatopology, spec: numa.NumatopologySpec, marks: Mapping[str, str]
 ) -> commands.Plan:
-    before = found.metadata.annotations or {}
+    before = numatopology.metadata.annotations or {}
     annotations = {name: value for name, value in before.items() if name != keys.SILENT_SINCE}
     annotations |= marks
-    if found.spec == spec and annotations == before:
+    if numatopology.spec == spec and annotations == before:
         return ()
     write = manifests.json_patch(
         kinds.NUMA_TOPOLOGIES,
-        found,
-        manifests.test("/metadata/resourceVersion", found.metadata.resource_version),
+        numatopology,
+        manifests.test("/metadata/resourceVersion", numatopology.metadata.resource_version),
         manifests.put("/spec", msgspec.to_builtins(spec)),
         manifests.put("/metadata/annotations", annotations),
     )

@@ -59,13 +59,13 @@ def group_template(
     queue = _queue(cache, pod, owner)
     if queue is None:
         return None
-    said = {**(pod.metadata.annotations or {}), **owner.annotations}
+    merged_annotations = {**(pod.metadata.annotations or {}), **owner.annotations}
     wrong: list[str] = []
-    min_member = _min_member(said, least, wrong)
+    min_member = _min_member(merged_annotations, least, wrong)
     spec: dict[str, Any] = {
         "minMember": min_member,
         "queue": queue,
-        "minResources": _min_resources(pod, said, min_member, wrong),
+        "minResources": _min_resources(pod, merged_annotations, min_member, wrong),
     }
     if pod.spec.priority_class_name:
         spec["priorityClassName"] = pod.spec.priority_class_name
@@ -91,39 +91,41 @@ def not_permitted(
         name = spec.get(field)
         if not name or name == before.get(field):
             continue
-        found = cache.state(kind, name)
-        if isinstance(found, snapshot.Unknown):
-            return f"{word} {name} cannot be read: {found.reason}"
-        if found is not None and not permissions.allows(
-            found.metadata, namespace, permissions.Submitter()
+        state = cache.state(kind, name)
+        if isinstance(state, snapshot.Unknown):
+            return f"{word} {name} cannot be read: {state.reason}"
+        if state is not None and not permissions.allows(
+            state.metadata, namespace, permissions.Submitter()
         ):
             return f"{word} {name} is not open to pods of namespace {namespace!r}"
     return ""
 
 
-def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
-    text = said.get(keys.GROUP_MIN_MEMBER)
+def _min_member(annotations: Mapping[str, str], least: int, wrong: list[str]) -> int:
+    text = annotations.get(keys.GROUP_MIN_MEMBER)
     if text is None:
         return 1
-    found = manifests.count(text)
-    if found is None:
-        shown = text[:LONGEST_SHOWN]
-        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is not a number of pods; {least} is used")
-    return least if found is None else found
+    min_member = manifests.count(text)
+    if min_member is None:
+        excerpt = text[:LONGEST_SHOWN]
+        wrong.append(
+            f"{keys.GROUP_MIN_MEMBER}: {excerpt!r} is not a number of pods; {least} is used"
+        )
+    return least if min_member is None else min_member
 
 
 def _min_resources(
-    pod: core.Pod, said: Mapping[str, str], least: int, wrong: list[str]
+    pod: core.Pod, annotations: Mapping[str, str], least: int, wrong: list[str]
 ) -> dict[str, Any]:
-    text = said.get(keys.GROUP_MIN_RESOURCES)
+    text = annotations.get(keys.GROUP_MIN_RESOURCES)
     if text is not None:
         try:
-            found = decoding.decode(_QUANTITIES, text)
-            units.amounts(found)
+            quantities = decoding.decode(_QUANTITIES, text)
+            units.amounts(quantities)
         except (msgspec.DecodeError, ValueError) as error:
             wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; the resources of the pods are used")
         else:
-            return dict(found)
+            return dict(quantities)
     try:
         return dict(quota.total([(pod.spec, least)]))
     except ValueError as error:
@@ -136,7 +138,7 @@ def _queue(
 ) -> str | None:
     """The queue of the pod, else of its owner, else of its namespace; None if that is
     unreadable."""
-    said = (
+    queue_name = (
         pod.metadata.annotation(keys.NAMESPACE_QUEUE)
         or pod.metadata.label(keys.QUEUE_NAME)
         or pod.metadata.annotation(keys.QUEUE_NAME)
@@ -144,8 +146,8 @@ def _queue(
         or owner.queue_label
         or owner.annotations.get(keys.QUEUE_NAME)
     )
-    if said:
-        return said
+    if queue_name:
+        return queue_name
     namespace = cache.state(kinds.NAMESPACES, pod.metadata.namespace)
     if isinstance(namespace, snapshot.Unknown):
         return None
@@ -153,17 +155,19 @@ def _queue(
 
 
 def _annotations(pod: core.Pod, owner: unmanaged_pod_index.Owner) -> dict[str, str]:
-    found = {
+    group_annotations = {
         name: value
         for name, value in owner.annotations.items()
         if name.startswith(unmanaged_pod_index.INHERITED)
     }
-    for names, given in (
+    for names, entries in (
         (_OF_PODS, pod.metadata.annotations),
         (_LABELS, pod.metadata.labels),
     ):
-        found |= {name: value for name, value in (given or {}).items() if name in names}
-    return found
+        group_annotations |= {
+            name: value for name, value in (entries or {}).items() if name in names
+        }
+    return group_annotations
 
 
 def _topology(pod: core.Pod) -> dict[str, Any]:
@@ -171,8 +175,8 @@ def _topology(pod: core.Pod) -> dict[str, Any]:
     tier = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_TIER)
     if mode is None and tier is None:
         return {}
-    found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
+    constraints: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
     highest = manifests.count(tier or "")
     if highest is not None:
-        found["highestTierAllowed"] = highest
-    return found
+        constraints["highestTierAllowed"] = highest
+    return constraints

@@ -42,8 +42,8 @@ class LastWritten(msgspec.Struct, frozen=True):
     @property
     def least(self) -> int:
         """The recorded ``minMember``, from an annotation that users may edit."""
-        found = self.spec.get("minMember")
-        return found if isinstance(found, int) else 1
+        min_member = self.spec.get("minMember")
+        return min_member if isinstance(min_member, int) else 1
 
 
 _MADE_FROM = decoding.decoder_of(LastWritten)
@@ -53,12 +53,14 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     """Create, update or delete one PodGroup, from its pods and their owner."""
     state = cache.state(kinds.POD_GROUPS, key)
     group = cache.pod_group(key)
-    if state is not None and (group is None or cache.is_going(group)):
+    if state is not None and (group is None or cache.is_terminating(group)):
         return ()
     pods = [
         pod for pod in map(cache.pod, sorted(cache.unmanaged_pods.pods(key))) if pod is not None
     ]
-    waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not cache.is_going(pod)]
+    waiting = [
+        pod for pod in pods if pod.status.phase not in _ENDED and not cache.is_terminating(pod)
+    ]
     if (
         group is not None
         and not pods
@@ -75,12 +77,12 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
         return (*follow, *_group_annotations(waiting))
     if owner is None:
         return ((_look(speaker),),)
-    found = group_template.group_template(cache, speaker, owner)
-    if found is None:
+    template = group_template.group_template(cache, speaker, owner)
+    if template is None:
         return ()
-    if refused := group_template.not_permitted(cache, speaker.metadata.namespace, found.spec):
+    if refused := group_template.not_permitted(cache, speaker.metadata.namespace, template.spec):
         return (_refusal(speaker, refused, now),)
-    return (_create(speaker, found, now), *_group_annotations(waiting))
+    return (_create(speaker, template, now), *_group_annotations(waiting))
 
 
 def _owner(
@@ -170,9 +172,9 @@ def _follow(
             spec.pop(name, None)
             if name in before.spec:
                 spec[name] = before.spec[name]
-    said = tuple(_recorded(pod, wanted, now))
+    events = tuple(_recorded(pod, wanted, now))
     if spec == before.spec and wanted.annotations == before.annotations:
-        return (said,) if said else ()
+        return (events,) if events else ()
     changes = {
         "metadata": {
             "uid": group.metadata.uid,
@@ -191,7 +193,7 @@ def _follow(
         patch=manifests.encode(changes),
         patch_type="merge",
     )
-    return ((patch, *said),)
+    return ((patch, *events),)
 
 
 def _made_from(group: PodGroup) -> LastWritten:

@@ -36,11 +36,11 @@ def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool
     return is_ours(cache, msgspec.json.decode(cron.spec.job_template.spec) or {})
 
 
-def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> bool:
+def is_flow_ours(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> bool:
     """Whether this controller creates the jobs of the flow: no template of it names another
     scheduler."""
-    for entry in found.spec.flows:
-        template = cache.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
+    for entry in job_flow.spec.flows:
+        template = cache.get(kinds.JOB_TEMPLATES, f"{job_flow.metadata.namespace}/{entry.name}")
         spec = {} if template is None else msgspec.json.decode(template.spec) or {}
         patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
         if not is_ours(cache, spec | patch):
@@ -70,10 +70,12 @@ def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:
 _MAKERS = {(kind.api_version, kind.kind): kind for kind in (kinds.JOB_FLOWS, kinds.CRON_JOBS)}
 
 
-def _is_awaited_by_flow(found: JobFlow, job: batch.Job) -> bool:
-    name, said = job.metadata.name, found.status.job_status_list
-    is_member = any(flow_job_name(found, entry.name) == name for entry in found.spec.flows)
-    return is_member and not any(it.name == name and it.state in lifecycle.FINISHED for it in said)
+def _is_awaited_by_flow(job_flow: JobFlow, job: batch.Job) -> bool:
+    name, job_statuses = job.metadata.name, job_flow.status.job_status_list
+    is_member = any(flow_job_name(job_flow, entry.name) == name for entry in job_flow.spec.flows)
+    return is_member and not any(
+        it.name == name and it.state in lifecycle.FINISHED for it in job_statuses
+    )
 
 
 def _is_awaited_by_cron(cron: CronJob, job: batch.Job) -> bool:
@@ -89,9 +91,9 @@ def _is_awaited_by_cron(cron: CronJob, job: batch.Job) -> bool:
     return not (is_noted and is_counted) or is_under_way
 
 
-def flow_job_name(found: JobFlow, entry: str) -> str:
+def flow_job_name(job_flow: JobFlow, entry: str) -> str:
     """The name of a flow's job: ``<flow>-<template>``."""
-    return f"{found.metadata.name}-{entry}"
+    return f"{job_flow.metadata.name}-{entry}"
 
 
 def cron_job_name(cron: CronJob, at: datetime) -> str:
@@ -191,9 +193,9 @@ def write_status(
 ) -> commands.Patch:
     """Replace the status, with the resourceVersion from which it was computed as the
     precondition."""
-    seen = manifests.test("/metadata/resourceVersion", before.metadata.resource_version)
+    version_test = manifests.test("/metadata/resourceVersion", before.metadata.resource_version)
     change = manifests.put("/status", msgspec.to_builtins(status))
-    return manifests.json_patch(kind, before, seen, change, subresource="status")
+    return manifests.json_patch(kind, before, version_test, change, subresource="status")
 
 
 def ended_at(job: batch.Job) -> datetime | None:

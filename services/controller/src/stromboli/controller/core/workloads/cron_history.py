@@ -43,15 +43,17 @@ def surplus(
     if phases == CLASSES[0]:
         limit, usual = spec.successful_jobs_history_limit, SUCCESSFUL_KEPT
     kept = max(0, (usual if limit is None else limit) - coming)
-    found = [job for job in jobs if job.status.state.phase in phases and not cache.is_going(job)]
-    return found[: max(0, len(found) - kept)]
+    candidates = [
+        job for job in jobs if job.status.state.phase in phases and not cache.is_terminating(job)
+    ]
+    return candidates[: max(0, len(candidates) - kept)]
 
 
 def removed(cron: CronJob, job: batch.Job, now: datetime) -> commands.Stage:
     """Delete a job that exceeds the limits, with an Event."""
     why = f"deleted job {job.metadata.name}"
-    said = commands.event_about(kinds.CRON_JOBS, cron, "Normal", "SuccessfulDelete", why, now)
-    return (child_jobs.remove(job), said)
+    event = commands.event_about(kinds.CRON_JOBS, cron, "Normal", "SuccessfulDelete", why, now)
+    return (child_jobs.remove(job), event)
 
 
 def displaced(
@@ -68,6 +70,6 @@ def displaced(
         return
     phases = next(it for it in CLASSES if phase in it)
     jobs = in_order(cron, cache.children(cron))
-    for found in surplus(cache, cron, jobs, phases, coming=1):
-        if not child_jobs.is_awaited(cache, found):
-            yield from removed(cron, found, now)
+    for surplus_job in surplus(cache, cron, jobs, phases, coming=1):
+        if not child_jobs.is_awaited(cache, surplus_job):
+            yield from removed(cron, surplus_job, now)

@@ -45,25 +45,25 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     if cron_state is None:
         return ()
     cron = cron_state.cron
-    said = list(_ends(cron_state, now))
+    events = list(_ends(cron_state, now))
     start: tuple[commands.Stage, ...] = ()
     schedule = _schedule(cron)
     if isinstance(schedule, commands.RecordEvent):
-        said.append(msgspec.structs.replace(schedule, at=now))
+        events.append(msgspec.structs.replace(schedule, at=now))
     elif not cron.spec.suspend:
-        said += _lateness(cron_state, schedule, now)
+        events += _lateness(cron_state, schedule, now)
         at = _due_now(cron_state, schedule, now)
         if at is not None and cron_state.active and cron.spec.concurrency_policy == "Forbid":
             name = cron_state.active[0].metadata.name
             why = f"no job was started at {_text(cron, at)}: job {name} is still running"
-            said.append(_about(cron, "Warning", "ForbidConcurrent", why, now))
+            events.append(_about(cron, "Warning", "ForbidConcurrent", why, now))
         elif at is not None:
             start = _start(cache, cron_state, at, now)
     cleaned = tuple(_history(cache, cron_state, now))
     if not start and cron.metadata.annotation(keys.HELD):
         start = (pending_reason.noted(kinds.CRON_JOBS, cron, ""),)
     plan = child_jobs.status_first(kinds.CRON_JOBS, cron, _status(cron_state), cleaned, *start)
-    return (tuple(said), *plan) if said else plan
+    return (tuple(events), *plan) if events else plan
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
@@ -88,14 +88,14 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 def _look(cache: controller_cache.ControllerCache, key: str) -> CronState | None:
     cron = cache.get(kinds.CRON_JOBS, key)
-    if cron is None or cache.is_going(cron) or not child_jobs.is_cron_ours(cache, cron):
+    if cron is None or cache.is_terminating(cron) or not child_jobs.is_cron_ours(cache, cron):
         return None
     created = _created(cron)
     jobs = cron_history.in_order(cron, cache.children(cron))
     active = [
         job
         for job in jobs
-        if job.status.state.phase not in lifecycle.FINISHED and not cache.is_going(job)
+        if job.status.state.phase not in lifecycle.FINISHED and not cache.is_terminating(job)
     ]
     times = [
         created,
@@ -165,12 +165,12 @@ def _start(
     template lacks values, they only read the CronJob."""
     cron, template = cron_state.cron, cron_state.cron.spec.job_template
     name = child_jobs.cron_job_name(cron, at)
-    if taken := child_jobs.name_conflict(cache, cron, name):
-        said = _about(cron, "Warning", "FailedCreate", taken, now)
+    if conflict := child_jobs.name_conflict(cache, cron, name):
+        warning = _about(cron, "Warning", "FailedCreate", conflict, now)
         why = pending_reason.reasons(
-            [(said.reason, f"no job was started at {_text(cron, at)}: {taken}")]
+            [(warning.reason, f"no job was started at {_text(cron, at)}: {conflict}")]
         )
-        return ((said,), pending_reason.noted(kinds.CRON_JOBS, cron, why))
+        return ((warning,), pending_reason.noted(kinds.CRON_JOBS, cron, why))
     if not cache.is_complete(cron):
         return ((complete_specs.read(kinds.CRON_JOBS, cron),),)
     replaced: list[commands.Command] = []
@@ -188,8 +188,8 @@ def _start(
         dict(template.metadata.labels or {}),
         {**(template.metadata.annotations or {}), keys.CRON_SCHEDULED_AT: _text(cron, at)},
     )
-    made = _about(cron, "Normal", "SuccessfulCreate", f"created job {name}", now)
-    return (tuple(replaced), (create,), (made,))
+    event = _about(cron, "Normal", "SuccessfulCreate", f"created job {name}", now)
+    return (tuple(replaced), (create,), (event,))
 
 
 def _taken(cache: controller_cache.ControllerCache, cron: CronJob, at: datetime) -> str:

@@ -65,41 +65,45 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     """Record the state of the jobs, start the jobs whose dependencies are met, and delete the jobs
     of a successful flow if its ``jobRetainPolicy`` is ``delete``.
     """
-    found = _ours(cache, key)
-    if found is None:
+    job_flow = _ours(cache, key)
+    if job_flow is None:
         return ()
-    if found.status.state.phase not in FINAL and not cache.is_complete(found):
-        return ((complete_specs.read(kinds.JOB_FLOWS, found),),)
-    members = _members(cache, found)
-    phase = next_phase(found.status.state.phase, [member.phase for member in members])
-    effects: list[commands.Command] = list(_made(found, members, now))
+    if job_flow.status.state.phase not in FINAL and not cache.is_complete(job_flow):
+        return ((complete_specs.read(kinds.JOB_FLOWS, job_flow),),)
+    members = _members(cache, job_flow)
+    phase = next_phase(job_flow.status.state.phase, [member.phase for member in members])
+    effects: list[commands.Command] = list(_made(job_flow, members, now))
     if phase not in FINAL:
-        effects += _starts(cache, found, members, now)
-        effects += (ask for ask, at in _questions(cache, found, members) if not at or now >= at)
-    elif _is_to_be_cleared(found):
+        effects += _starts(cache, job_flow, members, now)
+        effects += (ask for ask, at in _questions(cache, job_flow, members) if not at or now >= at)
+    elif _is_to_be_cleared(job_flow):
         effects += [
             child_jobs.remove(it.job)
             for it in members
-            if it.job is not None and not cache.is_going(it.job)
+            if it.job is not None and not cache.is_terminating(it.job)
         ]
-    status = _status(found, members, phase)
-    return child_jobs.status_first(kinds.JOB_FLOWS, found, status, tuple(effects))
+    status = _status(job_flow, members, phase)
+    return child_jobs.status_first(kinds.JOB_FLOWS, job_flow, status, tuple(effects))
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """The time at which to probe pods again that have not passed."""
-    found = _ours(cache, key)
-    if found is None or found.status.state.phase in FINAL:
+    job_flow = _ours(cache, key)
+    if job_flow is None or job_flow.status.state.phase in FINAL:
         return None
-    times = [at or now for _, at in _questions(cache, found, _members(cache, found))]
+    times = [at or now for _, at in _questions(cache, job_flow, _members(cache, job_flow))]
     return min(times, default=None)
 
 
 def _ours(cache: controller_cache.ControllerCache, key: str) -> JobFlow | None:
-    found = cache.get(kinds.JOB_FLOWS, key)
-    if found is None or cache.is_going(found) or not child_jobs.is_flow_ours(cache, found):
+    job_flow = cache.get(kinds.JOB_FLOWS, key)
+    if (
+        job_flow is None
+        or cache.is_terminating(job_flow)
+        or not child_jobs.is_flow_ours(cache, job_flow)
+    ):
         return None
-    return found
+    return job_flow
 
 
 def next_phase(phase: str, jobs: list[str | None]) -> str:
@@ -123,12 +127,12 @@ def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
     return spec
 
 
-def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Member]:
+def _members(cache: controller_cache.ControllerCache, job_flow: JobFlow) -> list[Member]:
     """The flow's entries with their jobs. If entries have the same name, the last one counts."""
-    jobs = {job.metadata.name: job for job in cache.children(found)}
-    recorded = {it.name: it for it in found.status.job_status_list}
-    entries = {entry.name: entry for entry in found.spec.flows}
-    names = {entry: child_jobs.flow_job_name(found, entry) for entry in entries}
+    jobs = {job.metadata.name: job for job in cache.children(job_flow)}
+    recorded = {it.name: it for it in job_flow.status.job_status_list}
+    entries = {entry.name: entry for entry in job_flow.spec.flows}
+    names = {entry: child_jobs.flow_job_name(job_flow, entry) for entry in entries}
     return [
         Member(entry, names[name], jobs.get(names[name]), recorded.get(names[name]))
         for name, entry in entries.items()
@@ -136,20 +140,20 @@ def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Me
 
 
 def _starts(
-    cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member], now: datetime
+    cache: controller_cache.ControllerCache, job_flow: JobFlow, members: list[Member], now: datetime
 ) -> Iterator[commands.Command]:
-    wrong = [violation.message for violation in rules.violations(found)]
+    wrong = [violation.message for violation in rules.violations(job_flow)]
     if wrong:
         why = f"no job is started: {'; '.join(wrong)}"
-        yield _about(found, "Warning", "SyncJobFlow", why, now)
+        yield _about(job_flow, "Warning", "SyncJobFlow", why, now)
         return
     for member, targets in _waiting(members):
         if all(_is_ready(cache, target, member.waits.probe) for target in targets):
-            yield from _start(cache, found, member, now)
+            yield from _start(cache, job_flow, member, now)
 
 
 def _questions(
-    cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member]
+    cache: controller_cache.ControllerCache, job_flow: JobFlow, members: list[Member]
 ) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
     """The probes to run, each with its time; None: immediately."""
     requested: dict[commands.RunProbe, datetime | None] = {}
@@ -159,7 +163,7 @@ def _questions(
             if probe is None or target.job is None or target.phase != "Running":
                 continue
             if not probes.passed(cache, probe, target.job):
-                key = found.metadata.key
+                key = job_flow.metadata.key
                 requested |= probes.open_questions(cache, key, probe, target.job)
     yield from requested.items()
 
@@ -184,48 +188,48 @@ def _is_ready(
 
 
 def _start(
-    cache: controller_cache.ControllerCache, found: JobFlow, member: Member, now: datetime
+    cache: controller_cache.ControllerCache, job_flow: JobFlow, member: Member, now: datetime
 ) -> Iterator[commands.Command]:
-    namespace, template_name = found.metadata.namespace, member.entry.name
-    if taken := child_jobs.name_conflict(cache, found, member.name):
-        yield _about(found, "Warning", "FailedCreate", taken, now)
+    namespace, template_name = job_flow.metadata.namespace, member.entry.name
+    if conflict := child_jobs.name_conflict(cache, job_flow, member.name):
+        yield _about(job_flow, "Warning", "FailedCreate", conflict, now)
         return
     template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")
     if template is None:
         missing = f"JobTemplate {namespace}/{template_name} does not exist"
         why = f"job {member.name} is not created: {missing}"
-        yield _about(found, "Warning", "SyncJobFlow", why, now)
+        yield _about(job_flow, "Warning", "SyncJobFlow", why, now)
         return
     if not cache.is_complete(template):
         yield complete_specs.read(kinds.JOB_TEMPLATES, template)
         return
     marks = {
         keys.CREATED_BY_TEMPLATE: f"{namespace}.{template_name}",
-        keys.CREATED_BY_FLOW: f"{namespace}.{found.metadata.name}",
+        keys.CREATED_BY_FLOW: f"{namespace}.{job_flow.metadata.name}",
     }
     # A longer value is not a valid label; the annotation has the full value.
     labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
     spec = spec_of(template, member.entry)
-    yield child_jobs.create(cache, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
+    yield child_jobs.create(cache, kinds.JOB_FLOWS, job_flow, member.name, spec, labels, marks)
 
 
-def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
+def _made(job_flow: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
     """Events for jobs that are observed for the first time. A rejected job gets no Event."""
     for member in members:
         if member.job is not None and member.recorded is None:
-            yield _about(found, "Normal", "Created", f"created job {member.name}", now)
+            yield _about(job_flow, "Normal", "Created", f"created job {member.name}", now)
 
 
-def _is_to_be_cleared(found: JobFlow) -> bool:
+def _is_to_be_cleared(job_flow: JobFlow) -> bool:
     """Whether the jobs are to be deleted: the recorded phase is Succeed. So the status is written
     before any deletion."""
-    return found.spec.job_retain_policy == "delete" and found.status.state.phase == "Succeed"
+    return job_flow.spec.job_retain_policy == "delete" and job_flow.status.state.phase == "Succeed"
 
 
 # The status
 
 
-def _status(found: JobFlow, members: list[Member], phase: str) -> flow.JobFlowStatus:
+def _status(job_flow: JobFlow, members: list[Member], phase: str) -> flow.JobFlowStatus:
     lists: dict[str, list[str]] = {name: [] for name in LISTS.values() if name}
     unknown: list[str] = []
     for member in members:
@@ -240,9 +244,9 @@ def _status(found: JobFlow, members: list[Member], phase: str) -> flow.JobFlowSt
         member.name: _condition(member.job) for member in members if member.job is not None
     }
     gone = {
-        member.name: found.status.conditions[member.name]
+        member.name: job_flow.status.conditions[member.name]
         for member in members
-        if member.name in found.status.conditions
+        if member.name in job_flow.status.conditions
     }
     stories = (_story(it) for it in members)
     return flow.JobFlowStatus(
@@ -289,6 +293,6 @@ def _story(member: Member) -> flow.FlowJobStatus | None:
 
 
 def _about(
-    found: JobFlow, type_: commands.EventType, reason: str, message: str, at: datetime
+    job_flow: JobFlow, type_: commands.EventType, reason: str, message: str, at: datetime
 ) -> commands.RecordEvent:
-    return commands.event_about(kinds.JOB_FLOWS, found, type_, reason, message, at)
+    return commands.event_about(kinds.JOB_FLOWS, job_flow, type_, reason, message, at)

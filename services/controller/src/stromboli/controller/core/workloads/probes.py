@@ -87,7 +87,7 @@ def _looked_at(
     cache: controller_cache.ControllerCache, job: batch.Job, task_name: str
 ) -> Iterator[tuple[batch.TaskSpec, list[core.Pod]]]:
     """The tasks that a test applies to, with their pods. An empty name means all tasks."""
-    pods = [it for it in cache.pods_of(job) if not cache.is_going(it)]
+    pods = [it for it in cache.pods_of(job) if not cache.is_terminating(it)]
     for task in tasks.specs(job):
         if task_name in ("", task.name):
             yield (

@@ -13,7 +13,7 @@ from stromboli.shared.api import flow, kinds
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Update the list of created jobs in the template's status."""
     template = cache.get(kinds.JOB_TEMPLATES, key)
-    if template is None or cache.is_going(template):
+    if template is None or cache.is_terminating(template):
         return ()
     if not child_jobs.is_ours(cache, msgspec.json.decode(template.spec) or {}):
         return ()

@@ -20,14 +20,14 @@ def read_layout(read: sysfs_tree.SysfsTree) -> Layout:
     reader = sysfs_tree.SysfsReader(read)
     running = processors.online(reader)
     numa_nodes = processors.numa_nodes(reader, running)
-    made = node_topology.NodeTopology(
+    topology = node_topology.NodeTopology(
         numa_nodes=numa_nodes,
         cores=processors.cores(reader, running, numa_nodes),
         offline_cpus=processors.offline(reader),
         pci=devices.pci(reader),
         read_failures=reader.read_failures,
     )
-    return Layout(made, running)
+    return Layout(topology, running)
 
 
 def with_gpus(
@@ -40,20 +40,22 @@ def with_gpus(
     that have disappeared since.
     """
     known = base.topology
-    found = gpus.build_inventory(answers, {each.address: each.numa_node for each in known.pci})
+    gpu_inventory = gpus.build_inventory(
+        answers, {each.address: each.numa_node for each in known.pci}
+    )
     if before is not None:
-        found = gpus.keep_vanished(
-            gpus.GpuInventory(before.gpus, before.gpu_connections, before.nvlinks), found
+        gpu_inventory = gpus.keep_vanished(
+            gpus.GpuInventory(before.gpus, before.gpu_connections, before.nvlinks), gpu_inventory
         )
     reader = sysfs_tree.SysfsReader(read)
-    nics = devices.nics(reader, known.pci, found.gpus)
+    nics = devices.nics(reader, known.pci, gpu_inventory.gpus)
     return msgspec.structs.replace(
         known,
-        gpus=found.gpus,
-        gpu_connections=found.gpu_connections,
-        nvlinks=found.nvlinks,
+        gpus=gpu_inventory.gpus,
+        gpu_connections=gpu_inventory.gpu_connections,
+        nvlinks=gpu_inventory.nvlinks,
         nics=nics,
-        read_failures=(*known.read_failures, *reader.read_failures, *found.read_failures),
+        read_failures=(*known.read_failures, *reader.read_failures, *gpu_inventory.read_failures),
     )
 
 
@@ -61,11 +63,11 @@ def with_kubelet(
     machine: node_topology.NodeTopology, online: frozenset[int], readings: kubelet.KubeletReadings
 ) -> node_topology.NodeTopology:
     """The machine with the kubelet's configuration and allocations."""
-    said = kubelet.build_state(readings, online)
+    kubelet_state = kubelet.build_state(readings, online)
     return msgspec.structs.replace(
         machine,
         gpus=gpus.with_plugin_health(machine.gpus, readings.allocatable_devices),
-        kubelet=said.facts,
-        exclusive_allocations=said.exclusive_allocations,
-        read_failures=(*machine.read_failures, *said.read_failures),
+        kubelet=kubelet_state.facts,
+        exclusive_allocations=kubelet_state.exclusive_allocations,
+        read_failures=(*machine.read_failures, *kubelet_state.read_failures),
     )

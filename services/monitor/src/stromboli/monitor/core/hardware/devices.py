@@ -36,22 +36,22 @@ def pci(reader: sysfs_tree.SysfsReader) -> tuple[node_topology.PciDevice, ...]:
     """Devices of the relevant kinds, by address; a virtual function counts as its physical
     device.
     """
-    found = []
+    pci_devices = []
     for name in reader.tree.children(PCI):
         code = reader.value(f"{PCI}/{name}/class", _code, "the class of PCI devices", name)
         kind = KINDS.get((code or "")[:4]) or KINDS.get((code or "")[:6])
         if kind is None or f"{PCI}/{name}/physfn" in reader.tree.links:
             continue
-        found.append(
+        pci_devices.append(
             node_topology.PciDevice(address=name, kind=kind, numa_node=_cell(reader, name))
         )
-    return tuple(found)
+    return tuple(pci_devices)
 
 
 def _cell(reader: sysfs_tree.SysfsReader, name: str) -> int:
     """The NUMA node. The kernel's -1 means unknown, not node 0."""
-    found = reader.value(f"{PCI}/{name}/numa_node", int, "the NUMA node of PCI devices", name)
-    return node_topology.UNKNOWN_NUMA_NODE if found is None else max(found, -1)
+    numa_id = reader.value(f"{PCI}/{name}/numa_node", int, "the NUMA node of PCI devices", name)
+    return node_topology.UNKNOWN_NUMA_NODE if numa_id is None else max(numa_id, -1)
 
 
 def nics(
@@ -64,7 +64,7 @@ def nics(
     """
     interfaces, rdma = (_on_cards(reader, folder) for folder in ("class/net", "class/infiniband"))
     cell_of = {each.address: each.numa_node for each in known}
-    found = []
+    network_cards = []
     for card in sorted(interfaces.keys() | rdma.keys()):
         if f"{PCI}/{card}/physfn" in reader.tree.links:
             continue
@@ -75,7 +75,7 @@ def nics(
             connection_type(reader.tree, (card, numa_node), (gpu.pci, gpu.numa_node))
             for gpu in gpus
         )
-        found.append(
+        network_cards.append(
             node_topology.Nic(
                 name=name or device,
                 pci=card,
@@ -87,18 +87,18 @@ def nics(
                 gpu_connections=gpu_connections,
             )
         )
-    return tuple(found)
+    return tuple(network_cards)
 
 
 def _on_cards(reader: sysfs_tree.SysfsReader, folder: str) -> dict[str, str]:
     """PCI address -> the first interface on it."""
-    found: dict[str, str] = {}
+    interfaces: dict[str, str] = {}
     for name in reader.tree.children(folder):
         real = reader.tree.links.get(f"{folder}/{name}/device", "")
         addresses = _ADDRESS.findall(real)
         if addresses:
-            found.setdefault(addresses[-1], name)
-    return found
+            interfaces.setdefault(addresses[-1], name)
+    return interfaces
 
 
 def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
@@ -123,10 +123,10 @@ def _ethernet(reader: sysfs_tree.SysfsReader, name: str) -> tuple[str, bool, int
 
 
 def connection_type(
-    found: sysfs_tree.SysfsTree, one: tuple[str, int], other: tuple[str, int]
+    tree: sysfs_tree.SysfsTree, one: tuple[str, int], other: tuple[str, int]
 ) -> str:
     """The connection between two devices, each given by address and NUMA node."""
-    first, second = (_chain(found.links.get(f"{PCI}/{device}", "")) for device, _ in (one, other))
+    first, second = (_chain(tree.links.get(f"{PCI}/{device}", "")) for device, _ in (one, other))
     if first and second and first[0] == second[0]:
         above, below = first[:-1], second[:-1]
         common = next(
@@ -152,7 +152,7 @@ def _code(text: str) -> str:
 
 
 def _gbit_s(text: str) -> int:
-    found = _RATE.match(text)
-    if found is None:
+    match = _RATE.match(text)
+    if match is None:
         raise ValueError(text)
-    return int(found[1])
+    return int(match[1])

@@ -144,17 +144,17 @@ def _gpu(card: GpuReading, numa_nodes: Mapping[str, int]) -> node_topology.Gpu:
 
 
 def _problems(card: GpuReading) -> list[str]:
-    said = [f"it does not respond: {card.lost}"] if card.lost else []
+    problems = [f"it does not respond: {card.lost}"] if card.lost else []
     if card.uncorrected:
-        said.append(f"{card.uncorrected} memory errors that could not be corrected")
+        problems.append(f"{card.uncorrected} memory errors that could not be corrected")
     if card.remap_failed:
-        said.append("a broken memory row could not be remapped: replace the GPU")
+        problems.append("a broken memory row could not be remapped: replace the GPU")
     elif card.remap_pending:
-        said.append("a broken memory row is remapped once the GPU is reset")
+        problems.append("a broken memory row is remapped once the GPU is reset")
     grave = sorted(set(card.xids) - OF_PROGRAMS)
     if grave:
-        said.append(f"the driver reported Xid {', '.join(map(str, grave))}")
-    return said
+        problems.append(f"the driver reported Xid {', '.join(map(str, grave))}")
+    return problems
 
 
 def keep_vanished(before: GpuInventory, now: GpuInventory) -> GpuInventory:

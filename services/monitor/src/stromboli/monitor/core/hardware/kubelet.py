@@ -204,11 +204,11 @@ def _reserved(
     config: _Config, kept: frozenset[int], read_failures: list[node_topology.ReadFailure]
 ) -> dict[str, str]:
     total: units.Amounts = {}
-    for what, given in (
+    for what, reservation in (
         ("kubeReserved", config.kube_reserved),
         ("systemReserved", config.system_reserved),
     ):
-        for name, quantity in (given or {}).items():
+        for name, quantity in (reservation or {}).items():
             try:
                 total = units.add(total, {name: units.amount(name, quantity)})
             except ValueError as error:

@@ -17,17 +17,17 @@ _PAGES = re.compile(r"hugepages-(\d+)kB$")
 
 def online(reader: sysfs_tree.SysfsReader) -> frozenset[int]:
     """The online CPUs; if no file lists them, those with a topology."""
-    found = reader.value(f"{CPUS}/online", cpu_lists.parsed, "CPUs online")
-    if found:
-        return found
+    cpus = reader.value(f"{CPUS}/online", cpu_lists.parsed, "CPUs online")
+    if cpus:
+        return cpus
     names = reader.tree.children(CPUS)
     return frozenset(int(name[3:]) for name in names if name[3:].isdecimal())
 
 
 def offline(reader: sysfs_tree.SysfsReader) -> str:
     """The offline CPUs in the kernel's list format (``2-3,7``); empty if there are none."""
-    found = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
-    return cpu_lists.written(found or ())
+    cpus = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
+    return cpu_lists.written(cpus or ())
 
 
 def numa_nodes(
@@ -65,7 +65,7 @@ def _cell(
 def _huge_pages(
     reader: sysfs_tree.SysfsReader, folder: str, name: str
 ) -> list[node_topology.HugePages]:
-    found = []
+    huge_pages = []
     for kind in reader.tree.children(folder):
         size = _PAGES.match(kind)
         if size is None:
@@ -77,8 +77,8 @@ def _huge_pages(
         size_bytes = int(size[1]) * 1024
         if total:
             pages = node_topology.HugePages(size_bytes=size_bytes, total=total, free=free or 0)
-            found.append(pages)
-    return sorted(found, key=lambda each: each.size_bytes)
+            huge_pages.append(pages)
+    return sorted(huge_pages, key=lambda each: each.size_bytes)
 
 
 def cores(
@@ -88,7 +88,7 @@ def cores(
 ) -> tuple[node_topology.CpuCore, ...]:
     """The cores with at least one online CPU, in the order of their lowest CPU."""
     cell_of = {cpu: numa_node.id for numa_node in known for cpu in cpu_lists.parsed(numa_node.cpus)}
-    found: list[node_topology.CpuCore] = []
+    cpu_cores: list[node_topology.CpuCore] = []
     placed: set[int] = set()
     for cpu in sorted(running):
         if cpu in placed:
@@ -106,27 +106,27 @@ def cores(
         placed |= own
         if cpu not in cell_of:
             reader.record_missing("the NUMA node", "no node lists it", f"CPU {cpu}")
-        found.append(
+        cpu_cores.append(
             node_topology.CpuCore(
                 cpus=cpu_lists.written(own),
                 numa_node=cell_of.get(cpu, node_topology.UNKNOWN_NUMA_NODE),
                 socket=_socket(reader, folder, cpu),
             )
         )
-    return tuple(found)
+    return tuple(cpu_cores)
 
 
 def _socket(reader: sysfs_tree.SysfsReader, folder: str, cpu: int) -> int:
     """The socket. Virtual machines and some ARM boards report -1 for their only socket."""
-    found = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
-    return max(found or 0, 0)
+    socket_id = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
+    return max(socket_id or 0, 0)
 
 
 def _memory_bytes(text: str) -> int:
-    found = _TOTAL.search(text)
-    if found is None:
+    match = _TOTAL.search(text)
+    if match is None:
         raise ValueError(text)
-    return int(found[1]) * 1024
+    return int(match[1]) * 1024
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _count(text: str) -> int:
-    found = int(text)
-    if found < 0:
+    count = int(text)
+    if count < 0:
         raise ValueError(text)
-    return found
+    return count

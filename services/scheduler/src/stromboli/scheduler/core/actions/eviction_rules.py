@@ -57,12 +57,12 @@ class VictimIndex:
         changes = len(self._session.nodes.touched)
         known = self._jobs.get(evictor)
         if known is None or known[0] != changes:
-            found = frozenset(
+            evictable_jobs = frozenset(
                 other.key
                 for other in self._holders
                 if is_victim(other) and self._may_have(evictor, other)
             )
-            known = self._jobs[evictor] = changes, found
+            known = self._jobs[evictor] = changes, evictable_jobs
         return known[1] - {job.key} if job.key in known[1] else known[1]
 
     def on(self, row: int, jobs: Container[str]) -> list[entities.Task]:
@@ -98,13 +98,13 @@ class VictimIndex:
         ]
 
     def _candidates(self, row: int) -> list[entities.Task]:
-        found = []
+        queued_tasks = []
         tasks = self._session.nodes.tasks[row].values()
         for task in sorted(tasks, key=_eviction_preference, reverse=True):
             job = self._session.job_of(task)
             if job is not None and not job.frozen and task.preemptable:
-                found.append((job.queue, task))
-        return [task for _, task in sorted(found, key=operator.itemgetter(0))]
+                queued_tasks.append((job.queue, task))
+        return [task for _, task in sorted(queued_tasks, key=operator.itemgetter(0))]
 
     def _requests(self, key: str) -> _Requests:
         """What the candidates of a job request, and on which nodes; as of the first call."""
@@ -165,7 +165,7 @@ def pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task
 
 def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
     """Return the jobs that may evict others by queue, in job order."""
-    found: dict[str, list[entities.Job]] = {}
+    jobs_by_queue: dict[str, list[entities.Job]] = {}
     for job in ssn.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and ssn.job_valid(job) is None
         is_tried = is_tried and not ssn.topology.problem(job)
@@ -174,8 +174,8 @@ def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
         if is_tried and ssn.is_full:
             ssn.untried.add(job.key)
         elif is_tried:
-            found.setdefault(job.queue, []).append(job)
-    return {queue: ssn.ordered_jobs(jobs) for queue, jobs in found.items()}
+            jobs_by_queue.setdefault(job.queue, []).append(job)
+    return {queue: ssn.ordered_jobs(jobs) for queue, jobs in jobs_by_queue.items()}
 
 
 def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.Queue]:

@@ -23,9 +23,9 @@ from stromboli.scheduler.core.placement import extension_points
 
 def allows_whole_jobs(ssn: session.Session, action: str) -> bool:
     """Return whether the action may end jobs of victims. Reports a wrong argument."""
-    given = ssn.configuration.action(action)
-    allowed = given.boolean("allowWholeBundle", default=True)
-    ssn.complaints.extend(given.complaints)
+    arguments = ssn.configuration.action(action)
+    allowed = arguments.boolean("allowWholeBundle", default=True)
+    ssn.complaints.extend(arguments.complaints)
     return allowed
 
 
@@ -68,13 +68,13 @@ def make_room(
                 ssn, action, job, there, waiting, whole_allowed=whole_allowed
             )
             with ssn.topology.confined(domain):
-                found = _sufficient_bundles(
+                eviction = _sufficient_bundles(
                     ssn, action, job, waiting, offered, inside, with_surplus=surplus
                 )
-                if found is not None:
-                    made, taken = found
-                    ended = [each.victims for each in taken if each.is_inseparable]
-                    victim_search.commit_if_ready(ssn, job, made, _rules(action), ended)
+                if eviction is not None:
+                    trial, bundles = eviction
+                    ended = [each.victims for each in bundles if each.is_inseparable]
+                    victim_search.commit_if_ready(ssn, job, trial, _rules(action), ended)
                     return
 
 
@@ -110,11 +110,11 @@ def _candidate_domains(
     ssn: session.Session, job: entities.Job, waiting: Sequence[entities.Task]
 ) -> list[int]:
     """Return the topology domains that may take the job, the one with the most room first."""
-    found = ssn.topology.largest_domains(job)
-    if len(found) > 1:
+    ranked_domains = ssn.topology.largest_domains(job)
+    if len(ranked_domains) > 1:
         room = topology_placement.domain_capacity(ssn, waiting)
-        found.sort(key=lambda domain: (-room[domain], domain))
-    return found[: ssn.topology.most_evicted_in]
+        ranked_domains.sort(key=lambda domain: (-room[domain], domain))
+    return ranked_domains[: ssn.topology.most_evicted_in]
 
 
 def _helpful_nodes(ssn: session.Session, waiting: Iterable[entities.Task]) -> extension_points.Mask:
@@ -153,15 +153,15 @@ def _sufficient_bundles(
     need = _least_demand(waiting, lacking)
     there = resource_vectors.total(np.maximum(ssn.nodes.future_idle[:, inside], 0))
     for count in range(len(offered) + 1):
-        taken = list(offered[:count])
-        if taken:
-            there = there + taken[-1].request
+        bundles = list(offered[:count])
+        if bundles:
+            there = there + bundles[-1].request
         # The sum over nodes rules out most numbers of bundles; only a trial proves that one
         # suffices.
         if np.all(need <= there):
-            made = _try_bundles(ssn, job, waiting, taken, action, with_surplus=with_surplus)
-            if made is not None:
-                return made, taken
+            attempt = _try_bundles(ssn, job, waiting, bundles, action, with_surplus=with_surplus)
+            if attempt is not None:
+                return attempt, bundles
     return None
 
 
@@ -175,7 +175,7 @@ def _try_bundles(
     ssn: session.Session,
     job: entities.Job,
     waiting: Sequence[entities.Task],
-    taken: Sequence[victim_bundles.VictimBundle],
+    bundles: Sequence[victim_bundles.VictimBundle],
     action: str,
     *,
     with_surplus: bool,
@@ -189,7 +189,7 @@ def _try_bundles(
     others = [task for task in waiting if task.pod.spec.preemption_policy != eviction_rules.NEVER]
     for task in patient:
         victim_search.nominate(ssn, task, rules, trial)
-    victims = [victim for bundle in taken for victim in bundle.victims]
+    victims = [victim for bundle in bundles for victim in bundle.victims]
     for victim in victims:
         trial.evict(victim, action)
     victim_search.place(ssn, job, others, rules, trial, with_surplus=with_surplus)

@@ -44,10 +44,10 @@ def place(
         )
         for group in groups
     ]
-    found = vector_packing.pack(room, demands)
-    if found is None:
+    packing = vector_packing.pack(room, demands)
+    if packing is None:
         return []
-    for group, counts in zip(groups, found, strict=True):
+    for group, counts in zip(groups, packing, strict=True):
         rows = [row for row, count in counts.items() for _ in range(count)]
         for task, row in zip(group, rows, strict=True):
             if not _is_feasible(ssn, queue, task, row):

@@ -32,13 +32,13 @@ class Arguments(msgspec.Struct, frozen=True):
     max_nodes: int
 
     @classmethod
-    def read(cls, given: configuration.Arguments) -> "Arguments":
+    def read(cls, arguments: configuration.Arguments) -> "Arguments":
         """Read the action's configuration."""
         return cls(
-            given.boolean("enableTopologyAwarePreemption", default=False),
-            given.integer("minCandidateNodesPercentage", 10),
-            given.integer("minCandidateNodesAbsolute", 1),
-            given.integer("maxCandidateNodesAbsolute", 100),
+            arguments.boolean("enableTopologyAwarePreemption", default=False),
+            arguments.integer("minCandidateNodesPercentage", 10),
+            arguments.integer("minCandidateNodesAbsolute", 1),
+            arguments.integer("maxCandidateNodesAbsolute", 100),
         )
 
     def max_compared(self, nodes: int) -> int:
@@ -64,9 +64,9 @@ def run(ssn: session.Session) -> None:
 
 def configuration_of(ssn: session.Session) -> Arguments:
     """Return the action's arguments. Reports wrong ones."""
-    given = ssn.configuration.action(NAME)
-    arguments = Arguments.read(given)
-    ssn.complaints.extend(given.complaints)
+    raw_arguments = ssn.configuration.action(NAME)
+    arguments = Arguments.read(raw_arguments)
+    ssn.complaints.extend(raw_arguments.complaints)
     return arguments
 
 
@@ -196,14 +196,14 @@ class _Attempt:
     ) -> victim_search.NodeRoom | None:
         """Return the room with the least important victims among the first nodes with room."""
         wanted = self._arguments.max_compared(len(self._session.nodes))
-        found: list[victim_search.NodeRoom] = []
+        free_by_node: list[victim_search.NodeRoom] = []
         for row in np.flatnonzero(helps):
             room = self._room_on(task, self._session.nodes.names[row], jobs)
             if room is not None:
-                found.append(room)
-                if len(found) == wanted:
+                free_by_node.append(room)
+                if len(free_by_node) == wanted:
                     break
-        return min(found, key=_cost, default=None)
+        return min(free_by_node, key=_cost, default=None)
 
     def _room_on(
         self, task: entities.Task, node: str, jobs: frozenset[str]

@@ -25,10 +25,10 @@ def evict(ssn: session.Session) -> None:
 
     O(tasks on these nodes); nothing without such a reservation.
     """
-    found = {task.key: task for task in _leaving(ssn)}
-    if not found:
+    tasks = {task.key: task for task in _leaving(ssn)}
+    if not tasks:
         return
-    victims = ssn.evictable(None, [task for _, task in sorted(found.items())])
+    victims = ssn.evictable(None, [task for _, task in sorted(tasks.items())])
     for task in victims:
         if ssn.is_full:
             ssn.request_session_at(ssn.now + NEXT_PART)

@@ -125,13 +125,13 @@ def _candidate_domains(
     """Return the domains that could hold what is missing, the best first."""
     requested = np.array(group, np.intp)
     most = domain_capacity(ssn, tasks)[requested]
-    found = requested[most >= unit.missing_count]
-    if not len(found):
+    feasible = requested[most >= unit.missing_count]
+    if not len(feasible):
         _report_shortage(ssn, unit, requested, most)
-    if len(found) < 2:
-        return [int(each) for each in found]
-    numbers: list[int] = found.tolist()
-    scores = dict(zip(numbers, ssn.domain_scores(tasks, found).tolist(), strict=True))
+    if len(feasible) < 2:
+        return [int(each) for each in feasible]
+    numbers: list[int] = feasible.tolist()
+    scores = dict(zip(numbers, ssn.domain_scores(tasks, feasible).tolist(), strict=True))
     there = {each: ssn.topology.placed_in(unit.job, each) for each in numbers}
     return sorted(numbers, key=lambda each: (-scores[each], -there[each], each))
 

@@ -60,7 +60,7 @@ def make_bundles(
     by_job: dict[str, list[entities.Task]] = {}
     for task in candidates:
         by_job.setdefault(task.job, []).append(task)
-    found = [
+    bundles = [
         bundle
         for key in sorted(by_job)
         for bundle in _split_job(
@@ -69,11 +69,11 @@ def make_bundles(
         if bundle.is_safe or (whole_allowed and not _starts_in_session(ssn, bundle.job))
     ]
     # Stable sorts, the least important first.
-    found.sort(key=lambda bundle: (bundle.job.uid, bundle.victims[0].uid))
-    found.sort(key=lambda bundle: -_benefit_cost_ratio(bundle, need))
-    found.sort(key=cmp_to_key(_job_order(ssn, action, preemptor)))
-    found.sort(key=lambda bundle: not bundle.is_safe)
-    return _filtered_by_plugins(ssn, action, preemptor, found)
+    bundles.sort(key=lambda bundle: (bundle.job.uid, bundle.victims[0].uid))
+    bundles.sort(key=lambda bundle: -_benefit_cost_ratio(bundle, need))
+    bundles.sort(key=cmp_to_key(_job_order(ssn, action, preemptor)))
+    bundles.sort(key=lambda bundle: not bundle.is_safe)
+    return _filtered_by_plugins(ssn, action, preemptor, bundles)
 
 
 def _starts_in_session(ssn: session.Session, job: entities.Job) -> bool:
@@ -119,7 +119,7 @@ class _Groups:
 
     def __init__(self, job: entities.Job) -> None:
         self._job = job
-        self._left = {
+        self._remaining = {
             key: subjobs.count(subjob, subjobs.ALLOCATED_STATUSES)
             for key, subjob in job.subjobs.items()
         }
@@ -128,10 +128,10 @@ class _Groups:
         """Return whether enough subgroups stay complete without the task."""
         least = self._job.sub_group_minimums
         subjob = self._job.subjobs[task.subjob]
-        if not least.get(subjob.policy) or self._left[task.subjob] != subjob.min_available:
+        if not least.get(subjob.policy) or self._remaining[task.subjob] != subjob.min_available:
             return True
         whole = sum(
-            self._left[key] >= each.min_available
+            self._remaining[key] >= each.min_available
             for key, each in self._job.subjobs.items()
             if each.policy == subjob.policy
         )
@@ -139,7 +139,7 @@ class _Groups:
 
     def count_evicted(self, task: entities.Task) -> None:
         """Count the task as evicted."""
-        self._left[task.subjob] -= 1
+        self._remaining[task.subjob] -= 1
 
 
 def _filtered_by_plugins(

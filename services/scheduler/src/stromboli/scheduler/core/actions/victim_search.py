@@ -143,15 +143,17 @@ def nominate(
     free = nodes_with_free_room(ssn, task)
     if free.any():
         idle = free & ssn.finder.fits_idle(task)
-        found: NodeRoom | None = NodeRoom(ssn.finder.best(task, idle if idle.any() else free), ())
+        node_room: NodeRoom | None = NodeRoom(
+            ssn.finder.best(task, idle if idle.any() else free), ()
+        )
     else:
-        found = rules.make_room(task)
-    if found is None:
+        node_room = rules.make_room(task)
+    if node_room is None:
         return False
-    for victim in found.victims:
+    for victim in node_room.victims:
         stmt.evict(victim, rules.action)
-    occurred = any(not victim.is_best_effort for victim in found.victims)
-    stmt.pipeline(task, found.node, eviction_occurred=occurred)
+    occurred = any(not victim.is_best_effort for victim in node_room.victims)
+    stmt.pipeline(task, node_room.node, eviction_occurred=occurred)
     return True
 
 
@@ -287,11 +289,11 @@ def _most_useful_first(
     lacking = np.flatnonzero(short > 0)
     if not lacking.size:
         return []
-    held = [
+    useful_tasks = [
         (float((np.minimum(each.request, short)[lacking] / short[lacking]).sum()), each)
         for each in candidates
     ]
-    return [each for part, each in sorted(held, key=lambda pair: -pair[0]) if part > 0]
+    return [each for part, each in sorted(useful_tasks, key=lambda pair: -pair[0]) if part > 0]
 
 
 def _leaves_idle(ssn: session.Session, stmt: statement.Statement, rules: SearchRules) -> bool:
@@ -374,7 +376,7 @@ def _reprievable(
 ) -> list[Sequence[entities.Task]]:
     """Return the groups whose nodes have room for them besides all nominations."""
     left: dict[str, resource_vectors.Vector] = {}
-    found = []
+    tasks = []
     for group in groups:
         trial = dict(left)
         for task in group:
@@ -383,8 +385,8 @@ def _reprievable(
             trial[task.node] = room - task.request
         if all(np.all(trial[task.node] >= 0) for task in group):
             left = trial
-            found.append(group)
-    return found
+            tasks.append(group)
+    return tasks
 
 
 def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension_points.Mask:

@@ -45,7 +45,7 @@ def of_cluster(around: auxiliary_objects.AuxiliaryObjects, table: nodes.Nodes) -
 
 
 def read(
-    found: Sequence[reservation.AdvanceReservation],
+    advance_reservations: Sequence[reservation.AdvanceReservation],
     unreadable: Mapping[str, str],
     table: nodes.Nodes,
 ) -> Reservations:
@@ -54,7 +54,7 @@ def read(
     An invalid reservation reserves nothing: neither its nodes nor its period are certain.
     """
     valid, invalid = {}, dict(unreadable)
-    for each in found:
+    for each in advance_reservations:
         try:
             period = reservations.period(each.spec)
             lead_time = reservations.lead_time(each.spec)

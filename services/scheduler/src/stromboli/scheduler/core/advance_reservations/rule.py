@@ -60,16 +60,16 @@ class ReservationRule:
 
     def __init__(
         self,
-        found: reserved_nodes.Reservations,
+        advance_reservations: reserved_nodes.Reservations,
         now: datetime,
         size: int,
         run_time: Callable[[entities.Task], RunTime],
     ) -> None:
-        self._found = found
+        self._found = advance_reservations
         self._now = now
         self._size = size
         self._run_time = run_time
-        self._ahead = [each for each in found.valid.values() if each.end > now]
+        self._ahead = [each for each in advance_reservations.valid.values() if each.end > now]
         self._uses: dict[str, Use] = {}
         self._conflicts: dict[RunTime, tuple[str, ...]] = {}
         self._checks: dict[tuple[Use, RunTime], tuple[extension_points.Check, ...]] = {}
@@ -116,20 +116,26 @@ class ReservationRule:
         named = f"AdvanceReservation {name}"
         if name in self._found.invalid:
             return Use(name, f"{named} is invalid: {self._found.invalid[name]}")
-        found = self._found.valid.get(name)
-        if found is None:
+        reserved = self._found.valid.get(name)
+        if reserved is None:
             return Use(name, f"{named} does not exist")
-        who = permissions.recorded(job.pod_group.metadata)
+        submitter = permissions.recorded(job.pod_group.metadata)
         if not reservations.may_use(
-            found.spec, user=who.name, groups=who.groups, namespace=job.namespace, queue=job.queue
+            reserved.spec,
+            user=submitter.name,
+            groups=submitter.groups,
+            namespace=job.namespace,
+            queue=job.queue,
         ):
-            user = f"user {who.name}" if who.name else "a submitter that is not recorded"
+            user = (
+                f"user {submitter.name}" if submitter.name else "a submitter that is not recorded"
+            )
             where = f"namespace {job.namespace} and queue {job.queue}"
             return Use(name, f"{named} is not open to {user} in {where}")
-        if self._now < found.start:
-            return Use(name, f"{named} starts at {reserved_nodes.time_text(found.start)}")
-        if found.end <= self._now:
-            return Use(name, f"{named} ended at {reserved_nodes.time_text(found.end)}")
+        if self._now < reserved.start:
+            return Use(name, f"{named} starts at {reserved_nodes.time_text(reserved.start)}")
+        if reserved.end <= self._now:
+            return Use(name, f"{named} ended at {reserved_nodes.time_text(reserved.end)}")
         return Use(name)
 
     # Nodes ------------------------------------------------------------------------------------
@@ -195,9 +201,9 @@ class ReservationRule:
         limit = "has no time limit" if run_time is None else f"may run for {run_time}"
         for name in self._conflicting(run_time):
             if name != use.name:
-                found = self._found.valid[name]
-                reason = f"node(s) are {found.text}, and the pod {limit}"
-                yield extension_points.Check(reason, code, ~found.mask, is_lasting=True)
+                reserved = self._found.valid[name]
+                reason = f"node(s) are {reserved.text}, and the pod {limit}"
+                yield extension_points.Check(reason, code, ~reserved.mask, is_lasting=True)
 
     # Evictions --------------------------------------------------------------------------------
 
@@ -219,16 +225,16 @@ class ReservationRule:
         ]
 
 
-def _conflicts(found: reserved_nodes.ReservedNodes, start: datetime, run_time: RunTime) -> bool:
+def _conflicts(reserved: reserved_nodes.ReservedNodes, start: datetime, run_time: RunTime) -> bool:
     """Whether a task that starts at ``start`` runs within the period or, without a time limit,
     may."""
-    if found.end <= start:
+    if reserved.end <= start:
         return False
-    if found.start <= start:
+    if reserved.start <= start:
         return True
     if run_time is None:
-        return found.start - start <= found.lead_time
-    return found.start < durations.after(start, run_time)
+        return reserved.start - start <= reserved.lead_time
+    return reserved.start < durations.after(start, run_time)
 
 
 NO_RESERVATIONS = ReservationRule(

@@ -30,10 +30,10 @@ def hold_back(opened: session.Session, awaited: Collection[str]) -> frozenset[st
     PodGroups that announce a plan of which no record was read. Call it before the actions.
     O(awaited)."""
     waiting = set(opened.waiting) if awaited else set()
-    held = frozenset(key for key in awaited if key in waiting and _is_held(opened, key))
-    for key in held:
+    awaiting_plan = frozenset(key for key in awaited if key in waiting and _is_held(opened, key))
+    for key in awaiting_plan:
         opened.jobs[key].is_backing_off = True
-    return held
+    return awaiting_plan
 
 
 def _is_held(opened: session.Session, key: str) -> bool:

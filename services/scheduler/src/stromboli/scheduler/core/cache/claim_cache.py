@@ -26,11 +26,11 @@ class ClaimCache:
 
     def __init__(
         self,
-        seen: quarantine.Quarantine,
+        isolation: quarantine.Quarantine,
         assumed: assume_cache.AssumeCache,
         cluster_resources: auxiliary_objects.AuxiliaryObjects,
     ) -> None:
-        self._seen = seen
+        self._seen = isolation
         self._assumed = assumed
         self._cluster_resources = cluster_resources
 
@@ -51,8 +51,8 @@ class ClaimCache:
                 self._cluster_resources.remove(kind.struct, key)
             case snapshot.Unknown(reason=reason):
                 self._cluster_resources.put_unreadable(kind.struct, key, reason)
-            case found:
-                self._cluster_resources.put(self._with_decisions(found))
+            case state:
+                self._cluster_resources.put(self._with_decisions(state))
 
     def refresh(self, *changed: scheduling.Bind) -> bool:
         """Update the claims of these binds, which were decided or answered, and of all binds that
@@ -65,39 +65,48 @@ class ClaimCache:
                     self.follow(kind, key)
         return bool(released)
 
-    def _with_decisions(self, found: meta.Object) -> meta.Object:
-        match found:
+    def _with_decisions(self, obj: meta.Object) -> meta.Object:
+        match obj:
             case storage.PersistentVolumeClaim():
-                return self._volume_claim(found)
+                return self._volume_claim(obj)
             case storage.PersistentVolume():
-                return self._volume(found)
-            case resource.ResourceClaim() if found.status.allocation is None:
-                given = self._assumed.devices_for(found.metadata.key, found.metadata.uid)
-                if given is not None:
-                    status = msgspec.structs.replace(found.status, allocation=given)
-                    return msgspec.structs.replace(found, status=status)
-        return found
+                return self._volume(obj)
+            case resource.ResourceClaim() if obj.status.allocation is None:
+                allocation = self._assumed.devices_for(obj.metadata.key, obj.metadata.uid)
+                if allocation is not None:
+                    status = msgspec.structs.replace(obj.status, allocation=allocation)
+                    return msgspec.structs.replace(obj, status=status)
+        return obj
 
-    def _volume_claim(self, found: storage.PersistentVolumeClaim) -> storage.PersistentVolumeClaim:
-        given = self._assumed.volume_for(found.metadata.key, found.metadata.uid)
-        if given is None or found.spec.volume_name:
-            return found
-        volume, node = given
+    def _volume_claim(
+        self, persistent_volume_claim: storage.PersistentVolumeClaim
+    ) -> storage.PersistentVolumeClaim:
+        binding = self._assumed.volume_for(
+            persistent_volume_claim.metadata.key, persistent_volume_claim.metadata.uid
+        )
+        if binding is None or persistent_volume_claim.spec.volume_name:
+            return persistent_volume_claim
+        volume, node = binding
         if volume:
-            spec = msgspec.structs.replace(found.spec, volume_name=volume)
-            return msgspec.structs.replace(found, spec=spec)
-        annotations = {**(found.metadata.annotations or {}), keys.SELECTED_NODE: node}
-        metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
-        return msgspec.structs.replace(found, metadata=metadata)
+            spec = msgspec.structs.replace(persistent_volume_claim.spec, volume_name=volume)
+            return msgspec.structs.replace(persistent_volume_claim, spec=spec)
+        annotations = {
+            **(persistent_volume_claim.metadata.annotations or {}),
+            keys.SELECTED_NODE: node,
+        }
+        metadata = msgspec.structs.replace(
+            persistent_volume_claim.metadata, annotations=annotations
+        )
+        return msgspec.structs.replace(persistent_volume_claim, metadata=metadata)
 
-    def _volume(self, found: storage.PersistentVolume) -> storage.PersistentVolume:
-        given = self._assumed.claim_for(found.metadata.name)
-        if given is None or found.spec.claim_ref is not None:
-            return found
-        namespace, name, uid = given
+    def _volume(self, persistent_volume: storage.PersistentVolume) -> storage.PersistentVolume:
+        claim_key = self._assumed.claim_for(persistent_volume.metadata.name)
+        if claim_key is None or persistent_volume.spec.claim_ref is not None:
+            return persistent_volume
+        namespace, name, uid = claim_key
         kept = storage.ClaimReference(namespace=namespace, name=name, uid=uid)
-        spec = msgspec.structs.replace(found.spec, claim_ref=kept)
-        return msgspec.structs.replace(found, spec=spec)
+        spec = msgspec.structs.replace(persistent_volume.spec, claim_ref=kept)
+        return msgspec.structs.replace(persistent_volume, spec=spec)
 
 
 def with_annotations(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:

@@ -55,7 +55,7 @@ _MESSAGE_TOPICS = (
 )
 """Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
-_MakeWorld = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
+_MakeModel = Callable[[tuple[str, ...], str], cluster_model.ClusterModel]
 
 
 class ClusterCache:
@@ -67,18 +67,18 @@ class ClusterCache:
         default_queue: str = "default",
         *,
         is_deferred: bool = False,
-        make_world: _MakeWorld = cluster_model.ClusterModel,
+        make_model: _MakeModel = cluster_model.ClusterModel,
     ) -> None:
         """``is_deferred``: pods and PodGroups are left out of the model until ``build``: half of
         the time if a log is read from its start."""
         self.snapshot = snapshot.Snapshot()
         self.quarantine = quarantine.Quarantine(self.snapshot)
-        self._make_world = make_world
-        self.world = make_world(scheduler_names, default_queue)
+        self._make_model = make_model
+        self.model = make_model(scheduler_names, default_queue)
         self.assumed = assume_cache.AssumeCache(
             functools.partial(observations.observe, self.snapshot)
         )
-        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
+        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.model.auxiliary)
         self.plans = pod_plans.PodPlans()
         self.wanted_data = wanted_data.WantedData()
         self.rejected_pods = node_rejections.RejectedPods()
@@ -192,8 +192,8 @@ class ClusterCache:
 
         Decisions below the offset ``before`` must be old enough that all their pods are visible.
         """
-        self.world.settle()
-        self.world.changed &= self.world.jobs.keys()
+        self.model.settle()
+        self.model.changed &= self.model.jobs.keys()
         self.settle(before)
 
     def settle(self, before: float = math.inf) -> bool:
@@ -254,7 +254,7 @@ class ClusterCache:
 
     def _observe_node(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         """Keep a report of a node's agent or cache; an unreadable one removes the previous one."""
-        if node_reports.put(self.world.auxiliary, self.wanted_data, record, message):
+        if node_reports.put(self.model.auxiliary, self.wanted_data, record, message):
             self._request_session_if_waiting()
 
     def _apply_plan(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
@@ -310,7 +310,7 @@ class ClusterCache:
         self._is_deferred = has_failed = False
         for at in self._gang_objects:
             try:
-                self._gang_objects.put(self.world, at)
+                self._gang_objects.put(self.model, at)
             except Exception as error:
                 self._isolate(at, error)
                 has_failed = True
@@ -321,10 +321,10 @@ class ClusterCache:
 
     def rebuild(self) -> None:
         """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
-        before = self.world
-        self.world = self._make_world(self._scheduler_names, before.default_queue)
-        self.world.auxiliary.keep_reports(before.auxiliary)
-        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
+        before = self.model
+        self.model = self._make_model(self._scheduler_names, before.default_queue)
+        self.model.auxiliary.keep_reports(before.auxiliary)
+        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.model.auxiliary)
         self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
             for kind in api_seen.SCHEDULING_KINDS:
@@ -333,7 +333,7 @@ class ClusterCache:
                     self._apply_change(snapshot.Change(kind, key, None, after))
             if not self._is_deferred:
                 for at in self._gang_objects:
-                    self._gang_objects.put(self.world, at)
+                    self._gang_objects.put(self.model, at)
                 self._finish_build()
         except Exception as error:
             doing = "the cluster model cannot be rebuilt"
@@ -364,15 +364,15 @@ class ClusterCache:
                 self.assumed.observe_pod_group(change.key)
                 self._refresh_group(change.key)
             case kinds.NODES:
-                self._apply_to_world(change, "node")
+                self._apply_to_model(change, "node")
             case kinds.QUEUES:
                 if triggers.queue_fingerprint(change.before) != triggers.queue_fingerprint(
                     change.after
                 ):
-                    self._apply_to_world(change, "queue")
-                    self._update_all_waiting(self.world.jobs_of(change.key))
+                    self._apply_to_model(change, "queue")
+                    self._update_all_waiting(self.model.jobs_of(change.key))
             case kinds.PRIORITY_CLASSES:
-                self._update_all_waiting(self._apply_to_world(change, "priority_class") or ())
+                self._update_all_waiting(self._apply_to_model(change, "priority_class") or ())
             case kinds.HYPER_NODES if triggers.hyper_node_fingerprint(
                 change.before
             ) == triggers.hyper_node_fingerprint(change.after):
@@ -392,9 +392,9 @@ class ClusterCache:
                 self.claims.observe(kind, change.key)
                 self._request_session_if_waiting()
             case kinds.NAMESPACES:
-                found = change.after
-                labels = found.metadata.labels or {} if isinstance(found, meta.Object) else None
-                if self.world.label_namespace(change.key, labels):
+                state = change.after
+                labels = state.metadata.labels or {} if isinstance(state, meta.Object) else None
+                if self.model.label_namespace(change.key, labels):
                     self._request_session_if_waiting()
         self._settle_references()
 
@@ -402,7 +402,7 @@ class ClusterCache:
         """Update what refers to other objects: claims, and requests of resources that none has."""
         if self.claims.refresh():
             self._request_session_if_waiting()
-        for owner, key in self.world.resources.take_retriable():
+        for owner, key in self.model.resources.take_retriable():
             (self._refresh_pod if owner == "pod" else self._refresh_group)(key)
 
     def _observe_pod(self, change: snapshot.Change) -> None:
@@ -416,41 +416,41 @@ class ClusterCache:
         for key in self.assumed.close_vanished():
             self._refresh_pod(key)
 
-    def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
+    def _apply_to_model(self, change: snapshot.Change, kind: str) -> Any:
         """Apply the change to the cluster model; return what the model's method returns."""
         after: Any = self.quarantine.state(change.kind, change.key)
         self._request_session_if_waiting()
         if after is None:
-            return getattr(self.world, f"remove_{kind}")(change.key)
+            return getattr(self.model, f"remove_{kind}")(change.key)
         if isinstance(after, snapshot.Unknown):
-            return getattr(self.world, f"put_unreadable_{kind}")(change.key, after.reason)
-        return getattr(self.world, f"put_{kind}")(after)
+            return getattr(self.model, f"put_unreadable_{kind}")(change.key, after.reason)
+        return getattr(self.model, f"put_{kind}")(after)
 
     def _apply_cluster_resource(self, change: snapshot.Change) -> None:
-        cluster_resources, struct = self.world.auxiliary, change.kind.struct
+        cluster_resources, struct = self.model.auxiliary, change.kind.struct
         match self.quarantine.state(change.kind, change.key):
             case None:
                 cluster_resources.remove(struct, change.key)
             case snapshot.Unknown(reason=reason):
                 cluster_resources.put_unreadable(struct, change.key, reason)
-            case found:
-                cluster_resources.put(found)
+            case state:
+                cluster_resources.put(state)
         self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
         """Update the job. Request a session if decisions depend on the change."""
         if self._is_deferred:
             return
-        before = triggers.job_fingerprint(self.world.job(key))
-        is_frozen_or_released = self._gang_objects.put_group(self.world, key)
-        after = triggers.job_fingerprint(self.world.job(key))
-        if is_frozen_or_released or before != after or self.world.job(key) is None:
+        before = triggers.job_fingerprint(self.model.job(key))
+        is_frozen_or_released = self._gang_objects.put_group(self.model, key)
+        after = triggers.job_fingerprint(self.model.job(key))
+        if is_frozen_or_released or before != after or self.model.job(key) is None:
             self._update_waiting(key)
         if before != after and triggers.releases_reserved_room(before, after):
             self._request_session_if_waiting()
 
     def _refresh_freeze(self, key: str) -> None:
-        if self._gang_objects.freeze(self.world, key):
+        if self._gang_objects.freeze(self.model, key):
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
@@ -458,20 +458,20 @@ class ClusterCache:
         if self._is_deferred:
             return
         before, group = self._placement_of(key), self._job_key_of(key)
-        known = triggers.task_fingerprint(self.world, key)
-        self._gang_objects.put_pod(self.world, key)
+        known = triggers.task_fingerprint(self.model, key)
+        self._gang_objects.put_pod(self.model, key)
         has_moved = before != self._placement_of(key)
-        if has_moved and (before is not None or triggers.may_attract(self.world, key)):
+        if has_moved and (before is not None or triggers.may_attract(self.model, key)):
             self._request_session_if_waiting()
-        if known != triggers.task_fingerprint(self.world, key):
+        if known != triggers.task_fingerprint(self.model, key):
             self._update_all_waiting({group, self._job_key_of(key)} - {""})
 
     def _placement_of(self, key: str) -> triggers.PodPlacement | None:
-        return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)
+        return triggers.placement_of(self.model, key, with_status=self.sessions_may_evict)
 
     def _job_key_of(self, key: str) -> str:
-        task = self.world.tasks.get(key)
-        return task.job if task is not None else self.world.unreadable.job_of(key)
+        task = self.model.tasks.get(key)
+        return task.job if task is not None else self.model.unreadable.job_of(key)
 
     # Waiting gangs and triggers
 
@@ -481,8 +481,8 @@ class ClusterCache:
 
     def _update_waiting(self, key: str) -> None:
         """Note whether the gang waits, and request a session that can act on it."""
-        job = self.world.job(key)
-        is_unreadable = job is None and ("podgroup", key) in self.world.problems
+        job = self.model.job(key)
+        is_unreadable = job is None and ("podgroup", key) in self.model.problems
         if is_unreadable or (job is not None and job_builder.needs_session(job)):
             self.waiting.add(key)
             if job is None or triggers.is_actionable(job, self.explained.get(key)):

@@ -23,14 +23,14 @@ class GangObjects:
 
     def __init__(
         self,
-        shown: snapshot.Snapshot,
-        seen: quarantine.Quarantine,
+        snapshot_view: snapshot.Snapshot,
+        isolation: quarantine.Quarantine,
         assumed: assume_cache.AssumeCache,
         plans: pod_plans.PodPlans,
         scheduler_names: tuple[str, ...],
     ) -> None:
-        self._shown = shown
-        self._seen = seen
+        self._shown = snapshot_view
+        self._seen = isolation
         self._assumed = assumed
         self._plans = plans
         self._scheduler_names = scheduler_names
@@ -47,48 +47,48 @@ class GangObjects:
         """All PodGroups, then all pods."""
         return ((kind, key) for kind in KINDS for key in self._shown.keys(kind))
 
-    def put(self, world: cluster_model.ClusterModel, at: quarantine.Key) -> None:
+    def put(self, model: cluster_model.ClusterModel, at: quarantine.Key) -> None:
         """Update the job or the task."""
         if at[0] == kinds.PODS:
-            self.put_pod(world, at[1])
+            self.put_pod(model, at[1])
         else:
-            self.put_group(world, at[1])
+            self.put_group(model, at[1])
 
-    def put_group(self, world: cluster_model.ClusterModel, key: str) -> bool:
+    def put_group(self, model: cluster_model.ClusterModel, key: str) -> bool:
         """Update the job from its PodGroup and from open decisions. Returns as ``freeze``."""
-        found = self._seen.state(kinds.POD_GROUPS, key)
-        self._plans.expect(key, found)
-        match found:
+        state = self._seen.state(kinds.POD_GROUPS, key)
+        self._plans.expect(key, state)
+        match state:
             case scheduling.PodGroup():
-                is_enqueued = self._assumed.is_enqueued(key, found.metadata.uid)
-                world.put_pod_group(found, is_enqueued=is_enqueued, key=key)
+                is_enqueued = self._assumed.is_enqueued(key, state.metadata.uid)
+                model.put_pod_group(state, is_enqueued=is_enqueued, key=key)
             case snapshot.Unknown(reason=reason):
-                world.put_unreadable_pod_group(key, reason)
+                model.put_unreadable_pod_group(key, reason)
             case _:
-                world.remove_pod_group(key)
-        return self.freeze(world, key)
+                model.remove_pod_group(key)
+        return self.freeze(model, key)
 
-    def freeze(self, world: cluster_model.ClusterModel, key: str) -> bool:
+    def freeze(self, model: cluster_model.ClusterModel, key: str) -> bool:
         """Update why sessions decide nothing about the PodGroup, if they may not. Returns whether
         that changed."""
         reason = self._assumed.undecodable.reason(key) or self._seen.frozen(key)
-        has_changed = reason != world.frozen.get(key, "")
+        has_changed = reason != model.frozen.get(key, "")
         if has_changed:
-            world.freeze(key, reason)
+            model.freeze(key, reason)
         return has_changed
 
-    def put_pod(self, world: cluster_model.ClusterModel, key: str) -> None:
+    def put_pod(self, model: cluster_model.ClusterModel, key: str) -> None:
         """Update the task from the pod's snapshot and from open decisions."""
         match self._seen.state(kinds.PODS, key):
-            case core.Pod() as found:
-                uid = found.metadata.uid
-                bind = None if found.spec.node_name else self._assumed.bind_of(key, uid)
+            case core.Pod() as current_pod:
+                uid = current_pod.metadata.uid
+                bind = None if current_pod.spec.node_name else self._assumed.bind_of(key, uid)
                 is_evicted = self._assumed.is_evicted(key, uid)
                 if bind is None:
-                    world.put_pod(found, is_evicted=is_evicted, key=key)
+                    model.put_pod(current_pod, is_evicted=is_evicted, key=key)
                 else:
-                    bound = claim_cache.with_annotations(found, bind.annotations)
-                    world.put_pod(bound, bind.node, is_evicted=is_evicted, key=key)
+                    bound = claim_cache.with_annotations(current_pod, bind.annotations)
+                    model.put_pod(bound, bind.node, is_evicted=is_evicted, key=key)
             case snapshot.Unknown(reason=reason, node=where):
                 pod = self._shown.get(kinds.PODS, key) or self._last_readable.get(key)
                 uid = pod.metadata.uid if pod else ""
@@ -97,6 +97,6 @@ class GangObjects:
                 )
                 is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
                 job = job_builder.job_key_of(pod) if pod is not None and is_ours else ""
-                world.put_unreadable_pod(key, reason, node, job)
+                model.put_unreadable_pod(key, reason, node, job)
             case _:
-                self._plans.show(world, key, self._assumed.bind_of(key))
+                self._plans.show(model, key, self._assumed.bind_of(key))

@@ -45,12 +45,12 @@ class Lapsed(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.without_pods or self.too_large or self.obstructed)
 
 
-def apply(world: cluster_model.ClusterModel, memory: Mapping[str, str]) -> None:
+def apply(model: cluster_model.ClusterModel, memory: Mapping[str, str]) -> None:
     """Keep no room for the gangs in the memory. Call it before the session opens, on a settled
     model. O(these gangs)."""
-    known = _still_lapsed(world, _decode(memory.get(NAME, "")))
+    known = _still_lapsed(model, _decode(memory.get(NAME, "")))
     keys = frozenset([*known.without_pods, *known.too_large, *known.obstructed])
-    world.books.keep_no_room_for(keys, world.jobs)
+    model.queue_usage.keep_no_room_for(keys, model.jobs)
 
 
 def note(
@@ -65,9 +65,9 @@ def note(
     """
     text = closed.cluster.memory.get(NAME, "")
     before = _decode(text)
-    known = _still_lapsed(closed.world, before)
+    known = _still_lapsed(closed.model, before)
     without_pods, too_large = dict(known.without_pods), dict(known.too_large)
-    due, next_due = closed.world.books.without_pods(closed.now)
+    due, next_due = closed.model.queue_usage.without_pods(closed.now)
     for key in due:
         if len(without_pods) < MAX_GANGS:
             without_pods[key] = closed.jobs[key].uid
@@ -91,9 +91,9 @@ def note(
         closed.request_session_at(next_due)
 
 
-def _still_lapsed(world: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
+def _still_lapsed(model: cluster_model.ClusterModel, known: Lapsed) -> Lapsed:
     """The lapsed gangs without gangs that are gone, were admitted again, or have pods now."""
-    jobs = world.jobs
+    jobs = model.jobs
 
     def holds(key: str, uid: str) -> bool:
         return key in jobs and jobs[key].uid == uid and jobs[key].phase == "Inqueue"

@@ -102,14 +102,14 @@ def cool_down(opened: session.Session, rejected: RejectedPods) -> None:
         count = 1 if earlier is None else earlier.rejections + 1
         known[at] = Cooldown(*at, opened.now, count)
     kept = bounded(it for it in known.values() if opened.now < durations.after(it.until, it.wait))
-    seen = max((pod.metadata.version for pod in fresh), default=before.seen)
-    opened.remember[NAME] = msgspec.json.encode(_Memory(seen, kept)).decode()
+    newest_version = max((pod.metadata.version for pod in fresh), default=before.seen)
+    opened.remember[NAME] = msgspec.json.encode(_Memory(newest_version, kept)).decode()
     opened.cooldowns = node_cooldowns.NodeCooldowns(_masks(opened, kept))
 
 
-def bounded(found: Iterable[Cooldown]) -> tuple[Cooldown, ...]:
+def bounded(cooldowns: Iterable[Cooldown]) -> tuple[Cooldown, ...]:
     """At most ``MAX_NODES`` cool-downs, the ones that end last, by node and class."""
-    last = sorted(found, key=lambda it: (it.until, it.node, it.of_class), reverse=True)
+    last = sorted(cooldowns, key=lambda it: (it.until, it.node, it.of_class), reverse=True)
     return tuple(sorted(last[:MAX_NODES], key=lambda it: (it.node, it.of_class)))
 
 

@@ -73,9 +73,9 @@ def release_partial_gangs(
     noted |= {key: each for key, each in before.items() if noted.get(key, each).uid == each.uid}
     partial = {}
     for key, gang in sorted(noted.items()):
-        job = opened.world.job(key)
+        job = opened.model.job(key)
         if job is None:
-            if ("podgroup", key) in opened.world.problems:
+            if ("podgroup", key) in opened.model.problems:
                 partial[key] = gang
         elif job.pod_group.metadata.uid == gang.uid and _is_partial(job):
             partial[key] = _release_if_due(opened, job, gang)

@@ -35,15 +35,15 @@ def plans_of(
     is_extended = any(options.name == _EXTENDER for tier in by.tiers for options in tier)
     if is_extended or "allocate" not in by.actions:
         return {}
-    found = {}
+    plan_by_gang = {}
     for statement in decided:
         group = cache.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
-        if not statement.enqueue or group is None or cache.world.members(statement.pod_group):
+        if not statement.enqueue or group is None or cache.model.members(statement.pod_group):
             continue
         plan = cache.plans.plan_for(group)
         if plan is not None and plan.tasks and not _has_taken_names(cache, plan):
-            found[statement.pod_group] = plan
-    return found
+            plan_by_gang[statement.pod_group] = plan
+    return plan_by_gang
 
 
 def _has_taken_names(cache: cluster_cache.ClusterCache, plan: plans.PodsPlanned) -> bool:
@@ -65,17 +65,17 @@ def apply_decisions(
             pod = cache.quarantine.state(kinds.PODS, f"{bind.namespace}/{bind.pod}")
             if isinstance(pod, core.Pod):
                 bound = claim_cache.with_annotations(pod, bind.annotations)
-                cache.world.put_pod(bound, bind.node)
+                cache.model.put_pod(bound, bind.node)
         for eviction in statement.evictions:
             pod = cache.quarantine.state(kinds.PODS, f"{eviction.namespace}/{eviction.pod}")
             if isinstance(pod, core.Pod):
-                cache.world.put_pod(pod, is_evicted=True)
+                cache.model.put_pod(pod, is_evicted=True)
         group = cache.quarantine.state(kinds.POD_GROUPS, statement.pod_group)
         if statement.enqueue and isinstance(group, scheduling.PodGroup):
-            cache.world.put_pod_group(group, is_enqueued=True)
+            cache.model.put_pod_group(group, is_enqueued=True)
     for plan in of.values():
         for _, _, pod in pod_plans.pods_of(plan):
-            cache.world.put_pod(pod)
+            cache.model.put_pod(pod)
 
 
 def place(opened: session.Session, first: session.Session, of: Plans) -> None:
@@ -123,6 +123,6 @@ def undo(
     """Revert ``apply_decisions``, after the session of the second pass was rolled back."""
     for plan in of.values():
         for _, _, pod in pod_plans.pods_of(plan):
-            cache.world.remove_pod(pod.metadata.key)
+            cache.model.remove_pod(pod.metadata.key)
     for statement in decided:
         cache.refresh_statement(statement)

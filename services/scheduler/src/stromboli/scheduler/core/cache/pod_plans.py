@@ -68,12 +68,12 @@ class PodPlans:
 
     def plan_for(self, group: scheduling.PodGroup) -> plans.PodsPlanned | None:
         """The plan of this job and job version; None if there is none."""
-        found = self._of(self._digests.get(group.metadata.key, ""))
+        plan = self._of(self._digests.get(group.metadata.key, ""))
         owner = group.metadata.controller
-        if found is None or owner is None or found.job_uid != owner.uid:
+        if plan is None or owner is None or plan.job_uid != owner.uid:
             return None
         version = group.metadata.annotation(keys.JOB_VERSION) or ""
-        return found if version == str(found.version) else None
+        return plan if version == str(plan.version) else None
 
     def pod_of(self, bind: messages.Bind) -> core.Pod | None:
         """The planned pod of a bind; None if its plan is not known."""
@@ -82,19 +82,19 @@ class PodPlans:
         of_task = (task for task in tasks if task.task == bind.task)
         return next((_pod(task, bind.index) for task in of_task), None)
 
-    def show(self, world: cluster_model.ClusterModel, key: str, bind: messages.Bind | None) -> None:
+    def show(self, model: cluster_model.ClusterModel, key: str, bind: messages.Bind | None) -> None:
         """Update a pod that does not exist in the model: an open bind of a planned pod holds its
         room."""
         if bind is None or not bind.is_planned:
-            world.remove_pod(key)
+            model.remove_pod(key)
             return
         pod = self.pod_of(bind)
         if pod is None:
-            world.put_unreadable_pod(
+            model.put_unreadable_pod(
                 key, "it is being created, and its requirements are not known yet", bind.node, ""
             )
         else:
-            world.put_pod(claim_cache.with_annotations(pod, bind.annotations), bind.node)
+            model.put_pod(claim_cache.with_annotations(pod, bind.annotations), bind.node)
 
     def _of(self, digest: str) -> plans.PodsPlanned | None:
         encoded = self._encoded.get(digest) or self._withdrawn.get(digest)
@@ -103,9 +103,9 @@ class PodPlans:
         # The binds of a gang ask for the same plan one after another.
         known = self._decoded
         if known is None or known.digest != digest:
-            found = base.decode(_NAME, encoded)
-            assert isinstance(found, plans.PodsPlanned), "only plans are encoded"
-            known = self._decoded = found
+            decoded = base.decode(_NAME, encoded)
+            assert isinstance(decoded, plans.PodsPlanned), "only plans are encoded"
+            known = self._decoded = decoded
         return known
 
 

@@ -57,35 +57,35 @@ class IsolatedObject(msgspec.Struct, frozen=True):
 class Quarantine:
     """The snapshots as the core sees them, with isolated objects as unreadable.
 
-    ``news``: isolated objects, with their errors, that were not reported yet; the reporter clears
+    ``unreported``: isolated objects and their errors not reported yet; the reporter clears
     it.
     """
 
-    def __init__(self, seen: snapshot.Snapshot) -> None:
-        self.news: list[tuple[IsolatedObject, Exception]] = []
-        self._seen = seen
-        self._held: dict[Key, IsolatedObject] = {}
+    def __init__(self, snapshot_view: snapshot.Snapshot) -> None:
+        self.unreported: list[tuple[IsolatedObject, Exception]] = []
+        self._seen = snapshot_view
+        self._isolated: dict[Key, IsolatedObject] = {}
         self._failures: dict[Key, tuple[str, int]] = {}
         self._history: deque[snapshot.Change] = deque(maxlen=HISTORY)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._isolated)
 
     def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
         """The object as the core sees it."""
-        held, found = self._held.get((kind, key)), self._seen.state(kind, key)
-        if held is None or held.is_frozen or found is None:
-            return found
-        return snapshot.Unknown(held.reason)
+        isolated, state = self._isolated.get((kind, key)), self._seen.state(kind, key)
+        if isolated is None or isolated.is_frozen or state is None:
+            return state
+        return snapshot.Unknown(isolated.reason)
 
     def frozen(self, pod_group: str) -> str:
         """Why the PodGroup is frozen; empty if it is not isolated."""
-        held = self._held.get((kinds.POD_GROUPS, pod_group))
-        return held.reason if held is not None else ""
+        isolated = self._isolated.get((kinds.POD_GROUPS, pod_group))
+        return isolated.reason if isolated is not None else ""
 
     def complaints(self) -> list[str]:
         """A line for each isolated object."""
-        return sorted(str(held) for held in self._held.values())
+        return sorted(str(isolated) for isolated in self._isolated.values())
 
     def follow(self, change: snapshot.Change) -> IsolatedObject | None:
         """Note a change; release and return an isolated object that has not failed too often."""
@@ -98,22 +98,22 @@ class Quarantine:
         if not is_same:
             self._failures.pop((kind, key), None)
         if not is_same or failures < MAX_FAILURES:
-            return self._held.pop((kind, key), None)
+            return self._isolated.pop((kind, key), None)
         return None
 
     def isolate(self, at: Key, error: Exception, *, by_session: bool) -> bool:
         """Isolate the object; return False if it is absent, unreadable or isolated already."""
         kind, key = at
-        found, held = self._seen.state(kind, key), self._held.get(at)
-        if not isinstance(found, meta.Object) or (held is not None and not held.is_frozen):
+        state, previous = self._seen.state(kind, key), self._isolated.get(at)
+        if not isinstance(state, meta.Object) or (previous is not None and not previous.is_frozen):
             return False
         reason = f"internal error: {_described(error)}"
-        is_frozen = by_session and kind == kinds.POD_GROUPS and held is None
-        isolated = IsolatedObject(kind, key, found.metadata.uid, reason, is_frozen)
+        is_frozen = by_session and kind == kinds.POD_GROUPS and previous is None
+        isolated = IsolatedObject(kind, key, state.metadata.uid, reason, is_frozen)
         before, failures = self._failures.get(at, ("", 0))
         self._failures[at] = (isolated.uid, failures + 1 if before == isolated.uid else 1)
-        self._held[at] = isolated
-        self.news.append((isolated, error))
+        self._isolated[at] = isolated
+        self.unreported.append((isolated, error))
         return True
 
     def invariant_error(self, doing: str, error: Exception) -> errors.InvariantError:
@@ -130,12 +130,12 @@ def suspects(error: BaseException) -> tuple[Key, ...]:
     PodGroups come first, because most failures of sessions are triggered by a job.
     """
     for frame in _frames(error):
-        found: dict[int, dict[Key, None]] = {}
+        by_rank: dict[int, dict[Key, None]] = {}
         for value in frame.f_locals.values():
             for rank, key in _objects(value):
-                found.setdefault(rank, {})[key] = None
-        if found:
-            best = tuple(found[min(found)])
+                by_rank.setdefault(rank, {})[key] = None
+        if by_rank:
+            best = tuple(by_rank[min(by_rank)])
             return best if len(best) <= MAX_SUSPECTS else ()
     return ()
 

@@ -84,13 +84,13 @@ def back_off(opened: session.Session, refusals: Mapping[str, Refusal]) -> dict[s
     known = bounded(known)
     if known or before:
         opened.remember[NAME] = msgspec.json.encode(known).decode() if known else ""
-    waiting, found = set(opened.waiting), {}
+    waiting, backing_offs = set(opened.waiting), {}
     for key, gang in known.items():
         if key in waiting and not opened.reached(gang.retry_at):
             opened.jobs[key].is_backing_off = True
             fresh = refusals.get(key)
-            found[key] = BackingOff(gang, "" if fresh is None else fresh.text)
-    return found
+            backing_offs[key] = BackingOff(gang, "" if fresh is None else fresh.text)
+    return backing_offs
 
 
 def bounded(known: Mapping[str, RefusedGang]) -> dict[str, RefusedGang]:
@@ -113,9 +113,9 @@ def _refused_gang(
     opened: session.Session, key: str, before: RefusedGang | None, fresh: Refusal | None
 ) -> RefusedGang | None:
     """The gang with its earlier refusals and the new one; None once it is forgotten."""
-    job = opened.world.job(key)
+    job = opened.model.job(key)
     if job is None:
-        return before if ("podgroup", key) in opened.world.problems else None
+        return before if ("podgroup", key) in opened.model.problems else None
     if not (job_builder.needs_session(job) or job.count(entities.Status.BINDING)):
         return None
     uid = job.pod_group.metadata.uid

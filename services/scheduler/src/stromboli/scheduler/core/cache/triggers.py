@@ -22,7 +22,7 @@ class PodPlacement(NamedTuple):
     node: str
     shape: requirements.PodRequirements | None
     status: entities.Status | None
-    is_going: bool
+    is_terminating: bool
 
 
 def placement_of(
@@ -37,10 +37,10 @@ def placement_of(
         if not task.node or task.status not in entities.ON_NODE:
             return None
         status = task.status if with_status else None
-        is_going = task.status is entities.Status.RELEASING
-        return PodPlacement(task.node, task.task_class.shape, status, is_going)
+        is_terminating = task.status is entities.Status.RELEASING
+        return PodPlacement(task.node, task.task_class.shape, status, is_terminating)
     node = of.unreadable.node_of(key)
-    return PodPlacement(node, None, None, is_going=False) if node else None
+    return PodPlacement(node, None, None, is_terminating=False) if node else None
 
 
 def may_attract(of: cluster_model.ClusterModel, key: str) -> bool:
@@ -59,8 +59,8 @@ def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, 
         return (of.problems.get(("pod", key)), of.unreadable.lost.get(key))
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
-    made = task.pod.status.resource_claim_statuses
-    return (*known, task.task_class, task.is_gated, made)
+    claim_statuses = task.pod.status.resource_claim_statuses
+    return (*known, task.task_class, task.is_gated, claim_statuses)
 
 
 def queue_fingerprint(state: snapshot.State) -> object:
@@ -79,7 +79,7 @@ class JobFingerprint(NamedTuple):
     """The fields of a job that decisions depend on, without its tasks."""
 
     uid: str
-    is_going: bool
+    is_terminating: bool
     phase: str
     spec: scheduling.PodGroupSpec
 
@@ -89,7 +89,7 @@ def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
     if job is None:
         return None
     group = job.pod_group
-    return JobFingerprint(group.metadata.uid, job.is_going, job.phase, group.spec)
+    return JobFingerprint(group.metadata.uid, job.is_terminating, job.phase, group.spec)
 
 
 def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint | None) -> bool:

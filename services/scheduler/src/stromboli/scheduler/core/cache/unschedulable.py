@@ -83,9 +83,9 @@ class _NodeRoom(msgspec.Struct, frozen=True, eq=False):
     future_idle: resource_vectors.Table
 
     @classmethod
-    def of(cls, found: nodes.Nodes) -> "_NodeRoom":
+    def of(cls, table: nodes.Nodes) -> "_NodeRoom":
         """The room now."""
-        return cls(found.names, found.idle.copy(), found.future_idle)
+        return cls(table.names, table.idle.copy(), table.future_idle)
 
     def is_equal(self, other: "_NodeRoom") -> bool:
         """Whether the same nodes have the same room."""
@@ -146,12 +146,12 @@ def _unschedulable(closed: session.Session) -> BlockingClasses | None:
     if closed.cooldowns or not depends_on_nodes_only(closed.configuration):
         return None
     decided = {*closed.decisions.admitted, *closed.untried}
-    found = {
+    task_classes = {
         job.key: _blocking_classes(closed, job)
         for job in closed.waiting_jobs()
         if job.key not in decided
     }
-    return {key: blocking for key, blocking in found.items() if blocking}
+    return {key: blocking for key, blocking in task_classes.items() if blocking}
 
 
 class UnschedulableGangs:
@@ -190,7 +190,7 @@ class UnschedulableGangs:
         """
         changed = set(of.changed)
         of.settle()
-        renewed, of.renewed = of.renewed, set()
+        renewed, of.updated_nodes = of.updated_nodes, set()
         self._session += 1
         is_same = self._epoch == of.epoch and self._configured is configured
         reserved, self._reserved = self._reserved, _not_over(of, now)
@@ -206,7 +206,7 @@ class UnschedulableGangs:
         if self._blocked and self._baseline is not None:
             self._try_fitting(of, _rows_with_more_room(of, self._baseline, renewed))
         self._retry_oldest(of, now)
-        of.aside = self.jobs
+        of.skipped = self.jobs
 
     @property
     def _has_skipped(self) -> bool:
@@ -229,16 +229,16 @@ class UnschedulableGangs:
                 if not any(fits[each.number] for each in blocked.classes)
             }
 
-    def note(self, closed: session.Session, found: SkippableGangs) -> None:
+    def note(self, closed: session.Session, skippable_gangs: SkippableGangs) -> None:
         """Note the unschedulable and unadmitted gangs of a session. Call it before the rollback.
 
         Costs a few passes over the nodes if there are unschedulable ones.
         """
         self._names = closed.nodes.names
-        self._note_unadmitted(closed, found.unadmitted)
-        if found.blocking is None:
+        self._note_unadmitted(closed, skippable_gangs.unadmitted)
+        if skippable_gangs.blocking is None:
             self._blocked.clear()
-        for key, classes in (found.blocking or {}).items():
+        for key, classes in (skippable_gangs.blocking or {}).items():
             self._blocked.pop(key, None)  # its attempt is the newest now
             self._blocked[key] = _Blocked(classes, self._session)
         self._baseline = _NodeRoom.of(closed.nodes) if self._blocked else None
@@ -255,14 +255,14 @@ class UnschedulableGangs:
         self._opened = _NodeRoom.of(of.nodes) if self._has_skipped else None
 
     def _note_unadmitted(
-        self, closed: session.Session, found: Mapping[str, unadmitted_jobs.SortKey] | None
+        self, closed: session.Session, sort_keys: Mapping[str, unadmitted_jobs.SortKey] | None
     ) -> None:
-        line = closed.world.unadmitted
-        if found is None:
+        line = closed.model.unadmitted
+        if sort_keys is None:
             self._unadmitted.clear()
             line.clear()
             return
-        for key, order in found.items():
+        for key, order in sort_keys.items():
             self._unadmitted.pop(key, None)
             self._unadmitted[key] = self._session
             job = closed.jobs[key]
@@ -306,7 +306,7 @@ class UnschedulableGangs:
         self._blocked.clear()
         self._unadmitted.clear()
         of.unadmitted.clear()
-        of.aside = frozenset()
+        of.skipped = frozenset()
         self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
 
@@ -314,8 +314,10 @@ def _not_over(
     of: cluster_model.ClusterModel, now: datetime
 ) -> tuple[reservation.AdvanceReservation, ...]:
     """The reservations that may still keep tasks off nodes, those that are invalid included."""
-    found: tuple[reservation.AdvanceReservation, ...] = of.auxiliary.listed("advance_reservations")
-    return tuple(each for each in found if not reservations.is_over(each.spec, now))
+    listed_reservations: tuple[reservation.AdvanceReservation, ...] = of.auxiliary.listed(
+        "advance_reservations"
+    )
+    return tuple(each for each in listed_reservations if not reservations.is_over(each.spec, now))
 
 
 def depends_on_nodes_only(configured: configuration.Configuration) -> bool:

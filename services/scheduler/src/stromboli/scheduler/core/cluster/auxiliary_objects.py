@@ -81,12 +81,12 @@ class AuxiliaryObjects:
             tuple[tuple[topology.HyperNode, ...], int, topology_domains.TopologyTree] | None
         ) = None
 
-    def put(self, found: meta.Object) -> None:
+    def put(self, obj: meta.Object) -> None:
         """Add or update an object of a kind in ``FIELDS``."""
-        field = FIELDS[type(found)]
-        device_claims.import_selector_language(found)
-        getattr(self, field)[found.metadata.key] = found
-        self.unreadable[field].pop(found.metadata.key, None)
+        field = FIELDS[type(obj)]
+        device_claims.import_selector_language(obj)
+        getattr(self, field)[obj.metadata.key] = obj
+        self.unreadable[field].pop(obj.metadata.key, None)
         self._tuples.pop(field, None)
         self._all = None
 
@@ -126,14 +126,19 @@ class AuxiliaryObjects:
         """Nodes that can access a volume; none for an unknown volume. Read-only; cached until the
         volume or an attribute of a node changes.
         """
-        found, version = self.volumes.get(volume), table.labelled.placement_version
+        persistent_volume, version = self.volumes.get(volume), table.labelled.placement_version
         kept = self._reach.get(volume)
         # Reordered rows have another list of names.
-        is_same = kept is not None and kept[0] is found and kept[2] is table.names
+        is_same = kept is not None and kept[0] is persistent_volume and kept[2] is table.names
         if kept is None or not is_same or kept[1] != version:
             if len(self._reach) > 2 * len(self.volumes) + 16:
                 self._reach.clear()
-            kept = self._reach[volume] = (found, version, table.names, _reached(found, table))
+            kept = self._reach[volume] = (
+                persistent_volume,
+                version,
+                table.names,
+                _reached(persistent_volume, table),
+            )
         return kept[3]
 
     def cached(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
@@ -146,31 +151,39 @@ class AuxiliaryObjects:
             for left, right in zip(known[0], parts, strict=True)
         ):
             known = self._remembered[name] = (tuple(parts), make())
-        found: T = known[1]
-        return found
+        value: T = known[1]
+        return value
 
     def network(self, table: nodes.Nodes) -> topology_domains.TopologyTree:
         """The topology tree of the nodes; cached until HyperNodes, nodes or labels change."""
-        found, version = self.listed("hyper_nodes"), table.labelled.placement_version
-        if self._network is None or self._network[0] is not found or self._network[1] != version:
+        topology_objects, version = self.listed("hyper_nodes"), table.labelled.placement_version
+        if (
+            self._network is None
+            or self._network[0] is not topology_objects
+            or self._network[1] != version
+        ):
             labels = [each.metadata.labels or {} for each in table.objects]
-            self._network = (found, version, topology_domains.build_tree(found, table.rows, labels))
+            self._network = (
+                topology_objects,
+                version,
+                topology_domains.build_tree(topology_objects, table.rows, labels),
+            )
         return self._network[2]
 
     def network_problems(self, table: nodes.Nodes) -> list[str]:
         """Problems of HyperNodes: invalid ones and ones that cannot be decoded."""
         unreadable = sorted(self.unreadable["hyper_nodes"].items())
-        found = [f"HyperNode {name} cannot be read: {why}" for name, why in unreadable]
-        return found + list(self.network(table).complaints) if self.hyper_nodes else found
+        problems = [f"HyperNode {name} cannot be read: {why}" for name, why in unreadable]
+        return problems + list(self.network(table).complaints) if self.hyper_nodes else problems
 
-    def merged_with(self, given: cluster_objects.Cluster) -> cluster_objects.Cluster:
+    def merged_with(self, cluster: cluster_objects.Cluster) -> cluster_objects.Cluster:
         """The session's cluster, with its objects replaced by the ones stored here."""
         if self._all is None:
             self._all = {field: self.listed(field) for field in FIELDS.values()}
         return cluster_objects.Cluster(
-            now=given.now,
-            usage=given.usage,
-            memory=given.memory,
+            now=cluster.now,
+            usage=cluster.usage,
+            memory=cluster.memory,
             namespace_labels=self.namespace_labels,
             **self._all,
         )

@@ -50,15 +50,15 @@ class ClusterModel:
         self.queues: dict[str, entities.Queue] = {}
         self.auxiliary = auxiliary_objects.AuxiliaryObjects()
         self.pod_index = pod_index.PodIndex()
-        self.books = queue_usage.QueueUsage(len(self.resources.names))
+        self.queue_usage = queue_usage.QueueUsage(len(self.resources.names))
         self.changed: set[str] = set()
         self._unsettled: set[str] = set()  # changed since the last ``settle``
-        self.aside: frozenset[str] = frozenset()
+        self.skipped: frozenset[str] = frozenset()
         """Unschedulable and unadmitted jobs, which sessions skip."""
         self.unadmitted = unadmitted_jobs.UnadmittedJobs()
         """Jobs that no session admits before their queue has more room; ``enqueue`` tries the first
         one of each class."""
-        self.renewed: set[str] = set()
+        self.updated_nodes: set[str] = set()
         """Nodes updated since the set was last read; the reader clears it."""
         self.epoch = 0
         """Counts changes that may affect any job: queues, priorities, namespaces, classes."""
@@ -73,7 +73,7 @@ class ClusterModel:
         self._requests = job_builder.Requests(self.resources)
         self._width = len(self.resources.names)
         self._ungrouped: dict[str, dict[str, entities.Task]] = {}  # by absent PodGroup and pod
-        self._parked: dict[str, dict[str, entities.Task]] = {}
+        self._orphans: dict[str, dict[str, entities.Task]] = {}
         self._by_queue: dict[str, set[str]] = {}
         self._priorities = priority_classes.PriorityClasses()
         self.frozen: dict[str, str] = {}
@@ -88,14 +88,14 @@ class ClusterModel:
         self._classify_again(self._classes.take_unused_labels())
         if (moved := self.nodes.settle()) is not None:
             self.pod_index.reorder_rows(moved.sources)
-            for name in moved.coming:
-                self._add_parked_pods(name, self.nodes.rows[name])
+            for name in moved.added:
+                self._add_orphaned_pods(name, self.nodes.rows[name])
         for key in self._unsettled:
             self._waiting.discard(key)
             if (job := self.jobs.get(key)) is None:
-                self.books.drop(key)
+                self.queue_usage.drop(key)
             else:
-                self.books.put(job)
+                self.queue_usage.put(job)
                 if job_builder.needs_session(job):
                     self._waiting.add(key)
         self._unsettled.clear()
@@ -103,14 +103,14 @@ class ClusterModel:
 
     def take_pending_jobs(self) -> list[str]:
         """Settle, and return the keys of the jobs that the next session must consider, in order:
-        those that wait and Inqueue ones that have changed, without those ``aside``. Running jobs
+        those that wait and Inqueue ones that have changed, without those ``skipped``. Running jobs
         that changed need no session; after a start, these are all jobs."""
         self.settle()
-        changed = filter(None, map(self.jobs.get, self.changed - self.aside))
-        found = (self._waiting - self.aside) & self.jobs.keys()
-        found.update(job.key for job in changed if job.phase == "Inqueue")
+        changed = filter(None, map(self.jobs.get, self.changed - self.skipped))
+        pending_keys = (self._waiting - self.skipped) & self.jobs.keys()
+        pending_keys.update(job.key for job in changed if job.phase == "Inqueue")
         self.changed.clear()
-        return sorted(found)
+        return sorted(pending_keys)
 
     def job(self, key: str) -> entities.Job | None:
         """The job, whether its queue exists or not."""
@@ -118,13 +118,15 @@ class ClusterModel:
 
     def members(self, key: str) -> Collection[entities.Task]:
         """The tasks of all pods that name this PodGroup, whether it exists or not. O(1)."""
-        found = self.job(key)
-        return (self._ungrouped.get(key, {}) if found is None else found.tasks).values()
+        job = self.job(key)
+        return (self._ungrouped.get(key, {}) if job is None else job.tasks).values()
 
     def complaints(self) -> list[str]:
         """Problems of objects, ordered by kind and key."""
-        found = [text for _, text in sorted(self.problems.items())]
-        return found + [f"node {name}: {why}" for name, why in sorted(self.nodes.excluded.items())]
+        problem_lines = [text for _, text in sorted(self.problems.items())]
+        return problem_lines + [
+            f"node {name}: {why}" for name, why in sorted(self.nodes.excluded.items())
+        ]
 
     # Nodes ----------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class ClusterModel:
         except ValueError:  # ``nodes.put`` reports the error
             self.resources.offer(("node", node.metadata.name), ())
         self._add_columns()
-        self.renewed.add(node.metadata.name)
+        self.updated_nodes.add(node.metadata.name)
         self.nodes.put(node)
 
     def put_unreadable_node(self, name: str, reason: str) -> None:
@@ -152,10 +154,10 @@ class ClusterModel:
         self.resources.offer(("node", name), ())
         parked = self.nodes.remove_node(name)
         if parked:
-            self._parked.setdefault(name, {}).update(parked)
+            self._orphans.setdefault(name, {}).update(parked)
 
-    def _add_parked_pods(self, name: str, row: int) -> None:
-        tasks = self._parked.pop(name, {}).values()
+    def _add_orphaned_pods(self, name: str, row: int) -> None:
+        tasks = self._orphans.pop(name, {}).values()
         self.nodes.add_all(tasks, row)
         self.pod_index.add_all(tasks, row)
         self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(name))
@@ -198,8 +200,8 @@ class ClusterModel:
             self.remove_pod(key)
         self.select(pod)
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
-        if (found := self.job(job) if job else None) is not None:
-            job = found.key
+        if (owner_job := self.job(job) if job else None) is not None:
+            job = owner_job.key
         try:
             task_class = self._classes.of(pod)
             if task_class.data_problem and not node:  # a placed pod blocks no node for it
@@ -220,10 +222,10 @@ class ClusterModel:
         if is_placed:
             self._add_to_node(task)
         if job:
-            if found is None:
+            if owner_job is None:
                 self._ungrouped.setdefault(job, {})[key] = task
             else:
-                job_builder.add_task(found, task)
+                job_builder.add_task(owner_job, task)
             self._note_change(job)
 
     def put_unreadable_pod(self, key: str, reason: str, node: str, job: str) -> None:
@@ -245,17 +247,17 @@ class ClusterModel:
             if task.node and task.status in entities.ON_NODE:
                 self._remove_from_node(task)
             if task.job:
-                if (found := self.job(task.job)) is None:
+                if (owner_job := self.job(task.job)) is None:
                     unreadable_pods.discard(self._ungrouped, task.job, key)
                 else:
-                    job_builder.remove_task(found, task)
+                    job_builder.remove_task(owner_job, task)
                 self._note_change(task.job)
         job, node = self.unreadable.remove(key)
         self.problems.pop(("pod", key), None)
         self._block(node)
         if job:
-            if (found := self.job(job)) is not None:
-                found.accept(key)
+            if (owner_job := self.job(job)) is not None:
+                owner_job.accept(key)
             self._review(job)
 
     def _put_invalid_pod(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
@@ -266,8 +268,8 @@ class ClusterModel:
         if not has_ended:
             self._block(node)
         if job:
-            if (found := self.job(job)) is not None:
-                found.reject(key, problem)
+            if (owner_job := self.job(job)) is not None:
+                owner_job.reject(key, problem)
             self._note_change(job)
 
     def _is_ours(self, pod: core.Pod) -> bool:
@@ -277,7 +279,7 @@ class ClusterModel:
         self.pod_index.put_data(task)
         row = self.nodes.rows.get(task.node)
         if row is None:
-            self._parked.setdefault(task.node, {})[task.key] = task
+            self._orphans.setdefault(task.node, {})[task.key] = task
         else:
             self.nodes.add((task,), (row,))
             self.pod_index.add(task, row)
@@ -286,7 +288,7 @@ class ClusterModel:
         self.pod_index.take_data(task)
         row = self.nodes.rows.get(task.node)
         if row is None:
-            unreadable_pods.discard(self._parked, task.node, task.key)
+            unreadable_pods.discard(self._orphans, task.node, task.key)
         else:
             self.pod_index.remove(task, row)
             self.nodes.remove((task,), (row,))
@@ -294,7 +296,7 @@ class ClusterModel:
     def _block(self, node: str) -> None:
         """Close the node while an unreadable pod is on it."""
         if node:
-            self.renewed.add(node)
+            self.updated_nodes.add(node)
         row = self.nodes.rows.get(node)
         if row is not None:
             self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(node))
@@ -327,17 +329,17 @@ class ClusterModel:
         self._add_columns()
         named = group.spec.priority_class_name
         priority = self._priorities.value(named)
-        found = job_builder.build_job(
+        job = job_builder.build_job(
             key, group, self.resources, priority, self.default_queue, self._requests.minimum(least)
         )
         self._priorities.enter(key, named)
-        found.phase = phase
+        job.phase = phase
         if invalid := self.unreadable.invalid_of(key):
-            found.problems = dict(invalid)
+            job.problems = dict(invalid)
         for task in self._ungrouped.pop(key, {}).values():
-            job_builder.add_task(found, task)
-        self._by_queue.setdefault(found.queue, set()).add(key)
-        (self.jobs if found.queue in self.queues else self.outside)[key] = found
+            job_builder.add_task(job, task)
+        self._by_queue.setdefault(job.queue, set()).add(key)
+        (self.jobs if job.queue in self.queues else self.outside)[key] = job
         self._review(key)
 
     def put_unreadable_pod_group(self, key: str, reason: str) -> None:
@@ -349,12 +351,12 @@ class ClusterModel:
         """Remove a PodGroup, if it is there."""
         self.problems.pop(("podgroup", key), None)
         self.resources.drop(("podgroup", key))
-        found = self.jobs.pop(key, None) or self.outside.pop(key, None)
-        if found is not None:
-            self._priorities.remove_job(key, found.pod_group.spec.priority_class_name)
-            unreadable_pods.discard(self._by_queue, found.queue, key)
-            if found.tasks:
-                self._ungrouped[key] = {task.key: task for task in found.tasks.values()}
+        job = self.jobs.pop(key, None) or self.outside.pop(key, None)
+        if job is not None:
+            self._priorities.remove_job(key, job.pod_group.spec.priority_class_name)
+            unreadable_pods.discard(self._by_queue, job.queue, key)
+            if job.tasks:
+                self._ungrouped[key] = {task.key: task for task in job.tasks.values()}
             self._note_change(key)
 
     def freeze(self, key: str, reason: str) -> None:
@@ -367,14 +369,14 @@ class ClusterModel:
 
     def _review(self, key: str) -> None:
         """Update whether sessions may decide about the job."""
-        found = self.job(key)
-        if found is None:
+        job = self.job(key)
+        if job is None:
             return
-        problem = self._priorities.problem(found.pod_group.spec.priority_class_name)
+        problem = self._priorities.problem(job.pod_group.spec.priority_class_name)
         lost = ", ".join(self.unreadable.lost_of(key))
-        found.frozen = problem or self.frozen.get(key, "")
+        job.frozen = problem or self.frozen.get(key, "")
         if lost:
-            found.frozen = f"pods cannot be read: {lost}"
+            job.frozen = f"pods cannot be read: {lost}"
         self._note_change(key)
 
     # Namespaces -----------------------------------------------------------------------------
@@ -404,16 +406,16 @@ class ClusterModel:
         self.epoch += 1
         self.problems.pop(("queue", name), None)
         try:
-            found = job_builder.build_queue(queue)
+            entity = job_builder.build_queue(queue)
         except ValueError as error:
             self.remove_queue(name)
             self.problems["queue", name] = str(error)
             return
-        names = (*found.capability, *found.deserved, *found.guarantee)
+        names = (*entity.capability, *entity.deserved, *entity.guarantee)
         self.resources.offer(("queue", name), names)
         self._add_columns()
         is_new = name not in self.queues
-        self.queues[name] = found
+        self.queues[name] = entity
         if is_new:
             self._move(name, self.outside, self.jobs)
 
@@ -430,9 +432,9 @@ class ClusterModel:
         if self.queues.pop(name, None) is not None:
             self._move(name, self.jobs, self.outside)
 
-    def put_priority_class(self, found: core.PriorityClass) -> list[str]:
+    def put_priority_class(self, priority_class: core.PriorityClass) -> list[str]:
         """Add or update a priority class. Returns the affected jobs."""
-        return self._update_priorities(self._priorities.put(found))
+        return self._update_priorities(self._priorities.put(priority_class))
 
     def put_unreadable_priority_class(self, name: str, reason: str) -> list[str]:
         """Add an unreadable class: jobs that name it are frozen. Returns the affected jobs."""
@@ -448,20 +450,20 @@ class ClusterModel:
             return
         self.default_queue = queue
         self.epoch += 1
-        for found in [*self.jobs.values(), *self.outside.values()]:
-            if not found.pod_group.spec.queue:
-                phase = found.phase
-                self.remove_pod_group(found.key)
-                self.put_pod_group(found.pod_group)
-                self.jobs.get(found.key, found).phase = phase
+        for job in [*self.jobs.values(), *self.outside.values()]:
+            if not job.pod_group.spec.queue:
+                phase = job.phase
+                self.remove_pod_group(job.key)
+                self.put_pod_group(job.pod_group)
+                self.jobs.get(job.key, job).phase = phase
 
     def _update_priorities(self, concerned: list[str]) -> list[str]:
         self.epoch += 1
         for key in concerned:
-            found = self.job(key)
-            assert found is not None, f"{key} is in a priority class but not in the model"
-            name = found.pod_group.spec.priority_class_name
-            found.priority = self._priorities.value(name)
+            job = self.job(key)
+            assert job is not None, f"{key} is in a priority class but not in the model"
+            name = job.pod_group.spec.priority_class_name
+            job.priority = self._priorities.value(name)
             self._review(key)
         return concerned
 
@@ -490,9 +492,9 @@ class ClusterModel:
         self._width = len(sources)
         self.epoch += 1
         self.nodes.move_columns(sources)
-        self.books.move_columns(sources)
+        self.queue_usage.move_columns(sources)
         self._requests.clear()
         for task in self.tasks.values():
             task.request, task.request_sum = self._requests.of(task.task_class.shape)
-        for found in (*self.jobs.values(), *self.outside.values()):
-            job_builder.move_columns(found, sources)
+        for job in (*self.jobs.values(), *self.outside.values()):
+            job_builder.move_columns(job, sources)

@@ -30,14 +30,14 @@ _NOTHING = PodClaims()
 class ClaimIndex:
     """The claims of a cluster, by ``namespace/name``."""
 
-    def __init__(self, given: cluster_objects.Cluster) -> None:
-        self.by_key = {claim.metadata.key: claim for claim in given.resource_claims}
+    def __init__(self, cluster: cluster_objects.Cluster) -> None:
+        self.by_key = {claim.metadata.key: claim for claim in cluster.resource_claims}
 
     def of(self, task: entities.Task) -> PodClaims:
         """The claims of a task."""
         if not task.pod.spec.resource_claims:
             return _NOTHING
-        found = []
+        claims = []
         for name, key in self._keys(task):
             if not key:
                 return PodClaims(problem=f"resource claim {name} of the pod does not exist yet")
@@ -46,29 +46,29 @@ class ClaimIndex:
                 return PodClaims(problem=f'could not find resourceclaim "{key.partition("/")[2]}"')
             if claim.metadata.deletion_timestamp is not None:
                 return PodClaims(problem=f'resourceclaim "{claim.metadata.name}" is being deleted')
-            found.append(claim)
-        return PodClaims(tuple(found))
+            claims.append(claim)
+        return PodClaims(tuple(claims))
 
     def _keys(self, task: entities.Task) -> Iterator[tuple[str, str]]:
         """(name in the pod, key of the claim or None)."""
-        made = {each.name: each for each in task.pod.status.resource_claim_statuses}
+        claim_statuses = {each.name: each for each in task.pod.status.resource_claim_statuses}
         for wanted in task.pod.spec.resource_claims:
             name = wanted.resource_claim_name
-            if not name and wanted.name in made:
-                name = made[wanted.name].resource_claim_name
+            if not name and wanted.name in claim_statuses:
+                name = claim_statuses[wanted.name].resource_claim_name
                 if not name:
                     continue  # The controller that makes claims states that none is needed.
             yield wanted.name, f"{task.namespace}/{name}" if name else ""
 
 
-def import_selector_language(found: meta.Object) -> None:
+def import_selector_language(obj: meta.Object) -> None:
     """Import the language of device selectors if the object has one, before a session needs it: on
     a busy machine the import takes longer than a plugin may."""
-    match found:
+    match obj:
         case resource.DeviceClass():
-            selectors = found.spec.selectors
+            selectors = obj.spec.selectors
         case resource.ResourceClaim():
-            selectors = tuple(_selectors(found.spec.devices))
+            selectors = tuple(_selectors(obj.spec.devices))
         case _:
             return
     if selectors:
@@ -85,14 +85,14 @@ def _selectors(claim: resource.DeviceClaim) -> Iterator[resource.DeviceSelector]
 
 def volume_keys(pod: core.Pod) -> list[str]:
     """Keys of the PersistentVolumeClaims that a pod mounts, in the order of its volumes."""
-    found = []
+    claim_keys = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
             name = volume.persistent_volume_claim.claim_name
-            found.append(f"{pod.metadata.namespace}/{name}")
+            claim_keys.append(f"{pod.metadata.namespace}/{name}")
         elif volume.ephemeral is not None:
-            found.append(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
-    return found
+            claim_keys.append(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
+    return claim_keys
 
 
 def has_claims(pod: core.Pod) -> bool:

@@ -83,7 +83,7 @@ class KindIndex:
 
     def candidates(self, matchers: Iterable[pod_terms.Matcher]) -> Iterator[PodKind]:
         """Kinds that all of these matchers may select, each once."""
-        anchors = [found for found in map(anchor, matchers) if found is not None]
+        anchors = [labels for labels in map(anchor, matchers) if labels is not None]
         if not anchors:
             return iter(self._kinds)
         first = min(anchors, key=len)
@@ -92,8 +92,8 @@ class KindIndex:
 
 
 def _discard(index: dict[Label, dict[K, None]], label: Label, key: K) -> None:
-    found = index.get(label)
-    if found is not None:
-        found.pop(key, None)
-        if not found:
+    entries = index.get(label)
+    if entries is not None:
+        entries.pop(key, None)
+        if not entries:
             del index[label]

@@ -64,10 +64,10 @@ class PodAffinityIndex:
         """The affinity terms of a task class."""
         if task_class.affinity is None:
             return pod_terms.AffinityTerms()
-        found = self._terms.get(task_class.number)
-        if found is None:
-            found = self._terms[task_class.number] = pod_terms.affinity_terms(task_class)
-        return found
+        class_terms = self._terms.get(task_class.number)
+        if class_terms is None:
+            class_terms = self._terms[task_class.number] = pod_terms.affinity_terms(task_class)
+        return class_terms
 
     def counts(self, *matchers: pod_terms.Matcher) -> Counts:
         """Pods per node that all matchers, at least one, select; valid until the next placement.

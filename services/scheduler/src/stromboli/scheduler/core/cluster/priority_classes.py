@@ -16,11 +16,11 @@ class PriorityClasses:
         self._jobs: dict[str, dict[str, None]] = {}
         self._default = 0
 
-    def put(self, found: core.PriorityClass) -> list[str]:
+    def put(self, priority_class: core.PriorityClass) -> list[str]:
         """Add or update a class. Returns the affected jobs."""
-        name = found.metadata.name
+        name = priority_class.metadata.name
         self._unread.pop(name, None)
-        self._known[name] = found
+        self._known[name] = priority_class
         return self._concerned(name)
 
     def put_unreadable(self, name: str, reason: str) -> list[str]:
@@ -48,8 +48,8 @@ class PriorityClasses:
 
     def value(self, name: str) -> int:
         """The value of the class, else that of the global default, else 0."""
-        found = self._known.get(name)
-        return self._default if found is None else found.value
+        priority_class = self._known.get(name)
+        return self._default if priority_class is None else priority_class.value
 
     def problem(self, name: str) -> str:
         """Why jobs that name the class are frozen; empty if they are not."""
@@ -57,7 +57,11 @@ class PriorityClasses:
         return "" if reason is None else f"PriorityClass {name} cannot be read: {reason}"
 
     def _concerned(self, name: str) -> list[str]:
-        defaults = [found.value for found in self._known.values() if found.global_default]
+        defaults = [
+            priority_class.value
+            for priority_class in self._known.values()
+            if priority_class.global_default
+        ]
         before, self._default = self._default, max(defaults, default=0)
         names = {name}
         if self._default != before:

@@ -41,10 +41,10 @@ class RowCounts:
 
     def copy(self) -> "RowCounts":
         """Independent counts with the same numbers."""
-        made = RowCounts(self._size)
-        made._few = dict(self._few)
-        made._array = None if self._array is None else self._array.copy()
-        return made
+        row_counts = RowCounts(self._size)
+        row_counts._few = dict(self._few)
+        row_counts._array = None if self._array is None else self._array.copy()
+        return row_counts
 
     def add(self, row: int, change: int) -> None:
         """Add ``change`` to the number of pods on the row."""
@@ -63,8 +63,8 @@ class RowCounts:
     def rows(self) -> tuple[Rows, Counts]:
         """The rows that have pods, and how many."""
         if self._array is not None:
-            found = np.flatnonzero(self._array)
-            return found, self._array[found]
+            nonzero = np.flatnonzero(self._array)
+            return nonzero, self._array[nonzero]
         size = len(self._few)
         return (
             np.fromiter(self._few.keys(), np.intp, size),
@@ -79,23 +79,23 @@ class RowCounts:
         """The counts over all rows."""
         if self._array is not None:
             return self._array.copy()
-        found = np.zeros(self._size, np.int64)
+        totals = np.zeros(self._size, np.int64)
         rows, counts = self.rows()
-        found[rows] = counts
-        return found
+        totals[rows] = counts
+        return totals
 
     def reordered(self, sources: node_attributes.Sources, targets: list[int]) -> "RowCounts":
         """The counts of the same nodes in a new order of rows; new nodes have none.
 
         ``targets``: old row -> new row, -1 for a node that is gone.
         """
-        made = RowCounts(len(sources))
+        row_counts = RowCounts(len(sources))
         if self._array is not None:
-            made._array = node_attributes.reordered(self._array, sources)
+            row_counts._array = node_attributes.reordered(self._array, sources)
         else:
             moved = ((targets[row], count) for row, count in self._few.items())
-            made._few = {row: count for row, count in moved if row >= 0}
-        return made
+            row_counts._few = {row: count for row, count in moved if row >= 0}
+        return row_counts
 
 
 class CountsBy(Generic[K]):
@@ -174,8 +174,8 @@ class SessionCountsBy(Generic[K]):
 
     def __getitem__(self, key: K) -> RowCounts:
         own = self._own.get(key)
-        found = self._known.get(key) if own is None else own
-        return RowCounts(self._size) if found is None else found
+        row_counts = self._known.get(key) if own is None else own
+        return RowCounts(self._size) if row_counts is None else row_counts
 
     def add(self, key: K, row: int, change: int) -> None:
         """Add ``change`` to the number of pods with the key on the row, in this session."""

@@ -75,10 +75,10 @@ def read_configuration(
     ``actions`` and ``plugins``: the names that exist. Raises ConfigurationError with every mistake.
     """
     reader = _Reader(actions, plugins)
-    found = reader.read(document)
+    config = reader.read(document)
     if reader.mistakes:
         raise ConfigurationError(reader.mistakes)
-    return found
+    return config
 
 
 class _Reader:
@@ -92,24 +92,24 @@ class _Reader:
         """Plugin -> the path where it is configured."""
 
     def read(self, document: Any) -> configuration.Configuration:
-        given = self._mapping(document, "")
-        self._known(given, ("actions", "tiers", "configurations", "metrics"), "")
+        root = self._mapping(document, "")
+        self._known(root, ("actions", "tiers", "configurations", "metrics"), "")
         return configuration.Configuration(
-            actions=self._read_actions(given.get("actions")),
+            actions=self._read_actions(root.get("actions")),
             tiers=tuple(
                 self._tier(tier, f"tiers[{at}]")
-                for at, tier in enumerate(self._list(given.get("tiers"), "tiers"))
+                for at, tier in enumerate(self._list(root.get("tiers"), "tiers"))
             ),
-            action_arguments=self._action_arguments(given.get("configurations")),
-            metrics=self._metrics(given.get("metrics")),
+            action_arguments=self._action_arguments(root.get("configurations")),
+            metrics=self._metrics(root.get("metrics")),
         )
 
-    def _read_actions(self, given: Any) -> tuple[str, ...]:
-        if given is None:
+    def _read_actions(self, value: Any) -> tuple[str, ...]:
+        if value is None:
             self._note("actions", "it is missing", 'write: actions: "enqueue, allocate, backfill"')
             return ()
         names: list[str] = []
-        for name in (part.strip() for part in self._text(given, "actions").split(",")):
+        for name in (part.strip() for part in self._text(value, "actions").split(",")):
             if name not in self._actions:
                 self._unknown("actions", name, "action", self._actions)
             elif name in names:
@@ -117,16 +117,16 @@ class _Reader:
             names.append(name)
         return tuple(names)
 
-    def _tier(self, given: Any, place: str) -> tuple[configuration.PluginOptions, ...]:
-        tier = self._mapping(given, place)
+    def _tier(self, value: Any, place: str) -> tuple[configuration.PluginOptions, ...]:
+        tier = self._mapping(value, place)
         self._known(tier, ("plugins",), place)
         return tuple(
             self._plugin(plugin, f"{place}.plugins[{at}]")
             for at, plugin in enumerate(self._list(tier.get("plugins"), f"{place}.plugins"))
         )
 
-    def _plugin(self, given: Any, place: str) -> configuration.PluginOptions:
-        plugin = self._mapping(given, place)
+    def _plugin(self, raw_plugin: Any, place: str) -> configuration.PluginOptions:
+        plugin = self._mapping(raw_plugin, place)
         self._known(plugin, _PLUGIN_KEYS, place)
         name = self._text(plugin.get("name"), f"{place}.name")
         if name and name not in self._plugins:
@@ -146,22 +146,22 @@ class _Reader:
         arguments = self._mapping(plugin.get("arguments"), f"{place}.arguments")
         return configuration.PluginOptions(name, flags, arguments)
 
-    def _action_arguments(self, given: Any) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for at, each in enumerate(self._list(given, "configurations")):
+    def _action_arguments(self, value: Any) -> dict[str, Mapping[str, Any]]:
+        arguments_by_action: dict[str, Mapping[str, Any]] = {}
+        for at, each in enumerate(self._list(value, "configurations")):
             place = f"configurations[{at}]"
             entry = self._mapping(each, place)
             self._known(entry, ("name", "arguments"), place)
             name = self._text(entry.get("name"), f"{place}.name")
             if name and name not in self._actions:
                 self._unknown(f"{place}.name", name, "action", self._actions)
-            elif name in found:
+            elif name in arguments_by_action:
                 self._note(f"{place}.name", f"{name} is configured twice", "keep one of them")
-            found[name] = self._mapping(entry.get("arguments"), f"{place}.arguments")
-        return found
+            arguments_by_action[name] = self._mapping(entry.get("arguments"), f"{place}.arguments")
+        return arguments_by_action
 
-    def _metrics(self, given: Any) -> configuration.Metrics | None:
-        entry = self._mapping(given, "metrics")
+    def _metrics(self, value: Any) -> configuration.Metrics | None:
+        entry = self._mapping(value, "metrics")
         if not entry:
             return None
         self._known(entry, _METRICS_KEYS, "metrics")
@@ -201,32 +201,32 @@ class _Reader:
 
     # Types of values --------------------------------------------------------------------------
 
-    def _known(self, given: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
-        for key in given:
+    def _known(self, mapping: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
+        for key in mapping:
             if key not in keys:
                 self._unknown(f"{place}.{key}" if place else str(key), str(key), "key", keys)
 
-    def _text(self, given: Any, place: str) -> str:
-        if isinstance(given, str) and given:
-            return given
-        problem = "it is missing" if given in (None, "") else f"{given!r} is not a string"
+    def _text(self, value: Any, place: str) -> str:
+        if isinstance(value, str) and value:
+            return value
+        problem = "it is missing" if value in (None, "") else f"{value!r} is not a string"
         self._note(place, problem, "write a string")
         return ""
 
-    def _mapping(self, given: Any, place: str) -> Mapping[str, Any]:
-        if given is None:
+    def _mapping(self, raw_value: Any, place: str) -> Mapping[str, Any]:
+        if raw_value is None:
             return {}
-        if isinstance(given, Mapping):
-            return given
-        self._note(place or "the document", f"{given!r} is not a mapping", "write key: value")
+        if isinstance(raw_value, Mapping):
+            return raw_value
+        self._note(place or "the document", f"{raw_value!r} is not a mapping", "write key: value")
         return {}
 
-    def _list(self, given: Any, place: str) -> Sequence[Any]:
-        if given is None:
+    def _list(self, raw_value: Any, place: str) -> Sequence[Any]:
+        if raw_value is None:
             return ()
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            return given
-        self._note(place, f"{given!r} is not a list", "write each item after '- '")
+        if isinstance(raw_value, Sequence) and not isinstance(raw_value, str):
+            return raw_value
+        self._note(place, f"{raw_value!r} is not a list", "write each item after '- '")
         return ()
 
     def _unknown(self, place: str, name: str, what: str, known: Collection[str]) -> None:

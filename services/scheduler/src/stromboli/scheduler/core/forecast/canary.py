@@ -45,13 +45,13 @@ def present_decisions(
     pods, which are then placed. Gang -> decision, for each gang that waits or has a decision. Pods
     that do not exist yet are counted by node and have no names."""
     no_ends = [0.5] * len(cluster.pod_groups)
-    found = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
+    forecast_result = expected_starts.Forecast(cluster, options, _never_ends, no_ends).decide_now()
     existing = {each.metadata.key for each in cluster.pods}
     decided = {
         key: _with_pods(decision, existing)
-        for key, decision in of_statements(found.statements).items()
+        for key, decision in of_statements(forecast_result.statements).items()
     }
-    for key, (tier, reason) in found.waiting.items():
+    for key, (tier, reason) in forecast_result.waiting.items():
         decided[key] = msgspec.structs.replace(decided.get(key, NOTHING), tier=tier, reason=reason)
     return decided
 
@@ -63,12 +63,12 @@ def _with_pods(decision: GangDecision, existing: Collection[str]) -> GangDecisio
 
 def jobs_of(pod_groups: Iterable[scheduling.PodGroup]) -> dict[str, str]:
     """PodGroup -> job, for each PodGroup that a job owns."""
-    found = {}
+    owners = {}
     for each in pod_groups:
         owner = each.metadata.controller
         if owner is not None and owner.kind == "Job":
-            found[each.metadata.key] = f"{each.metadata.namespace}/{owner.name}"
-    return found
+            owners[each.metadata.key] = f"{each.metadata.namespace}/{owner.name}"
+    return owners
 
 
 def jobs_of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, str]:
@@ -91,15 +91,17 @@ def of_statements(statements: Iterable[messages.StatementDecided]) -> dict[str, 
     by_gang: dict[str, list[messages.StatementDecided]] = {}
     for each in statements:
         by_gang.setdefault(each.pod_group, []).append(each)
-    return {key: _decision(found) for key, found in by_gang.items()}
+    return {key: _decision(gang_statements) for key, gang_statements in by_gang.items()}
 
 
 def _decision(statements: Iterable[messages.StatementDecided]) -> GangDecision:
-    found = list(statements)
-    binds = [bind for each in found for bind in each.binds]
-    evictions = sorted(f"{it.namespace}/{it.pod}" for each in found for it in each.evictions)
+    gang_statements = list(statements)
+    binds = [bind for each in gang_statements for bind in each.binds]
+    evictions = sorted(
+        f"{it.namespace}/{it.pod}" for each in gang_statements for it in each.evictions
+    )
     return GangDecision(
-        is_admitted=any(each.enqueue for each in found),
+        is_admitted=any(each.enqueue for each in gang_statements),
         binds=dict(sorted(Counter(bind.node for bind in binds).items())),
         pods={f"{bind.namespace}/{bind.pod}": bind.node for bind in binds},
         evictions=tuple(evictions),

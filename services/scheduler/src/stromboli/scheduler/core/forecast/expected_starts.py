@@ -125,8 +125,8 @@ def expected_starts(
     least one draw. A gang whose start most draws did not reach is left out, see ``Options.first``.
     """
     drawn = [Forecast(present, options, draw, numbers).run() for numbers in parts]
-    found = (summarize(key, drawn) for key in sorted(drawn[0].queues))
-    return [each for each in found if each is not None]
+    starts = (summarize(key, drawn) for key in sorted(drawn[0].queues))
+    return [each for each in starts if each is not None]
 
 
 def summarize(key: str, drawn: Sequence[DrawnStarts]) -> ExpectedStart | None:
@@ -178,7 +178,7 @@ class Forecast:
         self._starts_s: dict[str, float] = {}
         self._put_present(present, parts)
         self._watched = {
-            key: group.spec.queue or self._scheduler.cache.world.default_queue
+            key: group.spec.queue or self._scheduler.cache.model.default_queue
             for key, group in self._groups.items()
             if (options.only is None or key in options.only)
             and group.status.phase != "Completed"
@@ -235,11 +235,11 @@ class Forecast:
     def _put_present(self, present: cluster_objects.Cluster, parts: Sequence[float]) -> None:
         cache = self._scheduler.cache
         for name, labels in present.namespace_labels.items():
-            cache.world.label_namespace(name, labels)
+            cache.model.label_namespace(name, labels)
         for field in present.__struct_fields__:
-            found = getattr(present, field)
-            if field not in ("pods", "pod_groups") and isinstance(found, tuple):
-                self._put(*(each for each in found if isinstance(each, meta.Object)))
+            value = getattr(present, field)
+            if field not in ("pods", "pod_groups") and isinstance(value, tuple):
+                self._put(*(each for each in value if isinstance(each, meta.Object)))
         for number, group in enumerate(sorted(present.pod_groups, key=_key)):
             self._groups[group.metadata.key] = group
             self._parts[group.metadata.key] = parts[number]
@@ -255,8 +255,8 @@ class Forecast:
                 if pod.spec.node_name and pod.status.phase not in _ENDED:
                     self._expect_end(key, pod)
 
-    def _put(self, *found: meta.Object) -> None:
-        for each in found:
+    def _put(self, *objs: meta.Object) -> None:
+        for each in objs:
             if virtual_scheduler.is_read(each):
                 self._scheduler.put(each, self._now)
 
@@ -382,7 +382,7 @@ class Forecast:
 
     def _replace(self, name: str) -> None:
         """Delete an evicted pod and create a pending one."""
-        task = self._scheduler.cache.world.tasks[name]
+        task = self._scheduler.cache.model.tasks[name]
         pod = task.pod
         self._scheduler.remove(pod, self._now)
         pods = self._pods_of(task.job)
@@ -396,5 +396,5 @@ class Forecast:
         self._put(pods[name])
 
 
-def _key(found: meta.Object) -> str:
-    return found.metadata.key
+def _key(obj: meta.Object) -> str:
+    return obj.metadata.key

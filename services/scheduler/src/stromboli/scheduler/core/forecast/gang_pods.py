@@ -14,12 +14,12 @@ _PENDING = core.PodStatus(phase="Pending")
 
 def tasks_of(group: scheduling.PodGroup) -> list[str]:
     """The task of each pod that the gang needs to start; "" for any task."""
-    found = [
+    task_names = [
         task
         for task, least in sorted((group.spec.min_task_member or {}).items())
         for _ in range(least)
     ]
-    return found + [""] * (max(1, group.spec.min_member) - len(found))
+    return task_names + [""] * (max(1, group.spec.min_member) - len(task_names))
 
 
 def member(
@@ -69,8 +69,8 @@ def running(pending: core.Pod, node_name: str, at: datetime) -> core.Pod:
     """The pod on a node, running since this time."""
     spec: core.PodSpec = msgspec.structs.replace(pending.spec, node_name=node_name)
     status = core.PodStatus(phase="Running", start_time=at)
-    found: core.Pod = msgspec.structs.replace(pending, spec=spec, status=status)
-    return found
+    pod: core.Pod = msgspec.structs.replace(pending, spec=spec, status=status)
+    return pod
 
 
 def succeeded(pod: core.Pod, at: datetime) -> core.Pod:
@@ -79,5 +79,5 @@ def succeeded(pod: core.Pod, at: datetime) -> core.Pod:
     status = core.PodStatus(
         phase="Succeeded", start_time=pod.status.start_time, conditions=(ready,)
     )
-    found: core.Pod = msgspec.structs.replace(pod, status=status)
-    return found
+    ended_pod: core.Pod = msgspec.structs.replace(pod, status=status)
+    return ended_pod

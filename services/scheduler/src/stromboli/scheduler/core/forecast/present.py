@@ -34,9 +34,11 @@ class Present(msgspec.Struct, frozen=True):
     objects: Mapping[str, Sequence[meta.Object]]
 
 
-def of_snapshot(found: snapshot.Snapshot, now: datetime) -> Present:
+def of_snapshot(snapshot_view: snapshot.Snapshot, now: datetime) -> Present:
     """All readable objects of the snapshot; nothing changes them later. O(objects)."""
-    return Present(now, {field: list(found.objects(kind)) for field, kind in FIELDS.items()})
+    return Present(
+        now, {field: list(snapshot_view.objects(kind)) for field, kind in FIELDS.items()}
+    )
 
 
 def cluster(present: Present) -> cluster_objects.Cluster:
@@ -47,5 +49,5 @@ def cluster(present: Present) -> cluster_objects.Cluster:
         for each in objects.pop(NAMESPACES, ())
         if isinstance(each, core.Namespace)
     }
-    lists: dict[str, Any] = {field: tuple(found) for field, found in objects.items()}
+    lists: dict[str, Any] = {field: tuple(objs) for field, objs in objects.items()}
     return cluster_objects.Cluster(now=present.now, namespace_labels=labels, **lists)

@@ -87,10 +87,10 @@ class RangeCalibrator:
 
     def started(self, pod_group: str, at: datetime) -> None:
         """Learn from the start of a PodGroup, if it has a forecast."""
-        found = self._open.pop(pod_group, None)
-        if found is None:
+        estimate = self._open.pop(pod_group, None)
+        if estimate is None:
             return
-        since, low_s, high_s = found
+        since, low_s, high_s = estimate
         wait_s = (at - since).total_seconds()
         if wait_s > LEAST_WAIT_S:
             self.widening = self.widening.learned(wait_s, low_s, high_s)

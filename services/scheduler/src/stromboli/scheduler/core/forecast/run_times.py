@@ -75,13 +75,13 @@ class RunTimeEstimator:
         ``part``: in [0, 1), the quantile that is drawn; a uniform random number.
         """
         for name in _groups(job):
-            found = self._groups.get(name)
-            if found is None:
+            group = self._groups.get(name)
+            if group is None:
                 continue
-            first = bisect.bisect_right(found.ordered, elapsed_s) if elapsed_s > 0 else 0
-            longer = len(found.ordered) - first
+            first = bisect.bisect_right(group.ordered, elapsed_s) if elapsed_s > 0 else 0
+            longer = len(group.ordered) - first
             if longer >= ENOUGH:
-                return found.ordered[first + int(part * longer)]
+                return group.ordered[first + int(part * longer)]
         if elapsed_s <= 0:
             return UNKNOWN_S
         return elapsed_s * min(1 / (1 - part), LONGEST_FACTOR)

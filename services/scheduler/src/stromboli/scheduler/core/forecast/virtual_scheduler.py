@@ -50,7 +50,7 @@ class Scheduler:
         self._admissions: list[tuple[str, int, messages.StatementDecided]] = []
         """Id, offset and statement of the last session's decisions that admit a gang."""
         self.cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
-        self.cache.world.set_default_queue(configured.default_queue)
+        self.cache.model.set_default_queue(configured.default_queue)
         actions = configured.actions
         self.cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(actions))
         self.enqueues = "enqueue" in actions
@@ -82,16 +82,16 @@ class Scheduler:
         kept = self.cache.snapshot.get(kind, key)
         return found if kept is None else kept
 
-    def remove(self, found: meta.Object, at: datetime) -> None:
+    def remove(self, obj: meta.Object, at: datetime) -> None:
         """Apply the deletion of an object as if the monitor had observed it."""
         self._versions += 1
         self._fold(
             envelope.Draft(
-                topic=topics.SNAPSHOTS[_KINDS[type(found)]],
-                key=found.metadata.key,
+                topic=topics.SNAPSHOTS[_KINDS[type(obj)]],
+                key=obj.metadata.key,
                 message=None,
                 time=at,
-                object_uid=found.metadata.uid,
+                object_uid=obj.metadata.uid,
                 object_version=str(self._versions),
             )
         )
@@ -103,7 +103,7 @@ class Scheduler:
     def wanted_data(self) -> dict[str, data.DataWanted | None]:
         """Node -> the data sets that its cache should contain, for nodes where that changed since
         the last call."""
-        return self.cache.wanted_data.take_changes(self.cache.world)
+        return self.cache.wanted_data.take_changes(self.cache.model)
 
     def decide(
         self, at: datetime, *, with_gauges: bool = False
@@ -121,7 +121,7 @@ class Scheduler:
             at,
             self._policy,
             self._seed,
-            given=_NO_LIMIT,
+            inputs=_NO_LIMIT,
             find=self._find,
             plugin_failures=self._failures,
             with_gauges=with_gauges,
@@ -165,19 +165,21 @@ class Scheduler:
 
     def reason(self, key: str) -> tuple[str, str]:
         """Tier and text of the explanation of a PodGroup; empty if there is none."""
-        found = self.cache.explained.get(key)
-        return ("", "") if found is None else (found.tier, found.message)
+        explanation = self.cache.explained.get(key)
+        return ("", "") if explanation is None else (explanation.tier, explanation.message)
 
     def total(self) -> dict[str, float]:
         """Allocatable resources of all nodes, in the session's units."""
-        world = self.cache.world
-        amounts = world.nodes.allocatable.sum(axis=1).tolist()
-        return dict(zip(world.resources.names, amounts, strict=True))
+        model = self.cache.model
+        amounts = model.nodes.allocatable.sum(axis=1).tolist()
+        return dict(zip(model.resources.names, amounts, strict=True))
 
     def _count_reason(self, key: str, change: int) -> None:
-        found = self.cache.explained.get(key)
-        if found is not None:
-            self.waiting_by_tier[found.tier] = self.waiting_by_tier.get(found.tier, 0) + change
+        explanation = self.cache.explained.get(key)
+        if explanation is not None:
+            self.waiting_by_tier[explanation.tier] = (
+                self.waiting_by_tier.get(explanation.tier, 0) + change
+            )
 
     def _fold(self, draft: envelope.Draft) -> None:
         name = draft.topic.name
@@ -191,9 +193,9 @@ class Scheduler:
             raise ValueError(f"{draft.key}: {problem}")
 
 
-def is_read(found: meta.Object) -> bool:
+def is_read(obj: meta.Object) -> bool:
     """Whether the scheduler reads objects of this kind."""
-    return type(found) in _KINDS
+    return type(obj) in _KINDS
 
 
 def _executed(
@@ -221,12 +223,12 @@ def _with_version(found: T, version: str) -> T:
     return result
 
 
-def _without_plan(found: meta.Object) -> meta.Object:
+def _without_plan(obj: meta.Object) -> meta.Object:
     """The object; a PodGroup does not announce a plan, for which sessions would wait: no controller
     publishes plans in virtual time."""
-    if found.metadata.annotation(keys.PLAN_FOLLOWS) is None:
-        return found
-    kept = dict(found.metadata.annotations or {})
+    if obj.metadata.annotation(keys.PLAN_FOLLOWS) is None:
+        return obj
+    kept = dict(obj.metadata.annotations or {})
     del kept[keys.PLAN_FOLLOWS]
-    metadata = msgspec.structs.replace(found.metadata, annotations=kept)
-    return msgspec.structs.replace(found, metadata=metadata)
+    metadata = msgspec.structs.replace(obj.metadata, annotations=kept)
+    return msgspec.structs.replace(obj, metadata=metadata)

@@ -86,14 +86,14 @@ def answer(
                 raise
             break
         drawn.append(pair)
-    found = [
+    starts = [
         expected_starts.summarize(requested.pod_group, each)
         for each in zip(*drawn, strict=True)
         if requested.pod_group in each[0].queues
     ]
-    if len(found) < 2 or found[0] is None or found[1] is None:
+    if len(starts) < 2 or starts[0] is None or starts[1] is None:
         raise CannotTellError("enough pods of the job are on nodes: it has started")
-    return Answer(found[0], found[1], len(drawn), changed.notes)
+    return Answer(starts[0], starts[1], len(drawn), changed.notes)
 
 
 def present_case(cluster: cluster_objects.Cluster, requested: messages.WhatIfAsked) -> Case:
@@ -129,11 +129,13 @@ def changed_case(cluster: cluster_objects.Cluster, requested: messages.WhatIfAsk
     groups = tuple(
         group if each.metadata.key == requested.pod_group else each for each in cluster.pod_groups
     )
-    found = msgspec.structs.replace(cluster, pods=(*others, *members), pod_groups=groups)
+    changed_cluster = msgspec.structs.replace(cluster, pods=(*others, *members), pod_groups=groups)
     if requested.nodes:
-        found, note = _with_nodes(found, requested.nodes, group, (*members, *new))
+        changed_cluster, note = _with_nodes(
+            changed_cluster, requested.nodes, group, (*members, *new)
+        )
         notes.append(note)
-    return Case(found, {requested.pod_group: new} if new else {}, tuple(notes))
+    return Case(changed_cluster, {requested.pod_group: new} if new else {}, tuple(notes))
 
 
 def _gang_of(
@@ -273,11 +275,11 @@ def _with_nodes(
     like, alike = _template(cluster, pods or (gang_pods.member(group, 0, "what-if", ""),))
     names = [f"what-if-{number}" for number in range(count)]
 
-    def copies(found: Iterable[meta.Object]) -> tuple[Any, ...]:
-        return tuple(_renamed(each, name) for each in found for name in names)
+    def copies(objs: Iterable[meta.Object]) -> tuple[Any, ...]:
+        return tuple(_renamed(each, name) for each in objs for name in names)
 
     same = like.metadata.name
-    found = msgspec.structs.replace(
+    changed_cluster = msgspec.structs.replace(
         cluster,
         nodes=(*cluster.nodes, *copies([like])),
         csi_nodes=(
@@ -293,7 +295,10 @@ def _with_nodes(
     has = ", ".join(
         f"{amounts[name]} {name}" for name in sorted(amounts) if name in _SHOWN or "/" in name
     )
-    return found, f"{count} empty nodes with {has}, as {alike} of the cluster's nodes have"
+    return (
+        changed_cluster,
+        f"{count} empty nodes with {has}, as {alike} of the cluster's nodes have",
+    )
 
 
 def _template(cluster: cluster_objects.Cluster, pods: Sequence[core.Pod]) -> tuple[core.Node, int]:
@@ -302,11 +307,11 @@ def _template(cluster: cluster_objects.Cluster, pods: Sequence[core.Pod]) -> tup
     classes: dict[bytes, list[core.Node]] = {}
     for node in sorted(cluster.nodes, key=lambda it: it.metadata.name):
         classes.setdefault(_class_of(node), []).append(node)
-    taken = {
+    pod_counts = {
         kind: sum(_takes(members[0], pod) for pod in pods) for kind, members in classes.items()
     }
-    best = max(classes, key=lambda kind: (taken[kind], len(classes[kind])), default=None)
-    if best is None or not taken[best]:
+    best = max(classes, key=lambda kind: (pod_counts[kind], len(classes[kind])), default=None)
+    if best is None or not pod_counts[best]:
         raise CannotTellError(
             "no node of the cluster would take one of its pods even if it were empty, so it is "
             "unknown which nodes to add"
@@ -333,15 +338,15 @@ def _takes(node: core.Node, pod: core.Pod) -> bool:
     return all(free.get(name, 0) >= amount for name, amount in quota.requests(pod.spec).items())
 
 
-def _renamed(found: meta.Object, name: str) -> Any:
-    labels = found.metadata.labels
+def _renamed(obj: meta.Object, name: str) -> Any:
+    labels = obj.metadata.labels
     metadata = msgspec.structs.replace(
-        found.metadata,
+        obj.metadata,
         name=name,
-        uid=f"{name}-{type(found).__name__}",
+        uid=f"{name}-{type(obj).__name__}",
         labels={**labels, _HOSTNAME: name} if labels and _HOSTNAME in labels else labels,
     )
-    return msgspec.structs.replace(found, metadata=metadata)
+    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 def _is_bound_to_domains(group: scheduling.PodGroup) -> bool:

@@ -30,9 +30,9 @@ class Extensions(interfaces.Registry):
         """Tasks to move elsewhere: the union of the first tier that chooses any."""
         candidates = self.evictable(None, tasks)
         for tier in self.functions(interfaces.VICTIM_TASKS):
-            found = {task.uid: task for choose in tier for task in choose(candidates)}
-            if found:
-                return list(found.values())
+            victims = {task.uid: task for choose in tier for task in choose(candidates)}
+            if victims:
+                return list(victims.values())
         return []
 
     def preemptable(

@@ -42,19 +42,19 @@ class ExternalCalls:
 
     def __init__(self, ask: Ask | None = None) -> None:
         """``ask``: makes the calls; None if no calls are possible, as in a dry run."""
-        self._ask = ask
+        self._send = ask
         self._responses: list[ExternalResponse] = []
 
     @property
     def is_possible(self) -> bool:
         """Whether calls are possible."""
-        return self._ask is not None
+        return self._send is not None
 
     def ask(self, questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         """Responses in the order of the requests, which may be sent concurrently."""
-        if self._ask is None:
+        if self._send is None:
             return [ExternalResponse(error="no external calls are possible here")] * len(questions)
-        answers = self._ask(questions)
+        answers = self._send(questions)
         self._responses.extend(answers)
         return answers
 

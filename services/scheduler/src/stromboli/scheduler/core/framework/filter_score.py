@@ -147,7 +147,7 @@ class NodeFinder:
 
     def filter_result(self, task: entities.Task) -> FilterResult:
         """The predicates' answers for all nodes in the current state."""
-        kept = self._fresh(task)
+        kept = self._refreshed(task)
         checks = [check for some in kept.checks for check in some]
         passed, is_alone = kept.passed, False
         view = node_views.NodeView(self._nodes, task)
@@ -171,7 +171,7 @@ class NodeFinder:
         """
         scopes = self._session.scopes
         tests = self._session.flat(interfaces.PREDICATE)
-        for test, checks in zip(tests, self._fresh(task).checks, strict=True):
+        for test, checks in zip(tests, self._refreshed(task).checks, strict=True):
             yield from ((scopes[test], check) for check in checks)
         view = node_views.NodeView(self._nodes, task)
         for test in self._predicates(extension_points.Scope.GLOBAL):
@@ -179,11 +179,11 @@ class NodeFinder:
 
     def fits_idle(self, task: entities.Task) -> extension_points.Mask:
         """Nodes with enough idle resources for the task; read-only."""
-        return self._fresh(task).fits_idle
+        return self._refreshed(task).fits_idle
 
     def fits_future(self, task: entities.Task) -> extension_points.Mask:
         """Nodes with enough resources once terminating tasks have ended; read-only."""
-        return self._fresh(task).fits_future
+        return self._refreshed(task).fits_future
 
     def scores(self, task: entities.Task, rows: npt.NDArray[np.intp]) -> extension_points.Scores:
         """The sum of all node orders for the candidates, in ``extension_points.SCORE_UNIT``."""
@@ -251,7 +251,7 @@ class NodeFinder:
         ``fits``: nodes with enough resources; None if that was not checked. O(nodes), and O(1) for
         further tasks of a class while no node changes: thousands may wait for the same room.
         """
-        kept = self._fresh(task)
+        kept = self._refreshed(task)
         if fits is not kept.fits_future or filter_result.passed is not kept.passed:
             return self._fit_error(task, filter_result, fits)
         if kept.failed < kept.position:
@@ -351,14 +351,14 @@ class NodeFinder:
                     total += answer
         return total
 
-    def _fresh(self, task: entities.Task) -> _ClassCache:
+    def _refreshed(self, task: entities.Task) -> _ClassCache:
         kind = self.kind(task)
         kept = self._kept.get(kind)
         if kept is None:
             while len(self._kept) >= self._most_kept:
                 self._kept.popitem(last=False)
             kept = self._kept[kind] = _ClassCache(len(self._nodes))
-            self._ask(task, kept)
+            self._evaluate(task, kept)
         elif kept.position < len(self._nodes.touched):
             self._refresh(task, kept, self._touched_since(kept.position))
         kept.position = len(self._nodes.touched)
@@ -366,7 +366,7 @@ class NodeFinder:
 
     def _scored(self, task: entities.Task) -> _ClassCache:
         """The cache of the task's class with up-to-date scores."""
-        kept = self._fresh(task)
+        kept = self._refreshed(task)
         if kept.scored < 0:
             view = node_views.NodeView(self._nodes, task)
             kept.fixed = self._summed(task, view, extension_points.Scope.STATIC)
@@ -385,7 +385,7 @@ class NodeFinder:
         rows = np.flatnonzero(is_touched)
         return rows if len(rows) * FEW_CANDIDATES <= len(self._nodes) else node_views.ALL
 
-    def _ask(self, task: entities.Task, kept: _ClassCache) -> None:
+    def _evaluate(self, task: entities.Task, kept: _ClassCache) -> None:
         view = node_views.NodeView(self._nodes, task)
         for test in self._session.flat(interfaces.PREDICATE):
             scope = self._session.scopes[test]

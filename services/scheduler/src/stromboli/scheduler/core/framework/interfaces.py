@@ -441,11 +441,11 @@ class Registry:
 
     def flat(self, point: Point, flag: str | None = None) -> Sequence[Callable[..., Any]]:
         """The enabled functions of a point, without regard to tiers."""
-        found = self._flat.get((point.name, flag))
-        if found is None:
-            found = list(itertools.chain.from_iterable(self.functions(point, flag)))
-            self._flat[point.name, flag] = found
-        return found
+        flattened = self._flat.get((point.name, flag))
+        if flattened is None:
+            flattened = list(itertools.chain.from_iterable(self.functions(point, flag)))
+            self._flat[point.name, flag] = flattened
+        return flattened
 
     def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
         """Every function that plugins registered, with the plugin's name."""

@@ -23,11 +23,11 @@ Found = TypeVar("Found", bound=meta.Object)
 
 
 def open_session(
-    configured: configuration.Configuration, given: cluster_objects.Cluster, find: FindPlugin
+    configured: configuration.Configuration, cluster: cluster_objects.Cluster, find: FindPlugin
 ) -> session.Session:
     """A session over these objects with all plugins open; end it with ``Session.close``."""
-    made, complaints = build_model(configured, given)
-    opened = open_on_model(made, configured, given, find)
+    model, complaints = build_model(configured, cluster)
+    opened = open_on_model(model, configured, cluster, find)
     opened.complaints[:0] = complaints
     return opened
 
@@ -35,7 +35,7 @@ def open_session(
 def open_on_model(
     kept: cluster_model.ClusterModel,
     configured: configuration.Configuration,
-    given: cluster_objects.Cluster,
+    cluster: cluster_objects.Cluster,
     find: FindPlugin,
     *,
     seed: int = 0,
@@ -45,12 +45,12 @@ def open_on_model(
 ) -> session.Session:
     """A session on the cluster model; end it with ``Session.rollback``.
 
-    ``given``: the time and measurements; its objects are not read. ``seed``, ``decision_limit``,
+    ``cluster``: the time and measurements; its objects are not read. ``seed``, ``decision_limit``,
     ``calls`` and ``timed`` as in ``session.Session``. O(queues + pending jobs + a few passes over
     nodes) and what changed.
     """
     with timed(timing.OPENING, ""):
-        opened = session.Session(configured, kept, given, seed, decision_limit, calls, timed)
+        opened = session.Session(configured, kept, cluster, seed, decision_limit, calls, timed)
         _open_reservations(opened)
         try:
             opened.open_plugins(find)
@@ -63,51 +63,51 @@ def open_on_model(
 def _open_reservations(opened: session.Session) -> None:
     """Set the rule of AdvanceReservations, and request sessions for the times at which its results
     change."""
-    found = reserved_nodes.of_cluster(opened.world.auxiliary, opened.nodes)
+    reservations = reserved_nodes.of_cluster(opened.model.auxiliary, opened.nodes)
     limits, size = run_times.RunTimes(opened), len(opened.nodes)
-    opened.reservations = rule.ReservationRule(found, opened.now, size, limits.of)
+    opened.reservations = rule.ReservationRule(reservations, opened.now, size, limits.of)
     opened.complaints += opened.reservations.complaints
     for at in opened.reservations.changes():
         opened.request_session_at(at)
 
 
 def build_model(
-    configured: configuration.Configuration, given: cluster_objects.Cluster
+    configured: configuration.Configuration, cluster: cluster_objects.Cluster
 ) -> tuple[cluster_model.ClusterModel, list[str]]:
     """A model of these objects, with a complaint for each duplicate."""
-    made = cluster_model.ClusterModel(default_queue=configured.default_queue)
+    model = cluster_model.ClusterModel(default_queue=configured.default_queue)
     complaints: list[str] = []
-    for name, labels in given.namespace_labels.items():
-        made.label_namespace(name, labels)
-    for queue in _distinct(given.queues, complaints):
-        made.put_queue(queue)
-    for priority_class in _distinct(given.priority_classes, complaints):
-        made.put_priority_class(priority_class)
-    for node in _distinct(given.nodes, complaints):
-        made.put_node(node)
+    for name, labels in cluster.namespace_labels.items():
+        model.label_namespace(name, labels)
+    for queue in _distinct(cluster.queues, complaints):
+        model.put_queue(queue)
+    for priority_class in _distinct(cluster.priority_classes, complaints):
+        model.put_priority_class(priority_class)
+    for node in _distinct(cluster.nodes, complaints):
+        model.put_node(node)
     for field in auxiliary_objects.FIELDS.values():
-        for each in _distinct(getattr(given, field), complaints):
-            made.auxiliary.put(each)
-    made.auxiliary.hardware = {each.node: each for each in given.hardware}
-    for report in given.data_reports:
-        made.auxiliary.data_copies.put(report.node, report)
-    for loads in given.loads:
-        made.auxiliary.put_usage(loads.node, loads)
-    for group in _distinct(given.pod_groups, complaints):
-        made.put_pod_group(group)
-    pods = _distinct(given.pods, complaints)
+        for each in _distinct(getattr(cluster, field), complaints):
+            model.auxiliary.put(each)
+    model.auxiliary.hardware = {each.node: each for each in cluster.hardware}
+    for report in cluster.data_reports:
+        model.auxiliary.data_copies.put(report.node, report)
+    for loads in cluster.loads:
+        model.auxiliary.put_usage(loads.node, loads)
+    for group in _distinct(cluster.pod_groups, complaints):
+        model.put_pod_group(group)
+    pods = _distinct(cluster.pods, complaints)
     for pod in pods:
-        made.select(pod)
+        model.select(pod)
     for pod in pods:
-        made.put_pod(pod)
-    return made, complaints
+        model.put_pod(pod)
+    return model, complaints
 
 
 def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
     """Objects ordered by key; of duplicates, the newer object."""
-    found: dict[str, Found] = {}
+    by_key: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
-        if each.metadata.key in found:
+        if each.metadata.key in by_key:
             complaints.append(f"{type(each).__name__} {each.metadata.key} exists twice")
-        found[each.metadata.key] = each
-    return list(found.values())
+        by_key[each.metadata.key] = each
+    return list(by_key.values())

@@ -77,13 +77,13 @@ class Ranking(Generic[T]):
 
     def pop(self) -> T:
         """Remove and return the first item."""
-        group, found = next(iter(self._groups.items()))
+        group, heap = next(iter(self._groups.items()))
         if len(self._groups) > 1:
-            group, found = min(
+            group, heap = min(
                 self._groups.items(), key=lambda each: (self._order(each[1][0][2]), each[1][0][1])
             )
-        item = heapq.heappop(found)[2]
-        if not found:
+        item = heapq.heappop(heap)[2]
+        if not heap:
             del self._groups[group]
         self._size -= 1
         return item

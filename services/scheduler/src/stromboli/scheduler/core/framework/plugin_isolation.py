@@ -109,17 +109,19 @@ class FailureHistory:
         )
         until = now + (RETRY_HUNG_AFTER if failure_cause.is_hung else RETRY_AFTER)
         failure = PluginFailure(failure_cause.plugin, failure_cause.reason, until, where)
-        held = [job for job, known in self.held.items() if known.plugin == failure_cause.plugin]
+        excluded_jobs = [
+            job for job, known in self.held.items() if known.plugin == failure_cause.plugin
+        ]
         is_missed = where is None or bool(where & _RESTRICTING)
         if (
             is_missed
             and failure_cause.job
-            and failure_cause.job not in held
-            and len(held) < MAX_EXCLUDED_JOBS
+            and failure_cause.job not in excluded_jobs
+            and len(excluded_jobs) < MAX_EXCLUDED_JOBS
         ):
             self.held[failure_cause.job] = failure
             return
-        for job in held:
+        for job in excluded_jobs:
             del self.held[job]
         self.out[failure_cause.plugin] = failure
 
@@ -127,20 +129,24 @@ class FailureHistory:
         """Whether the plugin failed on a job although it is excluded, so that the job must be left
         out of the session; at most ``MAX_EXCLUDED_JOBS`` times per plugin.
         """
-        held = self.held.get(failure_cause.job)
-        if failure_cause.is_asked or held is None or held.plugin != failure_cause.plugin:
+        plugin_failure = self.held.get(failure_cause.job)
+        if (
+            failure_cause.is_asked
+            or plugin_failure is None
+            or plugin_failure.plugin != failure_cause.plugin
+        ):
             return False
         self._escalated[failure_cause.plugin] += 1
         return self._escalated[failure_cause.plugin] <= MAX_EXCLUDED_JOBS
 
     def failures(self) -> dict[str, str]:
         """Plugin -> a description of its failures, for users."""
-        found = {name: f"left out: {failure.reason}" for name, failure in self.out.items()}
+        descriptions = {name: f"left out: {failure.reason}" for name, failure in self.out.items()}
         for job, failure in self.held.items():
-            before = found.get(failure.plugin)
-            said = f"{job} is not scheduled: {failure.reason}"
-            found[failure.plugin] = f"{before}; {said}" if before else said
-        return dict(sorted(found.items()))
+            before = descriptions.get(failure.plugin)
+            text = f"{job} is not scheduled: {failure.reason}"
+            descriptions[failure.plugin] = f"{before}; {text}" if before else text
+        return dict(sorted(descriptions.items()))
 
     @property
     def until(self) -> datetime | None:
@@ -206,17 +212,17 @@ def run_isolated(
         try:
             closed = watched(attempt)
         except (Exception, session.PluginHungError) as error:
-            found = find_cause(error, current[0] if current else None)
+            failure_cause = find_cause(error, current[0] if current else None)
             if (
-                found is None
-                or found.plugin in plugin_failures.out
-                or plugin_failures.escalates(found)
+                failure_cause is None
+                or failure_cause.plugin in plugin_failures.out
+                or plugin_failures.escalates(failure_cause)
             ):
                 raise
-            plugin_failures.note(found, now)
+            plugin_failures.note(failure_cause, now)
             if current:
                 current[0].rollback()
-                current[0].world.changed.update(current[0].waiting)
+                current[0].model.changed.update(current[0].waiting)
         else:
             plugin_failures.learn(closed)
             return closed
@@ -236,10 +242,10 @@ def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCaus
     if ssn is None:
         name = opening_plugin(frames)
         return FailureCause(name, reason, is_hung=is_hung) if name else None
-    found = owner(frames, ssn)
-    if found is None:
+    origin = owner(frames, ssn)
+    if origin is None:
         return None
-    frame, name = found
+    frame, name = origin
     inner = frames[frames.index(frame) + 1 :]
     requested = "" if is_hung else _subject(frame)
     job = "" if is_hung else requested or _worked_on(inner)
@@ -287,11 +293,11 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 def _subject(frame: FrameType) -> str:
     """The only job among a function's arguments; empty if there is none or several."""
     called = inspect.getargvalues(frame)
-    given = [called.locals.get(name) for name in called.args]
+    parameters = [called.locals.get(name) for name in called.args]
     if called.varargs:
-        given.extend(called.locals[called.varargs])
-    jobs = {each.key for each in given if isinstance(each, entities.Job)}
-    jobs |= {each.job for each in given if isinstance(each, entities.Task) and each.job}
+        parameters.extend(called.locals[called.varargs])
+    jobs = {each.key for each in parameters if isinstance(each, entities.Job)}
+    jobs |= {each.job for each in parameters if isinstance(each, entities.Task) and each.job}
     return jobs.pop() if len(jobs) == 1 else ""
 
 
@@ -368,13 +374,13 @@ class PluginSubstitute:
     """Takes the place of a removed plugin, as the module's docstring describes."""
 
     def __init__(self, failure: PluginFailure) -> None:
-        self._trouble = failure
+        self._failure = failure
         self._text = f"plugin {failure.plugin} failed: {failure.reason}"
 
     def open(self, ssn: session.Session) -> None:
         """Register at the plugin's extension points, or at all restricting ones if they are
         unknown."""
-        ssn.failures[self._trouble.plugin] = self._trouble.reason
+        ssn.failures[self._failure.plugin] = self._failure.reason
         ssn.complaints.append(f"{self._text}: the session continues without it")
         answers: dict[str, Callable[[], None]] = {
             **dict.fromkeys(_PLACING, lambda: ssn.add_pre_predicate(lambda task: self._text)),
@@ -394,7 +400,7 @@ class PluginSubstitute:
                 lambda job: extension_points.JobInvalid(extension_points.PLUGIN_FAILED, self._text)
             ),
         }
-        had = self._trouble.points
+        had = self._failure.points
         for point in sorted(_RESTRICTING if had is None else _RESTRICTING & had):
             answers[point]()
 

@@ -31,11 +31,11 @@ class RunTimes:
         """The maximum run time of the task; None if unknown."""
         job = self._session.job_of(task)
         limit = task.pod.spec.active_deadline_seconds
-        said = (
+        limits = (
             self._estimate(job) if job is not None else None,
             None if limit is None else timedelta(seconds=max(0, min(limit, MAX_RUN_TIME_S))),
         )
-        return min((each for each in said if each is not None), default=None)
+        return min((each for each in limits if each is not None), default=None)
 
     def of_job(self, job: entities.Job) -> timedelta | None:
         """The longest run time of its tasks; None if unknown. A job without pods has its own
@@ -45,10 +45,10 @@ class RunTimes:
             return self._estimate(job)
         longest = timedelta()
         for task in job.tasks.values():
-            found = self.of(task)
-            if found is None:
+            duration = self.of(task)
+            if duration is None:
                 return None
-            longest = max(longest, found)
+            longest = max(longest, duration)
         return longest
 
     def is_known(self, job: entities.Job) -> bool:
@@ -88,10 +88,10 @@ class RunTimes:
         if not text:
             return None
         try:
-            found = durations.duration(text)
+            duration = durations.duration(text)
         except ValueError as error:
             self._session.complaints.append(
                 f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run indefinitely"
             )
             return None
-        return found if timedelta(0) < found < NO_END else None
+        return duration if timedelta(0) < duration < NO_END else None

@@ -94,7 +94,7 @@ class Session(extensions.Extensions):
         self,
         configured: configuration.Configuration,
         kept: cluster_model.ClusterModel,
-        given: cluster_objects.Cluster,
+        cluster: cluster_objects.Cluster,
         seed: int = 0,
         decision_limit: int | None = None,
         calls: external_calls.ExternalCalls | None = None,
@@ -104,10 +104,10 @@ class Session(extensions.Extensions):
         # First: the watchdog may read it while the session is still being created.
         self.opened: dict[str, interfaces.Plugin] = {}
         self.configuration = configured
-        self.world = kept
+        self.model = kept
         self.waiting = kept.take_pending_jobs()
-        self.cluster = kept.auxiliary.merged_with(given)
-        self.now = given.now
+        self.cluster = kept.auxiliary.merged_with(cluster)
+        self.now = cluster.now
         self.seed = seed
         self.decision_limit = decision_limit
         self.outside = external_calls.ExternalCalls() if calls is None else calls
@@ -198,7 +198,7 @@ class Session(extensions.Extensions):
 
     def unadmitted_jobs(self) -> Iterator[Iterator[entities.Job]]:
         """For each class of skipped jobs that were not admitted, its jobs in job order."""
-        for keys in self.world.unadmitted.classes():
+        for keys in self.model.unadmitted.classes():
             yield (self.jobs[key] for key in keys)
 
     def resume(self, job: entities.Job) -> None:
@@ -209,13 +209,13 @@ class Session(extensions.Extensions):
 
     def skips(self, key: str) -> bool:
         """Whether the session skips the job, which cannot start."""
-        return key in self.world.aside and key not in self.resumed
+        return key in self.model.skipped and key not in self.resumed
 
     @property
     def affinity_index(self) -> pod_affinity_index.PodAffinityIndex:
         """The pods on nodes in the current state, built on first use."""
         if self._board is None:
-            self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.pod_index)
+            self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.model.pod_index)
             self.add_event_handler(self._board.add, self._board.remove)
         return self._board
 
@@ -275,18 +275,18 @@ class Session(extensions.Extensions):
 
     def ordered_tasks(self, tasks: Iterable[entities.Task]) -> list[entities.Task]:
         """Tasks in the order in which they are placed."""
-        found = list(tasks)
+        ordered = list(tasks)
         keys = self.sort_keys(interfaces.TASK_ORDER)
-        numbered = sum([task.index is not None for task in found])
+        numbered = sum([task.index is not None for task in ordered])
         # If only some names end with a number, no key expresses the order.
-        if keys is None or 0 < numbered < len(found):
-            return sorted(found, key=cmp_to_key(self.compare_tasks))
-        found.sort(key=ordering.INDEX_KEY if numbered else ordering.AGE_KEY)
+        if keys is None or 0 < numbered < len(ordered):
+            return sorted(ordered, key=cmp_to_key(self.compare_tasks))
+        ordered.sort(key=ordering.INDEX_KEY if numbered else ordering.AGE_KEY)
         for key in reversed(keys):
-            found.sort(key=key)
-        return found
+            ordered.sort(key=key)
+        return ordered
 
-    def ordered_subjobs(self, found: Iterable[entities.SubJob]) -> list[entities.SubJob]:
+    def ordered_subjobs(self, sub_jobs: Iterable[entities.SubJob]) -> list[entities.SubJob]:
         """Subgroups of a job in the order in which they are placed: plugins, then index, then
         key.
         """
@@ -297,7 +297,7 @@ class Session(extensions.Extensions):
                 (first > second) - (first < second)
             )
 
-        return sorted(found, key=cmp_to_key(compare))
+        return sorted(sub_jobs, key=cmp_to_key(compare))
 
     def ordered_jobs(self, jobs: Iterable[entities.Job]) -> list[entities.Job]:
         """Jobs in the order in which they are served."""

@@ -56,21 +56,21 @@ def encode_inputs(
     """The inputs in the form of the session's record. ``known``: the time of the measurements that
     an earlier record contains.
     """
-    found = {DECISION_LIMIT: _raw(decision_limit)}
+    encoded = {DECISION_LIMIT: _raw(decision_limit)}
     if calls.record:
-        found[EXTERNAL_CALLS] = _raw(calls.record)
+        encoded[EXTERNAL_CALLS] = _raw(calls.record)
     if measured is not None:
         nodes = None if measured.at == known else measured.nodes
-        found[MEASURED] = _raw(_Measured(measured.at, nodes))
+        encoded[MEASURED] = _raw(_Measured(measured.at, nodes))
     if plugin_failures.out or plugin_failures.held:
-        found[PLUGIN_FAILURES] = _raw([plugin_failures.out, plugin_failures.held])
-    return found
+        encoded[PLUGIN_FAILURES] = _raw([plugin_failures.out, plugin_failures.held])
+    return encoded
 
 
 def measured_at(kept: Mapping[str, msgspec.Raw]) -> datetime | None:
     """The time of the measurements in this record; None if it has none."""
-    found = _read(kept, MEASURED, _Measured)
-    return None if found is None or found.nodes is None else found.at
+    measured = _read(kept, MEASURED, _Measured)
+    return None if measured is None or measured.nodes is None else measured.at
 
 
 class RecordedInputs:
@@ -93,14 +93,14 @@ class RecordedInputs:
             ask=external_calls.replay_responses(calls),
         ), _troubles(kept)
 
-    def _measurements(self, found: _Measured | None) -> cluster_objects.MeasuredUsage | None:
-        if found is None:
+    def _measurements(self, measured: _Measured | None) -> cluster_objects.MeasuredUsage | None:
+        if measured is None:
             return None
-        if found.nodes is not None:
-            self._measured = cluster_objects.MeasuredUsage(found.at, found.nodes)
-        if self._measured is None or self._measured.at != found.at:
+        if measured.nodes is not None:
+            self._measured = cluster_objects.MeasuredUsage(measured.at, measured.nodes)
+        if self._measured is None or self._measured.at != measured.at:
             raise LookupError(
-                f"the measurements of {found.at} are in an earlier record, which was not read"
+                f"the measurements of {measured.at} are in an earlier record, which was not read"
             )
         return self._measured
 

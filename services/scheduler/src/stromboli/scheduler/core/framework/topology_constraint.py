@@ -40,18 +40,20 @@ class TopologyRequestError(ValueError):
 
 
 def parse_request(
-    given: batch.NetworkTopology | None, tree: topology_domains.TopologyTree
+    network_topology_spec: batch.NetworkTopology | None, tree: topology_domains.TopologyTree
 ) -> TopologyRequest | None:
     """The requested constraint; None if there is none. Raises TopologyRequestError."""
-    if given is None:
+    if network_topology_spec is None:
         return None
-    mode = given.mode or HARD
+    mode = network_topology_spec.mode or HARD
     if mode == SOFT:
         return TopologyRequest(int(tree.tiers[topology_domains.ROOT_INDEX]), is_hard=False)
     if mode != HARD:
         raise TopologyRequestError(f"networkTopology mode {mode!r} is neither hard nor soft")
     try:
-        return TopologyRequest(network_topology.highest_tier(given, tree.known_tiers), is_hard=True)
+        return TopologyRequest(
+            network_topology.highest_tier(network_topology_spec, tree.known_tiers), is_hard=True
+        )
     except ValueError as error:
         raise TopologyRequestError(str(error)) from error
 
@@ -80,7 +82,7 @@ class TopologyConstraint:
     def tree(self) -> topology_domains.TopologyTree:
         """The topology tree of the session's nodes."""
         ssn = self._session
-        return ssn.world.auxiliary.network(ssn.nodes)
+        return ssn.model.auxiliary.network(ssn.nodes)
 
     # Constraints ---------------------------------------------------------------------------------
 
@@ -114,10 +116,10 @@ class TopologyConstraint:
     def _wished(
         self, job: entities.Job
     ) -> tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]:
-        found = self._constraints.get(job.key)
-        if found is None:
-            found = self._constraints[job.key] = self._read(job)
-        return found
+        request = self._constraints.get(job.key)
+        if request is None:
+            request = self._constraints[job.key] = self._read(job)
+        return request
 
     def _read(
         self, job: entities.Job
@@ -257,13 +259,13 @@ class TopologyConstraint:
     # Placements -----------------------------------------------------------------------------
 
     def _followed(self, job: entities.Job) -> dict[str, Counter[int]]:
-        found = self._placed.get(job.key)
-        if found is None:
-            found = self._placed[job.key] = {}
+        placements = self._placed.get(job.key)
+        if placements is None:
+            placements = self._placed[job.key] = {}
             for status in _PLACED:
                 for task in job.by_status.get(status, {}).values():
-                    self._count(found, task, 1)
-        return found
+                    self._count(placements, task, 1)
+        return placements
 
     def _put(self, tasks: Sequence[entities.Task]) -> None:
         self._follow(tasks, 1)
@@ -272,18 +274,18 @@ class TopologyConstraint:
         self._follow(tasks, -1)
 
     def _follow(self, tasks: Sequence[entities.Task], change: int) -> None:
-        found = self._placed.get(tasks[0].job)
-        if found is not None:
+        placements = self._placed.get(tasks[0].job)
+        if placements is not None:
             for task in tasks:
-                self._count(found, task, change)
+                self._count(placements, task, change)
 
-    def _count(self, found: dict[str, Counter[int]], task: entities.Task, change: int) -> None:
+    def _count(self, placements: dict[str, Counter[int]], task: entities.Task, change: int) -> None:
         row = self._session.nodes.rows.get(task.node)
         if row is None:
             return
         home = int(self.tree.homes[row])
         for key in ("", task.subjob):
-            counts = found.setdefault(key, Counter())
+            counts = placements.setdefault(key, Counter())
             counts[home] += change
             if not counts[home]:
                 del counts[home]

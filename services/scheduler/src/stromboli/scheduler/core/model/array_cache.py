@@ -35,5 +35,5 @@ class ArrayCache(Generic[K, V]):
             return self._entries[key]
         while len(self._entries) >= self._max_entries:
             self._entries.popitem(last=False)
-        found = self._entries[key] = make()
-        return found
+        value = self._entries[key] = make()
+        return value

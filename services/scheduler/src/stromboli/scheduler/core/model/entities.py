@@ -214,7 +214,7 @@ class Job(msgspec.Struct, eq=False):
     frozen: str = ""
     """Why sessions neither schedule the job nor evict its tasks; empty if it is not frozen.
     """
-    is_going: bool = False
+    is_terminating: bool = False
     """Whether the PodGroup is being deleted; sessions no longer schedule the job."""
     is_backing_off: bool = False
     """Whether the session skips the job because its last decisions were refused.
@@ -232,8 +232,8 @@ class Job(msgspec.Struct, eq=False):
 
     def with_status(self, *statuses: Status) -> Iterator[Task]:
         """Tasks in any of the statuses, ordered by namespace and name."""
-        found = [task for status in statuses for task in self.by_status.get(status, {}).values()]
-        return iter(sorted(found, key=lambda task: task.key))
+        tasks = [task for status in statuses for task in self.by_status.get(status, {}).values()]
+        return iter(sorted(tasks, key=lambda task: task.key))
 
     @property
     def pending(self) -> list[Task]:
@@ -283,7 +283,7 @@ class Job(msgspec.Struct, eq=False):
     @property
     def is_decidable(self) -> bool:
         """Whether all of the job is readable, and it is neither being deleted nor backing off."""
-        return not (self.frozen or self.is_going or self.is_backing_off)
+        return not (self.frozen or self.is_terminating or self.is_backing_off)
 
     def name_for(self, namespace: str) -> str:
         """The name of the job in reasons that users of a namespace read: its key, except for users
@@ -348,10 +348,10 @@ class Job(msgspec.Struct, eq=False):
 
     def role_count(self, role: str, statuses: Collection[Status]) -> int:
         """Number of the role's tasks in any of the statuses."""
-        found = self.role_counts.get(role)
-        if found is None:
+        counts = self.role_counts.get(role)
+        if counts is None:
             return 0
-        return sum([count for status, count in found.items() if status in statuses])
+        return sum([count for status, count in counts.items() if status in statuses])
 
     @property
     def elastic(self) -> resource_vectors.Sum:

@@ -29,15 +29,15 @@ sums.
 SLA_WAITING_TIME = "sla-waiting-time"
 
 
-def build_queue(found: scheduling.Queue) -> entities.Queue:
+def build_queue(queue: scheduling.Queue) -> entities.Queue:
     """Build a queue. Raises ValueError for an amount that cannot be parsed."""
-    spec, metadata = found.spec, found.metadata
+    spec, metadata = queue.spec, queue.metadata
     return entities.Queue(
         name=metadata.name,
         weight=spec.weight,
         priority=spec.priority,
         parent=spec.parent,
-        state=found.status.state,
+        state=queue.status.state,
         reclaimable=spec.reclaimable is not False,
         capability=requirements.parse_sums(
             spec.capability or {}, f"queue {metadata.name} capability"
@@ -49,7 +49,7 @@ def build_queue(found: scheduling.Queue) -> entities.Queue:
         hierarchy=metadata.annotation(keys.HIERARCHY) or "",
         hierarchy_weights=metadata.annotation(keys.HIERARCHY_WEIGHTS) or "",
         created=metadata.creation_timestamp or _LONG_AGO,
-        object=found,
+        object=queue,
     )
 
 
@@ -105,21 +105,21 @@ def build_job(
         subjobs=subjobs.initial_subjobs(key, spec, tasks),
         sub_group_minimums=subjobs.minimums(group) or _NONE,
         conditions=list(group.status.conditions),
-        is_going=metadata.deletion_timestamp is not None,
+        is_terminating=metadata.deletion_timestamp is not None,
     )
 
 
-def move_columns(found: entities.Job, sources: resource_columns.Sources) -> None:
+def move_columns(job: entities.Job, sources: resource_columns.Sources) -> None:
     """Move the job's vectors to new columns of resources."""
-    found.allocated = resource_vectors.moved(found.allocated, sources)
-    found.total_request = resource_vectors.moved(found.total_request, sources)
-    if found.min_request is not None:
-        found.min_request = resource_vectors.moved(found.min_request, sources)
+    job.allocated = resource_vectors.moved(job.allocated, sources)
+    job.total_request = resource_vectors.moved(job.total_request, sources)
+    if job.min_request is not None:
+        job.min_request = resource_vectors.moved(job.min_request, sources)
 
 
 def needs_session(job: entities.Job) -> bool:
     """Whether a session may act on the job or explain it."""
-    if job.is_going:
+    if job.is_terminating:
         return False
     if job.frozen or job.problems or job.is_pending:
         return True
@@ -147,8 +147,8 @@ class Requests:
     def of(self, shape: requirements.PodRequirements) -> Request:
         """The request of pods with these requirements, in both forms."""
         if shape not in self._of_pods:
-            found = resource_vectors.vector(self._resources, shape.request)
-            self._of_pods[shape] = found, resource_vectors.multiplied(found, 1)
+            amounts = resource_vectors.vector(self._resources, shape.request)
+            self._of_pods[shape] = amounts, resource_vectors.multiplied(amounts, 1)
         return self._of_pods[shape]
 
     def minimum(self, least: units.Amounts | None) -> resource_vectors.Vector | None:
@@ -232,7 +232,7 @@ def placement(pod: core.Pod, assumed_node: str, *, is_evicted: bool) -> tuple[en
 
 def follow(
     member: entities.Task,
-    found: entities.Job | None,
+    job: entities.Job | None,
     pod: core.Pod,
     status: entities.Status,
     node: str,
@@ -247,40 +247,38 @@ def follow(
         return False
     if not _differ_only_in_placement(member.pod, pod):
         return False
-    if found is not None:
-        found.move((member,), status)
+    if job is not None:
+        job.move((member,), status)
     member.status, member.pod = status, pod
     return True
 
 
-def add_task(found: entities.Job, member: entities.Task) -> None:
+def add_task(job: entities.Job, member: entities.Task) -> None:
     """Add a task to the job and update the job's sums."""
-    found.tasks[member.uid] = member
-    found.by_status.setdefault(member.status, {})[member.uid] = member
-    found.add_counts(member, member.status, 1)
-    is_first = len(found.tasks) == 1  # tasks and jobs share their vectors, which never change
-    found.total_request = (
-        member.request_sum if is_first else found.total_request + member.request_sum
-    )
+    job.tasks[member.uid] = member
+    job.by_status.setdefault(member.status, {})[member.uid] = member
+    job.add_counts(member, member.status, 1)
+    is_first = len(job.tasks) == 1  # tasks and jobs share their vectors, which never change
+    job.total_request = member.request_sum if is_first else job.total_request + member.request_sum
     if member.status in entities.ALLOCATED:
-        found.allocated = found.total_request if is_first else found.allocated + member.request_sum
-    subjobs.add_task(found, member)
+        job.allocated = job.total_request if is_first else job.allocated + member.request_sum
+    subjobs.add_task(job, member)
     if member.is_gated:
-        found.gated = found.gated or {}
-        found.gated[member.uid] = member
+        job.gated = job.gated or {}
+        job.gated[member.uid] = member
 
 
-def remove_task(found: entities.Job, member: entities.Task) -> None:
+def remove_task(job: entities.Job, member: entities.Task) -> None:
     """Remove a task from the job and update the job's sums."""
-    del found.tasks[member.uid]
-    del found.by_status[member.status][member.uid]
-    found.add_counts(member, member.status, -1)
-    found.total_request = found.total_request - member.request_sum
+    del job.tasks[member.uid]
+    del job.by_status[member.status][member.uid]
+    job.add_counts(member, member.status, -1)
+    job.total_request = job.total_request - member.request_sum
     if member.status in entities.ALLOCATED:
-        found.allocated = found.allocated - member.request_sum
-    subjobs.remove_task(found, member)
-    if member.uid in found.gated:
-        del found.gated[member.uid]
+        job.allocated = job.allocated - member.request_sum
+    subjobs.remove_task(job, member)
+    if member.uid in job.gated:
+        del job.gated[member.uid]
 
 
 def _differ_only_in_placement(before: core.Pod, after: core.Pod) -> bool:
@@ -311,8 +309,8 @@ def _index(name: str) -> int | None:
 
 def _annotation_or_label(metadata: meta.ObjectMeta, key: str) -> str | None:
     """The annotation, else the label, else None."""
-    said = metadata.annotation(key)
-    return metadata.label(key) if said is None else said
+    value = metadata.annotation(key)
+    return metadata.label(key) if value is None else value
 
 
 def _revocable_zone(metadata: meta.ObjectMeta) -> str:
@@ -328,10 +326,10 @@ def _waiting_time(metadata: meta.ObjectMeta) -> str:
 
 
 def _task_priority(pod: core.Pod) -> int:
-    said = pod.metadata.annotation(keys.TASK_PRIORITY)
-    if said is not None:
+    text = pod.metadata.annotation(keys.TASK_PRIORITY)
+    if text is not None:
         try:
-            return int(said)
+            return int(text)
         except ValueError:
             pass
     return 1 if pod.spec.priority is None else pod.spec.priority

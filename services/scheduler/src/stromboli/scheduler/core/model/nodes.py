@@ -37,7 +37,7 @@ class RowOrder(NamedTuple):
     """A change of rows: the old row of each new one, and the names of new nodes."""
 
     sources: node_attributes.Sources
-    coming: tuple[str, ...]
+    added: tuple[str, ...]
 
 
 class Nodes:
@@ -84,8 +84,8 @@ class Nodes:
         self._weights: dict[str, int] = {}
         """Node -> weight of its tasks, if not zero."""
         self._crowded: set[str] = set()
-        self._coming: dict[str, core.Node] = {}
-        self._has_gone = False
+        self._added: dict[str, core.Node] = {}
+        self._has_removed = False
         self._images: dict[str, dict[str, int]] = {}
         self._image_sizes: dict[str, npt.NDArray[np.int64]] = {}
 
@@ -264,7 +264,7 @@ class Nodes:
         self.problems.pop(name, None)
         row = self.rows.get(name)
         if row is None:
-            self._coming[name] = node
+            self._added[name] = node
         else:
             self._put(row, node)
 
@@ -279,7 +279,7 @@ class Nodes:
     def remove_node(self, name: str) -> dict[str, entities.Task]:
         """Remove a node. Returns the tasks on it."""
         self.problems.pop(name, None)
-        self._coming.pop(name, None)
+        self._added.pop(name, None)
         row = self.rows.get(name)
         if row is None:
             return {}
@@ -288,14 +288,14 @@ class Nodes:
             self.remove((task,), (row,))
         self._forget_images(self.objects[row])
         del self.rows[name]
-        self._has_gone = True
+        self._has_removed = True
         return tasks
 
     def settle(self) -> RowOrder | None:
         """Reorder rows by name if nodes were added or removed; None if not. O(nodes log nodes)."""
-        if not self._coming and not self._has_gone:
+        if not self._added and not self._has_removed:
             return None
-        names = sorted([*self.rows, *self._coming])
+        names = sorted([*self.rows, *self._added])
         sources = np.array([self.rows.get(name, -1) for name in names], np.intp)
         self._allocatable_total = self._used_total = None
         for table in (*_TABLES, "assumed_used", "pods", "pods_without_gang"):
@@ -306,10 +306,10 @@ class Nodes:
         self.names = names
         self.labelled.reorder_rows(names, sources)
         self._image_sizes.clear()
-        coming, self._coming, self._has_gone = self._coming, {}, False
-        for name, node in coming.items():
+        added, self._added, self._has_removed = self._added, {}, False
+        for name, node in added.items():
             self._put(self.rows[name], node)
-        return RowOrder(sources, tuple(coming))
+        return RowOrder(sources, tuple(added))
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
         """Rearrange the tables after a change of the resource columns. O(nodes x resources)."""

@@ -74,7 +74,7 @@ _NO_TERMS = AffinityTerms()
 
 
 def selector(
-    given: core.LabelSelector | None,
+    label_selector: core.LabelSelector | None,
     labels: Mapping[str, str],
     same: Iterable[str] = (),
     other: Iterable[str] = (),
@@ -84,13 +84,14 @@ def selector(
 
     None for an absent selector, which selects no pod. Keys that ``labels`` lacks do not narrow it.
     """
-    if given is None:
+    if label_selector is None:
         return None
     requirements: list[tuple[str, str, tuple[str, ...]]] = [
-        (key, "In", (value,)) for key, value in (given.match_labels or {}).items()
+        (key, "In", (value,)) for key, value in (label_selector.match_labels or {}).items()
     ]
     requirements += [
-        (each.key, each.operator, tuple(sorted(each.values))) for each in given.match_expressions
+        (each.key, each.operator, tuple(sorted(each.values)))
+        for each in label_selector.match_expressions
     ]
     requirements += [(key, "In", (labels[key],)) for key in same if key in labels]
     requirements += [(key, "NotIn", (labels[key],)) for key in other if key in labels]
@@ -121,23 +122,24 @@ def affinity_terms(task_class: entities.TaskClass) -> AffinityTerms:
 
 
 def _terms(
-    given: Iterable[core.PodAffinityTerm], task_class: entities.TaskClass
+    pod_affinity_terms: Iterable[core.PodAffinityTerm], task_class: entities.TaskClass
 ) -> tuple[Term, ...]:
-    return tuple(_term(each, task_class) for each in given)
+    return tuple(_term(each, task_class) for each in pod_affinity_terms)
 
 
-def _term(given: core.PodAffinityTerm, task_class: entities.TaskClass) -> Term:
-    namespaces = tuple(sorted(given.namespaces))
-    if not namespaces and given.namespace_selector is None:
+def _term(pod_affinity_term: core.PodAffinityTerm, task_class: entities.TaskClass) -> Term:
+    namespaces = tuple(sorted(pod_affinity_term.namespaces))
+    if not namespaces and pod_affinity_term.namespace_selector is None:
         namespaces = (task_class.namespace,)
     pods = selector(
-        given.label_selector,
+        pod_affinity_term.label_selector,
         task_class.labels,
-        given.match_label_keys,
-        given.mismatch_label_keys,
+        pod_affinity_term.match_label_keys,
+        pod_affinity_term.mismatch_label_keys,
     )
     return Term(
-        given.topology_key, Matcher(pods, namespaces, selector(given.namespace_selector, {}))
+        pod_affinity_term.topology_key,
+        Matcher(pods, namespaces, selector(pod_affinity_term.namespace_selector, {})),
     )
 
 

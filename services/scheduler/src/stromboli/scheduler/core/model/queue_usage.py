@@ -106,10 +106,10 @@ class QueueUsage:
             self._arrived[job.key] = None
         part = self._sums(job)
         self._parts[job.key] = (job.queue, part)
-        found = self.queues.get(job.queue)
-        if found is None:
-            found = self.queues[job.queue] = UsageTotals(self._width)
-        found.change(part, 1)
+        totals = self.queues.get(job.queue)
+        if totals is None:
+            totals = self.queues[job.queue] = UsageTotals(self._width)
+        totals.change(part, 1)
 
     def _sums(self, job: entities.Job) -> resource_vectors.Sum:
         """The job's rows of ``UsageTotals.table``."""
@@ -152,13 +152,13 @@ class QueueUsage:
         for key in self._arrived:
             self._awaited[key] = now
         self._arrived.clear()
-        found: list[str] = []
+        job_keys: list[str] = []
         for key, since in self._awaited.items():
             due = min(since, now) + PODS_EXPECTED_WITHIN  # the clock may have been set back
             if now < due:
-                return found, due
-            found.append(key)
-        return found, None
+                return job_keys, due
+            job_keys.append(key)
+        return job_keys, None
 
     def _stop_waiting(self, key: str) -> None:
         self._arrived.pop(key, None)
@@ -167,17 +167,17 @@ class QueueUsage:
     def _subtract(self, key: str) -> None:
         queue, part = self._parts.pop(key, ("", None))
         if part is not None:
-            found = self.queues[queue]
-            found.change(part, -1)
-            if not found.jobs:
+            totals = self.queues[queue]
+            totals.change(part, -1)
+            if not totals.jobs:
                 del self.queues[queue]
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
         """Rearrange the sums after a change of the resource columns. O(jobs x resources)."""
         self._width = len(sources)
         self._shared.clear()
-        for found in self.queues.values():
-            found.move_columns(sources)
+        for totals in self.queues.values():
+            totals.move_columns(sources)
         for key, (queue, part) in self._parts.items():
             self._parts[key] = (queue, resource_vectors.moved(part, sources))
 
@@ -186,8 +186,8 @@ def job_request(job: entities.Job) -> resource_vectors.Sum:
     """What the job holds and what its pending tasks request. O(pending tasks)."""
     if not job.unplaced:
         return job.allocated
-    found: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
-    return found
+    total: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
+    return total
 
 
 def sum_of_requests(tasks: Collection[entities.Task], width: int) -> resource_vectors.Sum:

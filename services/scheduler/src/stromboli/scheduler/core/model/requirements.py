@@ -185,8 +185,8 @@ def node_allocatable(node: core.Node) -> units.Amounts:
     ``ephemeral-storage``, which counts in thousandths). Raises ValueError like
     ``parse_quantities``.
     """
-    found = parse_quantities(node.status.allocatable or {}, "allocatable", units.MOST)
-    return {name: min(value, AMOUNT_LIMIT - 1) for name, value in found.items()}
+    quantities = parse_quantities(node.status.allocatable or {}, "allocatable", units.MOST)
+    return {name: min(value, AMOUNT_LIMIT - 1) for name, value in quantities.items()}
 
 
 def total_request(shapes: Iterable[PodRequirements]) -> units.Amounts:

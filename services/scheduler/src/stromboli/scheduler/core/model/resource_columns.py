@@ -118,19 +118,19 @@ class Resources:
     def take_retriable(self) -> list[Owner]:
         """Refused objects whose names may have room now; each is returned once after each change
         that may help it."""
-        found = list(self._retriable)
+        retriable = list(self._retriable)
         self._retriable.clear()
         room = MAX_NAMES - len(self._only_requested)
         if not self._refused or not room:
-            return found
+            return retriable
         for owner in list(itertools.islice(self._refused, MAX_RETRIED)):
             named = self._refused.pop(owner)
             self._refused[owner] = named  # to the end, so that every object has its turn
             new = sum(not self._offered[name] for name in named - self._only_requested)
-            if new <= room and owner not in found:
-                found.append(owner)
+            if new <= room and owner not in retriable:
+                retriable.append(owner)
                 room -= new
-        return found
+        return retriable
 
     def compact(self) -> Sources | None:
         """Remove columns without users. Returns the old column of each remaining one; None if no
@@ -157,10 +157,10 @@ class Resources:
                 self.names.append(name)
 
     def _without_permanent(self, names: Iterable[str]) -> frozenset[str]:
-        found = frozenset(names).difference(PERMANENT)
+        non_permanent = frozenset(names).difference(PERMANENT)
         if len(self._interned) >= MAX_INTERNED:
             self._interned.clear()
-        return self._interned.setdefault(found, found)
+        return self._interned.setdefault(non_permanent, non_permanent)
 
     @staticmethod
     def _subtract(counts: Counter[str], names: Iterable[str]) -> None:

@@ -59,8 +59,8 @@ def multiplied(request: Vector, count: int) -> Sum:
 
 def sum_of(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
     """The sum of vectors of this width; zeros if there is none. O(vectors x width)."""
-    found: Sum = np.sum(np.reshape(vectors, (-1, width)), axis=0, dtype=np.object_)
-    return found
+    sums: Sum = np.sum(np.reshape(vectors, (-1, width)), axis=0, dtype=np.object_)
+    return sums
 
 
 def total(table: Table) -> Sum:
@@ -85,9 +85,9 @@ def moved(values: npt.NDArray, sources: resource_columns.Sources, axis: int = -1
 
     New columns of sums get Python's zero: with NumPy's zero, later sums could overflow.
     """
-    found = np.take(values, sources, axis=axis)
-    np.moveaxis(found, axis, 0)[sources < 0] = 0
-    return found
+    reordered = np.take(values, sources, axis=axis)
+    np.moveaxis(reordered, axis, 0)[sources < 0] = 0
+    return reordered
 
 
 def named(resources: resource_columns.Resources, values: Vector | Sum) -> dict[str, int]:

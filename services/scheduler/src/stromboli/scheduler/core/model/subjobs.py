@@ -34,21 +34,21 @@ def minimums(group: scheduling.PodGroup) -> dict[str, int]:
 
 def add_task(job: entities.Job, task: entities.Task) -> None:
     """Add the task to its subgroup, which is created for its first task."""
-    found = _group_of(job, task)
-    task.subjob = found.key
-    found.tasks[task.uid] = task
-    found.priority = max(found.priority, task.priority)
+    sub_job = _group_of(job, task)
+    task.subjob = sub_job.key
+    sub_job.tasks[task.uid] = task
+    sub_job.priority = max(sub_job.priority, task.priority)
 
 
 def remove_task(job: entities.Job, task: entities.Task) -> None:
     """Remove the task from its subgroup. A subgroup of a policy is removed with its last task."""
-    found = job.subjobs[task.subjob]
-    found.tasks.pop(task.uid, None)
+    sub_job = job.subjobs[task.subjob]
+    sub_job.tasks.pop(task.uid, None)
     if not job.sub_group_minimums:
         return
-    found.priority = max((each.priority for each in found.tasks.values()), default=0)
-    if not found.tasks:
-        del job.subjobs[found.key]
+    sub_job.priority = max((each.priority for each in sub_job.tasks.values()), default=0)
+    if not sub_job.tasks:
+        del job.subjobs[sub_job.key]
 
 
 def are_valid(job: entities.Job) -> bool:
@@ -79,8 +79,8 @@ def count(subjob: entities.SubJob, statuses: frozenset[entities.Status]) -> int:
 
 
 def _are_enough(job: entities.Job, whole: Iterable[entities.SubJob]) -> bool:
-    found = Counter(each.policy for each in whole)
-    return all(found[policy] >= least for policy, least in job.sub_group_minimums.items())
+    counts = Counter(each.policy for each in whole)
+    return all(counts[policy] >= least for policy, least in job.sub_group_minimums.items())
 
 
 def _group_of(job: entities.Job, task: entities.Task) -> entities.SubJob:

@@ -140,13 +140,13 @@ class TaskClassIndex:
         content = _content(pod, placed_by, self._label_keys.keys())
         encoded = _ENCODER.encode((shape.number, content))
         key = hashlib.blake2b(encoded, digest_size=16).digest()
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = entities.TaskClass(self._made, shape, *content)
+        task_class = self._known.get(key)
+        if task_class is None:
+            task_class = self._known[key] = entities.TaskClass(self._made, shape, *content)
             self._made += 1
         if is_plain:
-            parts.plain_classes[namespace] = found
-        return found
+            parts.plain_classes[namespace] = task_class
+        return task_class
 
 
 def _is_plain(metadata: meta.ObjectMeta, label_keys: Set[str]) -> bool:

@@ -90,8 +90,8 @@ class TopologyTree:
 
     def common(self, some: Iterable[int]) -> int:
         """The lowest domain that contains all of these; at least one is given."""
-        found = list(some)
-        first, last = min(found), max(found)
+        domains = list(some)
+        first, last = min(domains), max(domains)
         return next(each for each in self.path_to_root(first) if self.is_inside(last, each))
 
     def sums(self, values: resource_vectors.Table) -> resource_vectors.Table:
@@ -116,10 +116,17 @@ def build_tree(
     labels: Sequence[Mapping[str, str]],
 ) -> TopologyTree:
     """Build the tree. ``rows``: node -> row; ``labels`` by row."""
-    found = network_topology.layout(hyper_nodes, {name: labels[row] for name, row in rows.items()})
+    hyper_node_layout = network_topology.layout(
+        hyper_nodes, {name: labels[row] for name, row in rows.items()}
+    )
     homes = np.zeros(len(rows), np.intp)
     for name, row in rows.items():
-        homes[row] = found.homes[name]
+        homes[row] = hyper_node_layout.homes[name]
     return TopologyTree(
-        found.names, found.tiers, found.parents, homes, found.tier_names, found.complaints
+        hyper_node_layout.names,
+        hyper_node_layout.tiers,
+        hyper_node_layout.parents,
+        homes,
+        hyper_node_layout.tier_names,
+        hyper_node_layout.complaints,
     )

@@ -103,15 +103,15 @@ def _place_containers(
         best = together or align_container(hardware, room, need, policy)
         if best is None or _share(hardware, room, need, best) is None:
             return None
-    found: list[Share] = []
+    container_shares: list[Share] = []
     for need in requested.containers:
         best = together or (align_container(hardware, room, need, policy) if need else every)
         share = None if best is None else _share(hardware, room, need, best)
         if share is None:
             return None
         room = room.less(share, hardware)
-        found.append(share)
-    return PodShares(tuple(found))
+        container_shares.append(share)
+    return PodShares(tuple(container_shares))
 
 
 def align_container(
@@ -203,14 +203,14 @@ def _hints(
 def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: int) -> list[Hint]:
     """Every set of NUMA nodes with enough free, by size, then by numbers."""
     narrowest = len(every)
-    found: list[Cells] = []
+    subsets: list[Cells] = []
     for width in range(1, len(every) + 1):
         for some in combinations(every, width):
             if sum(ever[numa_node] for numa_node in some) >= need:
                 narrowest = min(narrowest, width)
             if sum(now[numa_node] for numa_node in some) >= need:
-                found.append(some)
-    return [Hint(some, len(some) == narrowest) for some in found]
+                subsets.append(some)
+    return [Hint(some, len(some) == narrowest) for some in subsets]
 
 
 # Choosing

@@ -51,14 +51,14 @@ def scores(
         )
     if switched and len(switched) != size:
         raise ValueError(f"NVSwitch links are given for {len(switched)} GPUs, but there are {size}")
-    found = np.zeros((size, size), np.int64)
+    matrix = np.zeros((size, size), np.int64)
     for one, other in combinations(range(size), 2):
         links = min(nvlinks[one][other], nvlinks[other][one])
         if switched:
             links += min(switched[one], switched[other])
         way = min(_way(gpu_connections[one][other]), _way(gpu_connections[other][one]))
-        found[one, other] = found[other, one] = way + NVLINK * links
-    return found
+        matrix[one, other] = matrix[other, one] = way + NVLINK * links
+    return matrix
 
 
 def _way(name: str) -> int:
@@ -81,21 +81,23 @@ def best_gpus(
     O(sets * free^2). Above, a set is grown from each GPU by the best addition and the best of these
     sets is improved by exchanges, in O(free^2 * count^2).
     """
-    given = sorted(set(free))
-    at = [place for place, gpu in enumerate(given) if among is None or gpu in among]
+    free_gpus = sorted(set(free))
+    at = [place for place, gpu in enumerate(free_gpus) if among is None or gpu in among]
     if count > len(at) or count < 0:
         return None
     if len(at) <= MAX_EXACT_GPUS:
         inside = _all_sets(len(at), count)
     else:
-        some = [given[place] for place in at]
+        some = [free_gpus[place] for place in at]
         inside = _greedy_sets(pairs[np.ix_(some, some)], count)
-    tried = np.zeros((len(inside), len(given)), np.bool_)
+    tried = np.zeros((len(inside), len(free_gpus)), np.bool_)
     tried[:, at] = inside
     chosen = _ranked(
-        pairs[np.ix_(given, given)], tried, [numa_nodes[at] for at in given if numa_nodes]
+        pairs[np.ix_(free_gpus, free_gpus)],
+        tried,
+        [numa_nodes[at] for at in free_gpus if numa_nodes],
     )
-    return tuple(given[at] for at in chosen)
+    return tuple(free_gpus[at] for at in chosen)
 
 
 def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[int]) -> list[int]:
@@ -110,8 +112,8 @@ def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[in
         spread += tried[:, np.array(numa_nodes) == numa_node].any(axis=1)
     # lexsort is stable and takes the last key first.
     order = np.lexsort((spread, -outside_score, -own))
-    found: list[int] = np.flatnonzero(tried[order[0]]).tolist()
-    return found
+    best_set: list[int] = np.flatnonzero(tried[order[0]]).tolist()
+    return best_set
 
 
 @cache
@@ -121,24 +123,24 @@ def _all_sets(size: int, count: int) -> npt.NDArray[np.bool_]:
 
 def _sets(size: int, members: Iterable[Sequence[int]]) -> npt.NDArray[np.bool_]:
     chosen = list(members)
-    found = np.zeros((len(chosen), size), np.bool_)
+    masks = np.zeros((len(chosen), size), np.bool_)
     for at, some in enumerate(chosen):
-        found[at, list(some)] = True
-    return found
+        masks[at, list(some)] = True
+    return masks
 
 
 def _greedy_sets(pairs: Scores, count: int) -> npt.NDArray[np.bool_]:
     """A set grown from each GPU, improved while an exchange helps."""
     size = len(pairs)
-    found = set()
+    grown_sets = set()
     for first in range(size) if count else ():
         some = [first]
         while len(some) < count:
             gain = pairs[some].sum(axis=0)
             gain[some] = -1
             some.append(int(gain.argmax()))
-        found.add(tuple(sorted(_exchanged(pairs, some))))
-    return _sets(size, sorted(found) or [()])
+        grown_sets.add(tuple(sorted(_exchanged(pairs, some))))
+    return _sets(size, sorted(grown_sets) or [()])
 
 
 def _exchanged(pairs: Scores, some: list[int]) -> list[int]:

@@ -74,10 +74,10 @@ class AvailableHardware(NamedTuple):
             )
             for name, free in self.devices
         )
-        held = dict(share.memory)
+        memory_shares = dict(share.memory)
         sign = -1 if takes else 1
         memory = tuple(
-            free + sign * held.get(numa_node, 0)
+            free + sign * memory_shares.get(numa_node, 0)
             for (numa_node, _), free in zip(hardware.memory, self.memory, strict=True)
         )
         return AvailableHardware(
@@ -168,13 +168,13 @@ def _nearest(
 ) -> tuple[int, ...]:
     """The nearest remaining device for each GPU in turn."""
     left = sorted(free)
-    found: list[int] = []
-    while len(found) < count:
-        gpu = gpus[len(found) % len(gpus)]
+    devices: list[int] = []
+    while len(devices) < count:
+        gpu = gpus[len(devices) % len(gpus)]
         nearest = max(left, key=lambda place: (pool.to_gpus[place][gpu], -place))
         left.remove(nearest)
-        found.append(nearest)
-    return tuple(sorted(found))
+        devices.append(nearest)
+    return tuple(sorted(devices))
 
 
 def _unlinked(size: int) -> gpu_interconnect.Scores:

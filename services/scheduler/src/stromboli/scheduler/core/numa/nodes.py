@@ -52,41 +52,41 @@ class HardwareCache:
         self._kinds: dict[object, Hardware] = {}
         self._read: dict[str, tuple[object, Mapping[str, object] | None, KnownHardware]] = {}
 
-    def read(self, found: numa.Numatopology) -> KnownHardware:
+    def read(self, numatopology: numa.Numatopology) -> KnownHardware:
         """Read a Numatopology. O(CPUs) the first time."""
-        name = found.metadata.name
+        name = numatopology.metadata.name
         known = self._read.get(name)
-        if known is None or known[0] is not found:
+        if known is None or known[0] is not numatopology:
             try:
-                node: KnownHardware = self._of_numatopology(found)
+                node: KnownHardware = self._of_numatopology(numatopology)
             except ValueError as error:
                 node = f"Numatopology {name}: {error}"
-            known = self._read[name] = (found, None, node)
+            known = self._read[name] = (numatopology, None, node)
         return known[2]
 
     def observe(
         self,
-        found: node_topology.TopologyObserved,
+        topology: node_topology.TopologyObserved,
         allocatable: Mapping[str, core.Quantity] | None,
     ) -> KnownHardware:
         """Read an agent's report. ``allocatable``: of the node; it shows whether device plugins
         count whole devices. O(CPUs + GPUs^2) the first time.
         """
-        known = self._read.get(found.node)
-        if known is None or known[0] is not found or known[1] is not allocatable:
+        known = self._read.get(topology.node)
+        if known is None or known[0] is not topology or known[1] is not allocatable:
             try:
-                node: KnownHardware = self._of_agent(found, counts(allocatable or {}))
+                node: KnownHardware = self._of_agent(topology, counts(allocatable or {}))
             except ValueError as error:
-                node = f"hardware of node {found.node}: {error}"
-            known = self._read[found.node] = (found, allocatable, node)
+                node = f"hardware of node {topology.node}: {error}"
+            known = self._read[topology.node] = (topology, allocatable, node)
         return known[2]
 
     def forget(self, but: Iterable[str]) -> None:
         """Drop everything but these nodes."""
         self._read = {name: self._read[name] for name in but if name in self._read}
 
-    def _of_numatopology(self, found: numa.Numatopology) -> NodeHardware:
-        spec = found.spec
+    def _of_numatopology(self, numatopology: numa.Numatopology) -> NodeHardware:
+        spec = numatopology.spec
         machine = self._machine({int(cpu): place for cpu, place in (spec.cpu_detail or {}).items()})
         cpu = (spec.numares or {}).get("cpu", numa.NumaResource())
         free = cpu_lists.parsed(cpu.allocatable)
@@ -105,9 +105,9 @@ class HardwareCache:
         )
 
     def _of_agent(
-        self, found: node_topology.TopologyObserved, allocatable: Mapping[str, int]
+        self, topology: node_topology.TopologyObserved, allocatable: Mapping[str, int]
     ) -> NodeHardware:
-        reported, kubelet = found.topology, found.topology.kubelet
+        reported, kubelet = topology.topology, topology.topology.kubelet
         machine = self._machine(reports.places(reported))
         pools = reports.pools(reported, allocatable)
         hardware = self._kind(
@@ -120,12 +120,12 @@ class HardwareCache:
             tuple((name, free - pools[name].unwell) for name, free in everything.devices),
             everything.memory,
         )
-        held: dict[str, Share] = {}
+        shares_by_pod: dict[str, Share] = {}
         for holding in reported.exclusive_allocations:
             share = reports.share(holding, ids, hardware)
             room = room.less(share, hardware)
             for name in filter(None, (holding.uid, _key(holding))):
-                held[name] = _together(held.get(name, Share()), share)
+                shares_by_pod[name] = _together(shares_by_pod.get(name, Share()), share)
         reserved = cpu_lists.parsed(kubelet.reserved_cpus) & machine.all
         return NodeHardware(
             hardware,
@@ -133,22 +133,22 @@ class HardwareCache:
             reserved or _reserved(machine, units.amounts(kubelet.reserved)),
             kubelet.topology_policy or alignment.NONE,
             kubelet.cpu_policy == STATIC,
-            held,
+            shares_by_pod,
             ids,
             kubelet.topology_scope == "pod",
-            found.silent_since is not None,
+            topology.silent_since is not None,
         )
 
     def _machine(self, places: Mapping[int, numa.CpuPlace]) -> cpus.Machine:
         key = msgspec.msgpack.encode(sorted(places.items()))
         if key not in self._machines:
-            made = cpus.Machine(places)
-            if len(made.numa_nodes) > alignment.MAX_NUMA_NODES:
+            machine = cpus.Machine(places)
+            if len(machine.numa_nodes) > alignment.MAX_NUMA_NODES:
                 raise ValueError(
-                    f"{len(made.numa_nodes)} NUMA nodes; kubelets support at "
+                    f"{len(machine.numa_nodes)} NUMA nodes; kubelets support at "
                     f"most {alignment.MAX_NUMA_NODES}"
                 )
-            self._machines[key] = made
+            self._machines[key] = machine
         return self._machines[key]
 
     def _kind(

@@ -26,12 +26,12 @@ class Devices(NamedTuple):
 
 def places(reported: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
     """The location of each CPU; a core is identified by its lowest CPU. Raises ValueError."""
-    found: dict[int, numa.CpuPlace] = {}
+    cpu_places: dict[int, numa.CpuPlace] = {}
     for core in reported.cores:
         own = cpu_lists.parsed(core.cpus)
         for cpu in own:
-            found[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=min(own))
-    return found
+            cpu_places[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=min(own))
+    return cpu_places
 
 
 def memory(reported: node_topology.NodeTopology) -> dict[int, int]:
@@ -69,10 +69,10 @@ def _gpus(reported: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]
     pairs: tuple[tuple[int, ...], ...] = ()
     if reported.gpu_connections:
         nvlinks = reported.nvlinks or [[0] * len(reported.gpus)] * len(reported.gpus)
-        found = gpu_interconnect.scores(
+        matrix = gpu_interconnect.scores(
             reported.gpu_connections, nvlinks, [gpu.nvswitch_links for gpu in reported.gpus]
         )
-        pairs = tuple(tuple(int(found[one, other]) for other in whole) for one in whole)
+        pairs = tuple(tuple(int(matrix[one, other]) for other in whole) for one in whole)
     own = [reported.gpus[at] for at in whole]
     yield (
         GPU,
@@ -141,11 +141,11 @@ def share(
     """The container's share of this hardware; a resource whose devices no longer exist is left out.
     Raises ValueError for CPUs that do not exist."""
     devices: dict[str, tuple[int, ...]] = {}
-    for held in holding.devices:
-        known = {name: place for place, name in enumerate(ids.get(held.resource, ()))}
+    for allocated_devices in holding.devices:
+        known = {name: place for place, name in enumerate(ids.get(allocated_devices.resource, ()))}
         if known:
-            places_ = sorted(known[name] for name in held.ids if name in known)
-            devices[held.resource] = tuple(places_)
+            places_ = sorted(known[name] for name in allocated_devices.ids if name in known)
+            devices[allocated_devices.resource] = tuple(places_)
     numa_nodes = {numa_node for numa_node, _ in hardware.memory}
     sizes: dict[int, int] = {}
     for block in holding.memory:

@@ -37,7 +37,7 @@ def hardware_request(pod: core.Pod) -> HardwareRequest | None:
     spec = pod.spec
     is_guaranteed = all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers))
     policy = pod.metadata.annotation(keys.NUMA_TOPOLOGY_POLICY) or ""
-    found = HardwareRequest(
+    pod_request = HardwareRequest(
         alignment.PodRequest(
             tuple(_need(each, is_guaranteed=is_guaranteed) for each in spec.containers),
             tuple(
@@ -48,7 +48,7 @@ def hardware_request(pod: core.Pod) -> HardwareRequest | None:
         ),
         policy if is_guaranteed and policy != alignment.NONE else "",
     )
-    return found if found.policy or any(found.requested.containers) else None
+    return pod_request if pod_request.policy or any(pod_request.requested.containers) else None
 
 
 def container_names(pod: core.Pod) -> Sequence[str]:
@@ -77,5 +77,5 @@ def _need(container: core.Container, *, is_guaranteed: bool) -> alignment.Contai
     )
 
 
-def _amounts(given: Mapping[str, core.Quantity] | None) -> units.Amounts:
-    return units.amounts(given or {})
+def _amounts(quantities: Mapping[str, core.Quantity] | None) -> units.Amounts:
+    return units.amounts(quantities or {})

@@ -121,11 +121,11 @@ def sigmoid_score(gain: int) -> int:
 @compiled
 def best_fit_gpu(gpus: trace.Integers, milli: int) -> int:
     """Return the first of the GPUs with the least free part that suffices, or -1."""
-    best, found = 1001, -1
+    best, best_place = 1001, -1
     for place in range(len(gpus)):
         if milli <= gpus[place] < best:
-            best, found = gpus[place], place
-    return found
+            best, best_place = gpus[place], place
+    return best_place
 
 
 @compiled
@@ -147,13 +147,13 @@ def allocate_gpus(gpus: trace.Integers, shape: trace.Integers, place: int) -> in
     if shape[2] == 1:
         gpus[place] -= shape[3]
         return 1 << place
-    taken, wanted = 0, shape[2]
+    gpu_mask, wanted = 0, shape[2]
     for each in range(len(gpus)):
         if wanted > 0 and gpus[each] == 1000:
             gpus[each] = 0
             wanted -= 1
-            taken |= 1 << each
-    return taken
+            gpu_mask |= 1 << each
+    return gpu_mask
 
 
 @compiled
@@ -177,7 +177,7 @@ def best_gain(
     ``opening`` (milli) is the bonus for putting a pod on an idle GPU: in full for a pod that
     requests almost none of it, zero for one that requests all of it.
     """
-    best, found = NO_FIT, -1
+    best, best_place = NO_FIT, -1
     after = gpus.copy()
     for place in range(len(gpus)):
         if shape[2] == 1:
@@ -204,10 +204,10 @@ def best_gain(
                 if shape[2] == 1 and gpus[place] == 1000:
                     score += mix.total * SCALE * opening * (1000 - shape[3]) // 1000
         if score > best:
-            best, found = score, place
+            best, best_place = score, place
         if shape[2] != 1:
             break
-    return best, found
+    return best, best_place
 
 
 @compiled
@@ -294,7 +294,7 @@ def place_all(
     """
     count = len(cpu_milli)
     node_of = np.full(len(arrivals), -1, np.int64)
-    taken = np.zeros(len(arrivals), np.int64)
+    gpu_bits = np.zeros(len(arrivals), np.int64)
     tasks = np.zeros((count, gpu_milli.shape[1] + 1), np.int64)
     version = np.zeros(count, np.int64)
     scored = np.full((len(shapes), count), -1, np.int64)
@@ -354,9 +354,9 @@ def place_all(
             place = random_fitting_gpu(gpu_milli[chosen], shape[3], draws[arrival, 1])
         cpu_milli[chosen] -= shape[0]
         memory_mib[chosen] -= shape[1]
-        taken[arrival] = allocate_gpus(gpu_milli[chosen], shape, place)
+        gpu_bits[arrival] = allocate_gpus(gpu_milli[chosen], shape, place)
         if shape[2] > 0:
             tasks[chosen, 0 if shape[3] < 1000 else shape[2]] += 1
         version[chosen] += 1
         node_of[arrival] = chosen
-    return node_of, taken
+    return node_of, gpu_bits

@@ -17,7 +17,7 @@ def compiled(function: Function) -> Function:
     """Return ``function`` over integers, floats and arrays, compiled to machine code at its first
     call."""
     try:
-        made = numba.njit(cache=True)(function)
+        dispatcher = numba.njit(cache=True)(function)
     except RuntimeError:  # no writable cache directory
-        made = numba.njit(function)
-    return cast(Function, made)
+        dispatcher = numba.njit(function)
+    return cast(Function, dispatcher)

@@ -78,21 +78,21 @@ def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMi
     order = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
     kept = order[before * 100 < counts.sum() * popular_percent]
-    found: list[dict[tuple[int, ...], int]] = [{} for _ in nodes.models]
+    kinds_by_model: list[dict[tuple[int, ...], int]] = [{} for _ in nodes.models]
     for row in kept.tolist():
         shape = trace.Shape(*pods.shapes[row].tolist())
-        for model, kinds in enumerate(found):
+        for model, kinds in enumerate(kinds_by_model):
             if shape.gpus and shape.models >> model & 1:
                 kinds[shape[:4]] = kinds.get(shape[:4], 0) + int(counts[row])
-    return scale_mix(found, int(counts[kept].sum()))
+    return scale_mix(kinds_by_model, int(counts[kept].sum()))
 
 
-def scale_mix(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> PodMix:
+def scale_mix(kinds_by_model: Sequence[Mapping[tuple[int, ...], int]], total: int) -> PodMix:
     """Return a mix of ``total`` pods from kinds with their numbers of pods, by model."""
-    width = max(1, *map(len, found))
-    table = np.zeros((len(found), width, 4), np.int64)
-    weights = np.zeros((len(found), width), np.int64)
-    for model, kinds in enumerate(found):
+    width = max(1, *map(len, kinds_by_model))
+    table = np.zeros((len(kinds_by_model), width, 4), np.int64)
+    weights = np.zeros((len(kinds_by_model), width), np.int64)
+    for model, kinds in enumerate(kinds_by_model):
         if kinds:
             table[model, : len(kinds)] = list(kinds)
             weights[model, : len(kinds)] = list(kinds.values())

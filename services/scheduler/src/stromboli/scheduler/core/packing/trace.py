@@ -157,7 +157,7 @@ class _Row:
 
 def _rows(lines: Iterable[str], path: str, columns: tuple[str, ...]) -> Iterator[_Row]:
     reader = csv.DictReader(lines)
-    found = 0
+    row_count = 0
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
         if missing:
@@ -169,9 +169,9 @@ def _rows(lines: Iterable[str], path: str, columns: tuple[str, ...]) -> Iterator
             short = [name for name in columns if cells[name] is None]
             if short:
                 raise TraceError(f"{path}:{reader.line_num}: column {short[0]} is missing")
-            found += 1
+            row_count += 1
             yield _Row(path, reader.line_num, cells)
     except csv.Error as error:
         raise TraceError(f"{path}:{reader.line_num}: {error}: the file must be CSV") from error
-    if not found:
+    if not row_count:
         raise TraceError(f"{path}: no data after the header line; add at least one row")

@@ -38,10 +38,10 @@ class Affinity:
             extension_points.Code.UNSCHEDULABLE,
             extension_points.Code.UNRESOLVABLE,
         )
-        found = []
+        node_checks = []
         if affinity_terms.required_affinity:
             required_affinity = self._is_near(task.task_class, affinity_terms.required_affinity)
-            found.append(
+            node_checks.append(
                 extension_points.Check(
                     AFFINITY_NOT_MET, unresolvable, required_affinity[view.rows], is_lasting=True
                 )
@@ -50,7 +50,7 @@ class Affinity:
             required_anti_affinity = np.ones(len(self._board.table), np.bool_)
             for term in affinity_terms.required_anti_affinity:
                 required_anti_affinity &= self._sums(term, self._board.counts(term.pods)) <= 0
-            found.append(
+            node_checks.append(
                 extension_points.Check(
                     ANTI_AFFINITY_NOT_MET, unschedulable, required_anti_affinity[view.rows]
                 )
@@ -60,10 +60,10 @@ class Affinity:
             free = np.ones(len(self._board.table), np.bool_)
             for term in shunning:
                 free &= self._sums(term, self._board.anti_affinity_carriers[term]) <= 0
-            found.append(
+            node_checks.append(
                 extension_points.Check(REFUSED_BY_PLACED_PODS, unschedulable, free[view.rows])
             )
-        return found
+        return node_checks
 
     def scores(
         self, task: entities.Task, view: node_views.NodeView

@@ -69,8 +69,8 @@ def _best(scores: extension_points.Scores, count: int) -> Indices:
     if better is None or equal is None or not len(better) < count <= len(better) + len(equal):
         worst = np.partition(scores, len(scores) - count)[len(scores) - count]
         better, equal = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
-    found = np.sort(np.concatenate([better, equal[: count - len(better)]]))
-    return found[np.argsort(-scores[found], kind="stable")]
+    selected = np.sort(np.concatenate([better, equal[: count - len(better)]]))
+    return selected[np.argsort(-scores[selected], kind="stable")]
 
 
 def _sampled(scores: extension_points.Scores, count: int) -> np.int64 | None:
@@ -79,8 +79,8 @@ def _sampled(scores: extension_points.Scores, count: int) -> np.int64 | None:
     rank = EXCESS * count // SAMPLED
     if not rank or len(scores) <= EXCESS * EXCESS * count:
         return None
-    found: np.int64 = np.partition(scores[::SAMPLED], -rank)[-rank]
-    return found
+    threshold: np.int64 = np.partition(scores[::SAMPLED], -rank)[-rank]
+    return threshold
 
 
 _NONE = (2**63, 0, 0)
@@ -107,7 +107,7 @@ class _RunPlacement:
         self._taken = [0] * len(rows)
         self._steps: list[list[int]] = [[] for _ in self._row_list]
         """Place -> its scores with 1, 2, ... tasks on the node, as far as computed."""
-        self._left = count
+        self._remaining = count
         self._has_asked = False
         self._next = 0
         """The best place that no task has taken."""
@@ -120,15 +120,15 @@ class _RunPlacement:
         ``again`` is the entry of the place that was taken last, as the heap would have it. It stays
         outside as long as the place is the best one, as when one node is filled after another.
         """
-        found: list[int] = []
-        heap, taken, rows = self._heap, self._taken, self._row_list
+        picked: list[int] = []
+        heap, counts, rows = self._heap, self._taken, self._row_list
         untouched = [
             (-score, row, place)
             for place, (score, row) in enumerate(zip(self._scores, rows, strict=True))
         ]
         untouched.append(_NONE)
         again = _NONE
-        while self._left:
+        while self._remaining:
             first = untouched[self._next]
             if again > first or (heap and again > heap[0]):
                 if again is not _NONE:
@@ -141,22 +141,22 @@ class _RunPlacement:
             if again is _NONE:
                 break
             place = again[2]
-            found.append(rows[place])
-            taken[place] += 1
-            self._left -= 1
-            again = self._entry(place) if self._left else _NONE
-        return found
+            picked.append(rows[place])
+            counts[place] += 1
+            self._remaining -= 1
+            again = self._entry(place) if self._remaining else _NONE
+        return picked
 
     def _entry(self, place: int) -> tuple[int, int, int]:
         """The entry of a taken place with its new score; ``_NONE`` if it has no room."""
-        taken = self._taken[place]
-        if taken >= self._most_list[place]:
+        task_count = self._taken[place]
+        if task_count >= self._most_list[place]:
             return _NONE
-        if taken > len(self._steps[place]):
+        if task_count > len(self._steps[place]):
             self._extend(place)
-            if taken > len(self._steps[place]):
+            if task_count > len(self._steps[place]):
                 return _NONE
-        return (-self._steps[place][taken - 1], self._row_list[place], place)
+        return (-self._steps[place][task_count - 1], self._row_list[place], place)
 
     def _extend(self, place: int) -> None:
         """Extend the ladders of this place and of all that are exhausted. The first call computes a
@@ -166,7 +166,7 @@ class _RunPlacement:
         ending = [
             each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each] + 1
         ]
-        pairs = max(PAIRS_PER_QUESTION, 2 * self._left)
+        pairs = max(PAIRS_PER_QUESTION, 2 * self._remaining)
         wanted = {
             each: self._taken[each] + pairs // (len(ending) + 1) + 1 for each in (place, *ending)
         }
@@ -178,7 +178,7 @@ class _RunPlacement:
             if room >= pairs:
                 break
             room += self._most_list[each]
-            wanted[each] = self._left
+            wanted[each] = self._remaining
         self._learn(wanted)
 
     def _learn(self, wanted: dict[int, int]) -> None:
@@ -209,10 +209,10 @@ def _first_refusals(
     takes: extension_points.Mask, starts: node_views.Counts, lengths: node_views.Counts
 ) -> list[int]:
     """For each segment of answers, the number of answers before the first refusal."""
-    found: list[int] = lengths.tolist()
+    accepted_counts: list[int] = lengths.tolist()
     if not takes.all():
         for at, start in enumerate(starts.tolist()):
-            refused = ~takes[start : start + found[at]]
+            refused = ~takes[start : start + accepted_counts[at]]
             if refused.any():
-                found[at] = int(refused.argmax())
-    return found
+                accepted_counts[at] = int(refused.argmax())
+    return accepted_counts

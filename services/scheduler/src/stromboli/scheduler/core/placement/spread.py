@@ -143,24 +143,30 @@ class Spread:
         return counted
 
     def _of(self, task_class: entities.TaskClass) -> tuple[Constraint, ...]:
-        found = self._constraints.get(task_class.number)
-        if found is None:
-            found = self._constraints[task_class.number] = tuple(
+        constraints = self._constraints.get(task_class.number)
+        if constraints is None:
+            constraints = self._constraints[task_class.number] = tuple(
                 _constraint(each, task_class) for each in task_class.spread
             )
-        return found
+        return constraints
 
 
-def _constraint(given: core.TopologySpreadConstraint, task_class: entities.TaskClass) -> Constraint:
-    pods = pod_terms.selector(given.label_selector, task_class.labels, given.match_label_keys)
+def _constraint(
+    topology_spread_constraint: core.TopologySpreadConstraint, task_class: entities.TaskClass
+) -> Constraint:
+    pods = pod_terms.selector(
+        topology_spread_constraint.label_selector,
+        task_class.labels,
+        topology_spread_constraint.match_label_keys,
+    )
     return Constraint(
-        given.topology_key,
+        topology_spread_constraint.topology_key,
         pod_terms.Matcher(pods, (task_class.namespace,), alive=True),
-        given.max_skew,
-        given.min_domains or 1,
-        given.when_unsatisfiable == "DoNotSchedule",
-        given.node_affinity_policy != "Ignore",
-        given.node_taints_policy == "Honor",
+        topology_spread_constraint.max_skew,
+        topology_spread_constraint.min_domains or 1,
+        topology_spread_constraint.when_unsatisfiable == "DoNotSchedule",
+        topology_spread_constraint.node_affinity_policy != "Ignore",
+        topology_spread_constraint.node_taints_policy == "Honor",
     )
 
 

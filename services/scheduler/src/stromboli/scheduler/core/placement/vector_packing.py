@@ -48,11 +48,11 @@ def pack(room: resource_vectors.Table, demands: Sequence[Demand]) -> list[Counts
     scale = np.maximum(left.max(axis=1, initial=0), 1).astype(np.float64)
     order = sorted(range(len(demands)), key=lambda at: -float((demands[at].request / scale).max()))
     search = _Search(left, scale, [demands[at] for at in order])
-    found = search.greedy() or search.exhaustive()
-    if found is None:
+    solution = search.greedy() or search.exhaustive()
+    if solution is None:
         return None
     placed: list[Counts] = [{} for _ in demands]
-    for at, counts in zip(order, found, strict=True):
+    for at, counts in zip(order, solution, strict=True):
         placed[at] = counts
     return placed
 
@@ -66,7 +66,7 @@ class _Search:
         scale: npt.NDArray[np.float64],
         demands: Sequence[Demand],
     ) -> None:
-        self._left = left
+        self._remaining = left
         self._scale = scale
         self._demands = demands
         self._steps = MAX_STEPS
@@ -74,29 +74,29 @@ class _Search:
     def greedy(self) -> list[Counts] | None:
         """Fill the tightest nodes with each demand in turn; None if a demand finds too little
         room."""
-        left = self._left.copy()
-        found: list[Counts] = []
+        left = self._remaining.copy()
+        packing: list[Counts] = []
         for demand in self._demands:
             rows, fits = self._ranked(left, demand)
             before = np.cumsum(fits) - fits
-            taken = np.clip(demand.count - before, 0, fits)
-            if int(taken.sum()) < demand.count:
+            task_counts = np.clip(demand.count - before, 0, fits)
+            if int(task_counts.sum()) < demand.count:
                 return None
-            left[:, rows] -= demand.request[:, np.newaxis] * taken
-            used = taken > 0
-            found.append(dict(zip(rows[used].tolist(), taken[used].tolist(), strict=True)))
-        return found
+            left[:, rows] -= demand.request[:, np.newaxis] * task_counts
+            used = task_counts > 0
+            packing.append(dict(zip(rows[used].tolist(), task_counts[used].tolist(), strict=True)))
+        return packing
 
     def exhaustive(self) -> list[Counts] | None:
         """The first solution of the depth-first search; None if there is none, or if the search is
         too large."""
         usable = {
-            row for each in self._demands for row in self._ranked(self._left, each)[0].tolist()
+            row for each in self._demands for row in self._ranked(self._remaining, each)[0].tolist()
         }
         tasks = sum(each.count for each in self._demands)
         if len(usable) > MAX_SEARCHED or tasks > MAX_SEARCHED:
             return None
-        return self._placed(0, self._left.copy())
+        return self._placed(0, self._remaining.copy())
 
     def _placed(self, at: int, left: resource_vectors.Table) -> list[Counts] | None:
         """The nodes for the tasks of this demand and of all later demands."""
@@ -121,17 +121,17 @@ class _Search:
         if int(fits.sum()) < count:
             return None
         row = int(rows[0])
-        for taken in range(min(int(fits[0]), count), -1, -1):
+        for task_count in range(min(int(fits[0]), count), -1, -1):
             self._steps -= 1
             if self._steps < 0:
                 return None
-            left[:, row] -= self._demands[at].request * taken
-            found = self._filled(at, left, rows[1:], fits[1:], count - taken)
-            left[:, row] += self._demands[at].request * taken
-            if found is not None:
-                if taken:
-                    found[0][row] = taken
-                return found
+            left[:, row] -= self._demands[at].request * task_count
+            packing = self._filled(at, left, rows[1:], fits[1:], count - task_count)
+            left[:, row] += self._demands[at].request * task_count
+            if packing is not None:
+                if task_count:
+                    packing[0][row] = task_count
+                return packing
         return None
 
     def _ranked(

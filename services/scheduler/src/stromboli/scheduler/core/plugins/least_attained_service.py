@@ -92,7 +92,7 @@ class Plugin:
 
     def close(self, ssn: session.Session) -> None:
         """Store the service of jobs whose tasks this session evicts. O(records + evictions)."""
-        tasks = (ssn.world.tasks.get(each.task) for each in ssn.decisions.evictions)
+        tasks = (ssn.model.tasks.get(each.task) for each in ssn.decisions.evictions)
         for key in {task.job for task in tasks if task is not None and task.job in ssn.jobs}:
             service, _ = self._service(ssn.jobs[key])
             self._records[key] = ServiceRecord(key, str(service), ssn.now)
@@ -113,9 +113,9 @@ class Plugin:
 
     def _longest_wait(self) -> timedelta:
         text = self._arguments.text("waits-at-most", LONGEST_WAIT)
-        found = _span(text)
-        if found is not None:
-            return found
+        duration = _span(text)
+        if duration is not None:
+            return duration
         wanted = "a duration above 0 such as 30m or 24h"
         return durations.duration(
             self._arguments.record_invalid("waits-at-most", text, wanted, LONGEST_WAIT)
@@ -123,9 +123,9 @@ class Plugin:
 
     def _spans(self) -> list[timedelta]:
         text = self._arguments.text("thresholds", THRESHOLDS)
-        found = [_span(part.strip()) for part in text.split(",")]
-        spans = [each for each in found if each is not None]
-        if len(spans) == len(found) and spans == sorted(set(spans)):
+        parsed_thresholds = [_span(part.strip()) for part in text.split(",")]
+        spans = [each for each in parsed_thresholds if each is not None]
+        if len(spans) == len(parsed_thresholds) and spans == sorted(set(spans)):
             return spans
         wanted = "a list of ascending durations above 0 such as 1h, 10h"
         text = self._arguments.record_invalid("thresholds", text, wanted, THRESHOLDS)
@@ -227,21 +227,21 @@ def _end(task: entities.Task) -> datetime | None:
 def _span(text: str) -> timedelta | None:
     """Return a duration above 0 and below a hundred years; None for any other text."""
     try:
-        found = durations.duration(text)
+        duration = durations.duration(text)
     except ValueError:
         return None
-    return found if timedelta() < found < run_times.NO_END else None
+    return duration if timedelta() < duration < run_times.NO_END else None
 
 
 def _decode_records(text: str, now: datetime) -> list[ServiceRecord]:
     """Return the stored records; none if they cannot be read. A time in the future (the clock was
     set back since) counts as now."""
     try:
-        found = decoding.from_json(text, list[ServiceRecord]) if text else []
+        service_records = decoding.from_json(text, list[ServiceRecord]) if text else []
     except msgspec.DecodeError:
         return []
     return [
         msgspec.structs.replace(each, at=min(each.at, now))
-        for each in found
+        for each in service_records
         if each.service.isdecimal()
     ]

@@ -53,11 +53,13 @@ class Plugin:
                 self._read(ssn, row, text)
         if not self._windows and not self._unreadable.any():
             return
-        self._starts = sorted({each.start for found in self._windows.values() for each in found})
+        self._starts = sorted(
+            {each.start for node_windows in self._windows.values() for each in node_windows}
+        )
         ssn.add_class_key(self._reach)
         ssn.add_predicate(self._check, extension_points.Scope.STATIC)
         ssn.add_availability(self._open)
-        ends = [window.end for found in self._windows.values() for window in found]
+        ends = [window.end for node_windows in self._windows.values() for window in node_windows]
         if ends:
             ssn.request_session_at(datetime.fromtimestamp(min(ends), ssn.now.tzinfo))
 
@@ -66,7 +68,7 @@ class Plugin:
 
     def _read(self, ssn: session.Session, row: int, text: str) -> None:
         try:
-            found = windows(text)
+            node_windows = windows(text)
         except ValueError as error:
             name = ssn.nodes.names[row]
             ssn.complaints.append(
@@ -74,7 +76,7 @@ class Plugin:
             )
             self._unreadable[row] = True
             return
-        ahead = [window for window in found if window.end > self._now.timestamp()]
+        ahead = [window for window in node_windows if window.end > self._now.timestamp()]
         if ahead:
             self._windows[row] = ahead
 
@@ -107,8 +109,8 @@ class Plugin:
         mask = np.ones(len(self._unreadable), np.bool_)
         disturbed = [
             row
-            for row, found in self._windows.items()
-            if any(window.start < ends and window.end > begins for window in found)
+            for row, node_windows in self._windows.items()
+            if any(window.start < ends and window.end > begins for window in node_windows)
         ]
         mask[np.array(disturbed, np.intp)] = False
         answer: npt.NDArray[np.bool_] = mask[rows]
@@ -144,9 +146,9 @@ def _window(text: str) -> Window:
 
 def _parse_time(text: str, whole: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise ValueError(f"{whole!r} is not an interval: write 2026-11-22T02:00:00Z/4h")
-    return found
+    return moment

@@ -148,12 +148,12 @@ class Plugin:
         weights = {tier: self._fading ** (tier - tiers[0]) for tier in tiers}
         total = sum(weights.values())
         missing = np.full(len(tree), total)
-        found = np.zeros(len(tree))
+        sums = np.zeros(len(tree))
         for each in range(1, len(tree)):  # Preorder: a parent comes before its children.
             parent, weight = tree.parents[each], weights[int(tree.tiers[each])]
-            found[each] = found[parent] + weight * packed[each]
+            sums[each] = sums[parent] + weight * packed[each]
             missing[each] = missing[parent] - weight
-        faded: npt.NDArray[np.float64] = (found + missing) / total
+        faded: npt.NDArray[np.float64] = (sums + missing) / total
         return faded
 
     def _scaled(self, raw: npt.NDArray[np.float64]) -> extension_points.Scores:

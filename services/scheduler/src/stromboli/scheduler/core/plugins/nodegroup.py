@@ -92,7 +92,9 @@ class Plugin:
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
         names = [queue.name, *(above if self._is_tree else [])]
         stated = (queues[name].object.spec.affinity for name in names if name in queues)
-        return next((found for found in stated if found is not None), _NO_TERMS)
+        return next(
+            (queue_affinity for queue_affinity in stated if queue_affinity is not None), _NO_TERMS
+        )
 
     def _queue(self, task: entities.Task) -> str:
         job = self._session.job_of(task)

@@ -42,15 +42,15 @@ class Plugin:
         """The capacity multiplied by the factor, less what was used at the opening."""
         total: shares.Row = self._session.total.tolist()
         used: shares.Row = self._used.tolist()
-        return [whole * self._factor - taken for whole, taken in zip(total, used, strict=True)]
+        return [whole * self._factor - amount for whole, amount in zip(total, used, strict=True)]
 
     @functools.cached_property
     def _inqueue(self) -> shares.Row:
         """What Inqueue jobs lack, including those of this session."""
-        found = [0] * len(self._session.total)
-        for held in self._session.world.books.queues.values():
-            found = shares.sum_of(found, held.rows[3])
-        return found
+        inqueue_total = [0] * len(self._session.total)
+        for totals in self._session.model.queue_usage.queues.values():
+            inqueue_total = shares.sum_of(inqueue_total, totals.rows[3])
+        return inqueue_total
 
     def _vote(self, job: entities.Job) -> int:
         if job.min_request is None:

@@ -60,12 +60,12 @@ class Plugin:
 
     def _quota(self, queue: str) -> quotas.QueueQuota:
         """Return the quota of a queue with jobs. Its deserved amounts are those of the spec."""
-        found = self._opened.get(queue)
-        if found is None:
+        queue_quota = self._opened.get(queue)
+        if queue_quota is None:
             ssn = self._session
-            found = quotas.open_quota(ssn, ssn.queues[queue], self._unguaranteed)
-            self._opened[queue] = found
-        return found
+            queue_quota = quotas.open_quota(ssn, ssn.queues[queue], self._unguaranteed)
+            self._opened[queue] = queue_quota
+        return queue_quota
 
     def _filled(self, queue: str) -> quotas.QueueQuota | None:
         """Return the quota of a queue with its deserved amounts; None for a queue without jobs."""
@@ -88,10 +88,10 @@ class Plugin:
         return quotas.unguaranteed(self._session)
 
     def _gauges(self) -> Iterator[extension_points.Gauge]:
-        found = self._all_filled()
-        for quota in found.values():
+        queue_quotas = self._all_filled()
+        for quota in queue_quotas.values():
             quota.share = _share(quota)
-        yield from quotas.quota_gauges(self._session, found)
+        yield from quotas.quota_gauges(self._session, queue_quotas)
 
     def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
         quota = self._filled(queue.name)
@@ -167,7 +167,7 @@ def _deserved(ssn: session.Session, unguaranteed: shares.Row) -> dict[str, Seque
     names, total = quotas.queues_with_jobs(ssn), ssn.total.tolist()
     if not names:
         return {}
-    known = [(ssn.queues[name], ssn.world.books.queues[name].rows[1]) for name in names]
+    known = [(ssn.queues[name], ssn.model.queue_usage.queues[name].rows[1]) for name in names]
     limits = [quotas.limits_of(ssn, queue) for queue, _ in known]
     ceilings = [
         each.ceiling(request, unguaranteed)
@@ -227,7 +227,7 @@ def _water_fill(
     the levels at which a queue leaves its floor or reaches its ceiling; up to the next one all
     queues together take ``fixed + slope x level``.
     """
-    held: list[float] = list(floor)
+    amounts: list[float] = list(floor)
     rising: set[int] = set()
     fixed, slope = sum(floor), 0
     for _, _, is_full, at in sorted(_breakpoints(weights, floor, ceiling)):
@@ -235,15 +235,15 @@ def _water_fill(
         if slope and fixed * weight + slope * amount >= total * weight:
             break
         if is_full:
-            fixed, slope, held[at] = fixed + amount, slope - weight, amount
+            fixed, slope, amounts[at] = fixed + amount, slope - weight, amount
             rising.remove(at)
         else:
             fixed, slope = fixed - amount, slope + weight
             rising.add(at)
     for at in rising:
         part = _quotient(weights[at] * (total - fixed), slope)
-        held[at] = min(max(part, floor[at]), ceiling[at])
-    return held
+        amounts[at] = min(max(part, floor[at]), ceiling[at])
+    return amounts
 
 
 def _breakpoints(

@@ -88,25 +88,25 @@ class Plugin:
                 )
 
     def _limits(self, params: Mapping[str, Any]) -> _Limits:
-        given = configuration.Arguments(params, f"plugin {NAME}: {STRATEGY}: ")
-        low = configuration.Arguments(given.mapping("thresholds"), "thresholds: ")
-        high = configuration.Arguments(given.mapping("targetThresholds"), "targetThresholds: ")
+        arguments = configuration.Arguments(params, f"plugin {NAME}: {STRATEGY}: ")
+        low = configuration.Arguments(arguments.mapping("thresholds"), "thresholds: ")
+        high = configuration.Arguments(arguments.mapping("targetThresholds"), "targetThresholds: ")
         limits = _Limits(
             {name: low.integer(name, _FULL) for name in _DIMENSIONS},
             {name: high.integer(name, _FULL) for name in _DIMENSIONS},
         )
-        for part in (given, low, high):
+        for part in (arguments, low, high):
             self._given.complaints.extend(part.complaints)
         return limits
 
     def _victims(
         self, ssn: session.Session, tasks: Sequence[entities.Task]
     ) -> Sequence[entities.Task]:
-        found: dict[str, entities.Task] = {}
+        victims: dict[str, entities.Task] = {}
         for limits in self._strategies:
             chosen = _choose(ssn, tasks, limits, self._period)
-            found.update({task.uid: task for task in chosen})
-        return list(found.values())
+            victims.update({task.uid: task for task in chosen})
+        return list(victims.values())
 
 
 def _choose(
@@ -172,9 +172,10 @@ def _loads(ssn: session.Session, period: str) -> list[_Load]:
 
 
 def _capacity(ssn: session.Session, row: int) -> dict[str, float]:
-    given = ssn.nodes.objects[row].status.capacity or {}
+    quantities = ssn.nodes.objects[row].status.capacity or {}
     return {
-        name: float(units.amount(name, given[name]) if name in given else 0) for name in _DIMENSIONS
+        name: float(units.amount(name, quantities[name]) if name in quantities else 0)
+        for name in _DIMENSIONS
     }
 
 

@@ -39,10 +39,12 @@ class Strategies:
     """Strategies by resource name or prefix: ``example.com/gpu-*``."""
 
     def __init__(self, by_name: Mapping[str, Strategy]) -> None:
-        self._exact = {name: found for name, found in by_name.items() if not name.endswith("*")}
+        self._exact = {
+            name: strategy for name, strategy in by_name.items() if not name.endswith("*")
+        }
         patterns = [
-            (name[:-1], found)
-            for name, found in by_name.items()
+            (name[:-1], strategy)
+            for name, strategy in by_name.items()
             if len(name) > 1 and name.endswith("*") and "*" not in name[:-1]
         ]
         self._patterns = sorted(patterns, key=lambda pattern: (-len(pattern[0]), pattern[0]))
@@ -51,7 +53,9 @@ class Strategies:
         """Return the strategy of the exact name, else of the longest matching prefix."""
         if name in self._exact:
             return self._exact[name]
-        return next((found for start, found in self._patterns if name.startswith(start)), None)
+        return next(
+            (strategy for start, strategy in self._patterns if name.startswith(start)), None
+        )
 
 
 class Plugin:
@@ -87,12 +91,12 @@ class Plugin:
                 "cpu": Strategy(is_most=False, weight=1),
                 "memory": Strategy(is_most=False, weight=1),
             }
-        found = {}
+        strategies = {}
         for name, value in values.items():
             entry = configuration.Arguments(value if isinstance(value, Mapping) else {})
             weight = entry.integer("weight", 1)
-            found[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
-        return found
+            strategies[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
+        return strategies
 
     def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         fit = self._fit(task, view) * (BEST * self._weight)
@@ -106,18 +110,20 @@ class Plugin:
         """Return scores from 0 to 1; a node where a counted resource overflows has 0."""
         strategies = self._strategies_of(task)
         requested = [
-            (column, found)
+            (column, strategy)
             for name, column in sorted((name, at) for at, name in enumerate(self._names))
-            if task.request[column] > 0 and (found := strategies.of(name)) is not None
+            if task.request[column] > 0 and (strategy := strategies.of(name)) is not None
         ]
         total = np.zeros(view.size)
         fits = np.ones(len(total), np.bool_)
         weight = sum(found.weight for _, found in requested)
-        for column, found in requested:
+        for column, strategy in requested:
             has = view.allocatable[column]
             used = view.used[column] + task.request[column]
-            wanted = used if found.is_most else has - used
-            total += found.weight * np.divide(wanted, has, out=np.zeros(len(total)), where=has > 0)
+            wanted = used if strategy.is_most else has - used
+            total += strategy.weight * np.divide(
+                wanted, has, out=np.zeros(len(total)), where=has > 0
+            )
             fits &= used <= has
         return np.where(fits, total / weight, 0.0) if weight else total
 

@@ -30,7 +30,7 @@ class Plugin:
         self._session = ssn
         self._unread = {
             key.partition("/")[0]: f"ResourceQuota {key} cannot be read: {why}"
-            for key, why in sorted(ssn.world.auxiliary.unreadable["resource_quotas"].items())
+            for key, why in sorted(ssn.model.auxiliary.unreadable["resource_quotas"].items())
         }
         ssn.complaints.extend(self._unread.values())
         for quota in sorted(ssn.cluster.resource_quotas, key=lambda each: each.metadata.key):
@@ -88,15 +88,15 @@ def _readable(
     stated: Mapping[str, core.Quantity],
     otherwise: int | None,
 ) -> units.Amounts:
-    found = {}
+    amounts = {}
     for name, quantity in stated.items():
         try:
-            found[name] = units.amount(name, quantity)
+            amounts[name] = units.amount(name, quantity)
         except ValueError as error:
             ssn.complaints.append(f"{where}: {name}: {error}")
             if otherwise is not None:
-                found[name] = otherwise
-    return found
+                amounts[name] = otherwise
+    return amounts
 
 
 def _text(amounts: Mapping[str, int], names: list[str]) -> str:

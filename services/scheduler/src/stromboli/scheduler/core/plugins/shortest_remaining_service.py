@@ -45,11 +45,11 @@ class Plugin:
     def _duration(self, name: str) -> timedelta:
         text = self._arguments.text(name, DEFAULT)
         try:
-            found = durations.duration(text)
+            duration = durations.duration(text)
         except ValueError:
-            found = timedelta()
-        if timedelta() < found < run_times.NO_END:
-            return found
+            duration = timedelta()
+        if timedelta() < duration < run_times.NO_END:
+            return duration
         wanted = "a duration above 0 such as 30m or 24h"
         return durations.duration(self._arguments.record_invalid(name, text, wanted, DEFAULT))
 

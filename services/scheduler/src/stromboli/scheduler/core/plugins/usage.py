@@ -68,15 +68,15 @@ class Plugin:
     ``network.weight``, ``thresholds``, ``estimator``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
-        given = options.typed()
+        arguments = options.typed()
         defaults = {
             "usage.weight": 5, "cpu.weight": 1, "memory.weight": 1, "disk.weight": 0,
             "network.weight": 0,
         }  # fmt: skip
-        weights = {name: given.integer(name, usual) for name, usual in defaults.items()}
+        weights = {name: arguments.integer(name, usual) for name, usual in defaults.items()}
         negative = [name for name, weight in weights.items() if weight < 0]
         for name in negative:
-            given.complaints.append(
+            arguments.complaints.append(
                 f"plugin usage: arguments.{name}: {weights[name]} is negative; {defaults[name]} is "
                 "used, and the defaults of the other weights"
             )
@@ -84,9 +84,9 @@ class Plugin:
         self._weights = np.array(parts[:2], np.float64)
         self._io_weights = np.array(parts[2:], np.float64)
         self._io_score: extension_points.Scores = np.zeros(0, np.int64)
-        thresholds = _nested(given, "thresholds")
+        thresholds = _nested(arguments, "thresholds")
         self._thresholds = [_within(thresholds, name, 0, 100, 80) for name in ("cpu", "mem")]
-        estimator = _nested(given, "estimator")
+        estimator = _nested(arguments, "estimator")
         self._estimator = _Estimator(
             _within(estimator, "request_ratio", 0, 1, 0.7),
             _within(estimator, "burst_ratio", 0, 1, 0),
@@ -97,7 +97,7 @@ class Plugin:
                 _amount(estimator, "memory", "be_mem", "200Mi", 2**20),
             ),
         )
-        self._complaints = [*given.complaints, *thresholds.complaints, *estimator.complaints]
+        self._complaints = [*arguments.complaints, *thresholds.complaints, *estimator.complaints]
         self._measured: _Loads = np.zeros((2, 0))
         self._has_measured: extension_points.Mask = np.zeros(0, np.bool_)
         self._capacity: _Loads = np.zeros((2, 0))
@@ -167,16 +167,16 @@ class Plugin:
         such weights, nothing is read."""
         if not self._io_weights.any():
             return np.zeros(len(ssn.nodes.names), np.int64)
-        known = [ssn.world.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
-        found = np.zeros(len(known))
+        known = [ssn.model.auxiliary.node_usage.get(name) for name in ssn.nodes.names]
+        sums = np.zeros(len(known))
         for weight, field in zip(self._io_weights, ("disk", "network"), strict=True):
             loads = [getattr(each, field, None) for each in known]
             percent = np.array([np.nan if load is None else load.percent for load in loads])
             is_known = ~np.isnan(percent)
             if weight and is_known.any():
                 usual = percent[is_known].mean()
-                found += weight * (1 - np.where(is_known, percent, usual) / _FULL)
-        points = np.rint(found * _FULL * self._weight * extension_points.SCORE_UNIT)
+                sums += weight * (1 - np.where(is_known, percent, usual) / _FULL)
+        points = np.rint(sums * _FULL * self._weight * extension_points.SCORE_UNIT)
         return points.astype(np.int64)
 
     def _with_added(
@@ -227,9 +227,9 @@ class Plugin:
 class _Group(Mapping[str, Any]):
     """A group of arguments, given as a mapping or as flat names with dots."""
 
-    def __init__(self, given: configuration.Arguments, name: str) -> None:
-        self._nested = given.mapping(name)
-        self._flat = given.values
+    def __init__(self, arguments: configuration.Arguments, name: str) -> None:
+        self._nested = arguments.mapping(name)
+        self._flat = arguments.values
         self._prefix = f"{name}."
 
     def __getitem__(self, name: str) -> Any:
@@ -245,31 +245,31 @@ class _Group(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _nested(given: configuration.Arguments, name: str) -> configuration.Arguments:
-    return configuration.Arguments(_Group(given, name), f"plugin usage: {name}.")
+def _nested(arguments: configuration.Arguments, name: str) -> configuration.Arguments:
+    return configuration.Arguments(_Group(arguments, name), f"plugin usage: {name}.")
 
 
 def _within(
-    given: configuration.Arguments, name: str, least: float, most: float, default: float
+    arguments: configuration.Arguments, name: str, least: float, most: float, default: float
 ) -> float:
-    value = given.number(name, default)
+    value = arguments.number(name, default)
     if least <= value <= most:
         return value
-    given.record_invalid(name, value, f"from {least:g} to {most:g}", default)
+    arguments.record_invalid(name, value, f"from {least:g} to {most:g}", default)
     return default
 
 
 def _amount(
-    given: configuration.Arguments, resource: str, name: str, default: str, unit: int
+    arguments: configuration.Arguments, resource: str, name: str, default: str, unit: int
 ) -> float:
     """Return the amount. A bare integer counts in ``unit``; a text is a quantity."""
-    value = given.values.get(name, default)
+    value = arguments.values.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
         return float(value * unit)
     try:
-        return float(units.amount(resource, given.text(name, default)))
+        return float(units.amount(resource, arguments.text(name, default)))
     except ValueError as error:
-        given.complaints.append(f"plugin usage: {name}: {error}; {default!r} is used")
+        arguments.complaints.append(f"plugin usage: {name}: {error}; {default!r} is used")
         return float(units.amount(resource, default))
 
 

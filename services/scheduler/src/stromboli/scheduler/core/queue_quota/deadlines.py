@@ -25,8 +25,8 @@ class Deadlines:
     def configured(cls, ssn: session.Session) -> "Deadlines":
         """Return deadlines with the default of the plugin ``sla``, if it is configured."""
         tiers = ssn.configuration.tiers
-        found = [plugin for tier in tiers for plugin in tier if plugin.name == "sla"]
-        return cls(ssn, found[0].typed().text(WAITING_TIME, "") if found else "")
+        plugin_options = [plugin for tier in tiers for plugin in tier if plugin.name == "sla"]
+        return cls(ssn, plugin_options[0].typed().text(WAITING_TIME, "") if plugin_options else "")
 
     def of(self, job: entities.Job) -> datetime | None:
         """Return the deadline of the job; None if it has none."""
@@ -55,8 +55,8 @@ class Deadlines:
         if not text:
             return None
         try:
-            found = durations.duration(text)
+            duration = durations.duration(text)
         except ValueError as error:
             self._session.complaints.append(f"{where}: {WAITING_TIME}: {error}")
             return None
-        return found if found > timedelta(0) else None
+        return duration if duration > timedelta(0) else None

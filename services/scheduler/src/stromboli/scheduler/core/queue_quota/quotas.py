@@ -41,8 +41,8 @@ class QueueQuota(msgspec.Struct, eq=False):
 
     def needed_with(self, request: Sequence[int]) -> shares.Row:
         """Return the usage after one more job got its minimum resources."""
-        held = shares.sum_of(self.allocated, self.inqueue)
-        kept = [amount - more for amount, more in zip(held, self.elastic, strict=True)]
+        total = shares.sum_of(self.allocated, self.inqueue)
+        kept = [amount - more for amount, more in zip(total, self.elastic, strict=True)]
         return shares.sum_of(kept, request)
 
 
@@ -53,10 +53,10 @@ def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares
     the queue's spec states.
     """
     limits = limits_of(ssn, queue)
-    held = ssn.world.books.queues.get(queue.name)
-    if held is None:
-        held = queue_usage.UsageTotals(len(limits.guarantee))
-    allocated, request, elastic, inqueue = held.rows
+    totals = ssn.model.queue_usage.queues.get(queue.name)
+    if totals is None:
+        totals = queue_usage.UsageTotals(len(limits.guarantee))
+    allocated, request, elastic, inqueue = totals.rows
     return QueueQuota(
         queue=queue,
         guarantee=limits.guarantee,
@@ -110,16 +110,16 @@ def limits_of(ssn: session.Session, queue: entities.Queue) -> Limits:
     """Return the queue's limits, which are kept across sessions until the model's epoch
     changes."""
     epoch, limits = queue.limits
-    if epoch != ssn.world.epoch:
+    if epoch != ssn.model.epoch:
         limits = Limits(
             shares.row_of(ssn, queue.guarantee),
             capability_of(ssn, queue),
             shares.row_of(ssn, queue.deserved),
             _named(ssn, queue),
         )
-        queue.limits = (ssn.world.epoch, limits)
-    found: Limits = limits
-    return found
+        queue.limits = (ssn.model.epoch, limits)
+    queue_limits: Limits = limits
+    return queue_limits
 
 
 def queue_status(quota: QueueQuota | None) -> extension_points.QueueShare | None:
@@ -139,7 +139,7 @@ def beyond_guarantees(
 ) -> list[entities.Task]:
     """Return the victims, in their order, whose eviction leaves their queues the guarantee.
     O(victims)."""
-    held: dict[str, shares.Row] = {}
+    remaining: dict[str, shares.Row] = {}
     going = []
     for task in victims:
         job = ssn.job_of(task)
@@ -147,7 +147,7 @@ def beyond_guarantees(
         if quota is None:
             going.append(task)
             continue
-        row = held.setdefault(quota.queue.name, list(quota.allocated))
+        row = remaining.setdefault(quota.queue.name, list(quota.allocated))
         demand = demands.of(task)
         if keeps_guarantee(quota, row, demand):
             shares.add(row, demand, -1)
@@ -155,11 +155,13 @@ def beyond_guarantees(
     return going
 
 
-def keeps_guarantee(quota: QueueQuota, held: Sequence[float], demand: shares.Demand) -> bool:
+def keeps_guarantee(quota: QueueQuota, usage: Sequence[float], demand: shares.Demand) -> bool:
     """Return whether the queue keeps its guarantee without this victim. Resources that the victim
     does not request do not count."""
     least = quota.guarantee
-    return all(held[column] - amount >= least[column] for column, amount in demand if least[column])
+    return all(
+        usage[column] - amount >= least[column] for column, amount in demand if least[column]
+    )
 
 
 def quota_gauges(
@@ -234,13 +236,13 @@ def unguaranteed(ssn: session.Session) -> shares.Row:
             total = shares.sum_of(total, shares.row_of(ssn, queue.guarantee))
         return shares.difference(free, total)
 
-    parts = (ssn.world.epoch, ssn.total)
-    return ssn.world.auxiliary.cached("unguaranteed", parts, summed)
+    parts = (ssn.model.epoch, ssn.total)
+    return ssn.model.auxiliary.cached("unguaranteed", parts, summed)
 
 
 def queues_with_jobs(ssn: session.Session) -> list[str]:
     """Return the names of queues that have jobs, in order."""
-    return sorted(ssn.world.books.queues)
+    return sorted(ssn.model.queue_usage.queues)
 
 
 def vote_enqueueable(ssn: session.Session, job: entities.Job, chain: Iterable[QueueQuota]) -> int:

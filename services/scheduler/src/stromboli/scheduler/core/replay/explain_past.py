@@ -71,14 +71,14 @@ def explain_past(
     whole log, with ``cluster.changes`` instead of the topics that it has copies of.
     ``configurations``: the configurations that may have been in force. Raises TooEarlyError,
     UnknownConfigurationError. O(records)."""
-    given = list(records)
-    past = snapshot_history.read_history(it for it in given if it.topic == topics.CHANGES)
+    all_records = list(records)
+    past = snapshot_history.read_history(it for it in all_records if it.topic == topics.CHANGES)
     if past.begins is None or at < past.begins:
         raise TooEarlyError(past.begins)
     cache = cluster_cache.ClusterCache(by.scheduler_names)
     inputs, memory = _WITHOUT_ANSWERS, session_inputs.RecordedInputs()
     digest = ""
-    for record in (*past.records, *(it for it in given if it.topic in _OF_SESSIONS)):
+    for record in (*past.records, *(it for it in all_records if it.topic in _OF_SESSIONS)):
         if record.time > at:
             continue
         cache.apply(record)
@@ -95,7 +95,7 @@ def explain_past(
     orders = queue_order.QueueOrders()
     for order in result.orders:
         orders.put(order)
-    jobs = cache.world.jobs
+    jobs = cache.model.jobs
     return [_past_gang(jobs[key], result, orders, key) for key in pod_groups if key in jobs]
 
 
@@ -103,23 +103,23 @@ def pod_groups_of(records: Iterable[envelope.Record], prefix: str, at: datetime)
     """The PodGroups whose keys begin with ``prefix`` and that were observed until ``at``, the
     newest last."""
     wanted = f"{topics.POD_GROUPS.name}/{prefix}"
-    found: dict[str, None] = {}
+    group_keys: dict[str, None] = {}
     for record in records:
         if record.topic == topics.CHANGES and record.time <= at and record.key.startswith(wanted):
-            found.setdefault(record.key.partition("/")[2])
-    return list(found)
+            group_keys.setdefault(record.key.partition("/")[2])
+    return list(group_keys)
 
 
 def _inputs(
-    memory: session_inputs.RecordedInputs, found: messages.SessionRecorded
+    memory: session_inputs.RecordedInputs, session_record: messages.SessionRecorded
 ) -> session_inputs.SessionInputs:
     """The measurements that the session had. Responses of extenders belong to its own requests
     only."""
     try:
-        given, _ = memory.inputs_for(found.answers)
+        inputs, _ = memory.inputs_for(session_record.answers)
     except LookupError:
         return _WITHOUT_ANSWERS
-    return msgspec.structs.replace(_WITHOUT_ANSWERS, measured=given.measured)
+    return msgspec.structs.replace(_WITHOUT_ANSWERS, measured=inputs.measured)
 
 
 def _session(
@@ -128,13 +128,13 @@ def _session(
     configured: configuration.Configuration,
     by: policy.Policy,
     find: opening.FindPlugin,
-    given: session_inputs.SessionInputs,
+    inputs: session_inputs.SessionInputs,
 ) -> schedule.SessionResult:
     cache.advance({topic.name: cache.offsets.get(topic.name, 0) for topic in subscriptions.TOPICS})
-    cache.world.set_default_queue(configured.default_queue)
+    cache.model.set_default_queue(configured.default_queue)
     cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(configured.actions))
     how = msgspec.structs.replace(by, configured=configured)
-    return schedule.run_session(cache, at, how, given=given, find=find)
+    return schedule.run_session(cache, at, how, inputs=inputs, find=find)
 
 
 def _past_gang(

@@ -79,17 +79,17 @@ def replay_sessions(
     reached: dict[str, int] = {}
     sessions = list(_sessions(by_topic[topics.DECISIONS.name]))
     skipped = 0 if last is None else max(0, len(sessions) - last)
-    for number, (found, recorded) in enumerate(sessions):
-        _materialize(cache, by_topic, reached, found.offsets)
+    for number, (session_record, recorded) in enumerate(sessions):
+        _materialize(cache, by_topic, reached, session_record.offsets)
         if number < skipped:
             with contextlib.suppress(LookupError):  # a session that is run reports it
-                memory.inputs_for(found.answers)
+                memory.inputs_for(session_record.answers)
             cache.finish_session(is_throttled=False)
             continue
-        how = instead or known.get(found.configuration)
+        how = instead or known.get(session_record.configuration)
         if how is None:
-            problem = f"no configuration with the digest {found.configuration} was given"
-            yield ReplayedSession(record=found, recorded=recorded, problem=problem)
+            problem = f"no configuration with the digest {session_record.configuration} was given"
+            yield ReplayedSession(record=session_record, recorded=recorded, problem=problem)
             continue
         missing = {
             topic.name: lacking
@@ -97,34 +97,40 @@ def replay_sessions(
             if not _has_newest(topic, by_topic[topic.name], reached.get(topic.name, 0))
             and (
                 lacking := _count_missing(
-                    by_topic[topic.name], reached.get(topic.name, 0), topic, found, past
+                    by_topic[topic.name], reached.get(topic.name, 0), topic, session_record, past
                 )
             )
         }
         how_then = msgspec.structs.replace(by, configured=how)
-        again = _replay_session(cache, memory, found, recorded, how_then, find)
+        again = _replay_session(cache, memory, session_record, recorded, how_then, find)
         yield msgspec.structs.replace(again, missing=missing)
 
 
 def _replay_session(
     cache: cluster_cache.ClusterCache,
     memory: session_inputs.RecordedInputs,
-    found: messages.SessionRecorded,
+    session_record: messages.SessionRecorded,
     recorded: tuple[messages.StatementDecided, ...],
     by: policy.Policy,
     find: opening.FindPlugin,
 ) -> ReplayedSession:
-    cache.world.set_default_queue(by.configured.default_queue)
+    cache.model.set_default_queue(by.configured.default_queue)
     cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(by.configured.actions))
     try:
-        given, plugin_failures = memory.inputs_for(found.answers)
+        inputs, plugin_failures = memory.inputs_for(session_record.answers)
     except LookupError as error:
-        return ReplayedSession(record=found, recorded=recorded, problem=str(error))
+        return ReplayedSession(record=session_record, recorded=recorded, problem=str(error))
     decided = schedule.run_session(
-        cache, found.now, by, found.seed, given=given, find=find, plugin_failures=plugin_failures
+        cache,
+        session_record.now,
+        by,
+        session_record.seed,
+        inputs=inputs,
+        find=find,
+        plugin_failures=plugin_failures,
     )
     cache.finish_session(is_throttled=decided.is_throttled)
-    return ReplayedSession(record=found, recorded=recorded, decided=decided.decisions)
+    return ReplayedSession(record=session_record, recorded=recorded, decided=decided.decisions)
 
 
 def _sessions(
@@ -135,13 +141,15 @@ def _sessions(
     A repeated append leaves records twice; they count once. Republications belong to no session.
     """
     statements: dict[int, dict[str, messages.StatementDecided]] = defaultdict(dict)
-    seen: set[int] = set()
+    session_numbers: set[int] = set()
     for record in decisions:
         message = envelope.decode(record)
         if isinstance(message, messages.StatementDecided) and not message.decision:
             statements[message.session].setdefault(message.pod_group, message)
-        elif isinstance(message, messages.SessionRecorded) and message.session not in seen:
-            seen.add(message.session)
+        elif (
+            isinstance(message, messages.SessionRecorded) and message.session not in session_numbers
+        ):
+            session_numbers.add(message.session)
             yield message, tuple(statements.pop(message.session, {}).values())
 
 
@@ -166,27 +174,31 @@ _DECIDING = tuple(topic for topic in subscriptions.TOPICS if topic != topics.EXP
 """The topics on which decisions depend."""
 
 
-def _has_newest(topic: topics.Topic, given: Sequence[envelope.Record], folded: int) -> bool:
+def _has_newest(topic: topics.Topic, records: Sequence[envelope.Record], folded: int) -> bool:
     """Whether a compacted topic of messages has no later record that could have replaced one which
     the session read. Then the newest of each key are there, and older ones changed nothing."""
-    return topic.is_compacted and topic not in _SNAPSHOTS and folded == len(given)
+    return topic.is_compacted and topic not in _SNAPSHOTS and folded == len(records)
 
 
 def _count_missing(
-    given: Sequence[envelope.Record],
+    records: Sequence[envelope.Record],
     folded: int,
     topic: topics.Topic,
-    found: messages.SessionRecorded,
+    session_record: messages.SessionRecorded,
     past: snapshot_history.SnapshotHistory,
 ) -> int:
     """How many records that the session had read are missing among the first ``folded`` ones."""
-    end = found.offsets.get(topic.name, 0)
+    end = session_record.offsets.get(topic.name, 0)
     complete_from = past.complete_from.get(topic.name, 0)
     begin = complete_from if end >= complete_from else 0
     if topic in (topics.DECISIONS, topics.OUTCOMES):
-        begin = found.unconfirmed_from if topic == topics.DECISIONS else found.outcomes_from
+        begin = (
+            session_record.unconfirmed_from
+            if topic == topics.DECISIONS
+            else session_record.outcomes_from
+        )
     unread = past.unread.get(topic.name, ())
-    first = bisect.bisect_left(given, begin, hi=folded, key=lambda each: each.offset)
+    first = bisect.bisect_left(records, begin, hi=folded, key=lambda each: each.offset)
     passed = bisect.bisect_left(unread, end) - bisect.bisect_left(unread, begin)
     missing = end - begin - (folded - first) - passed
     # Of the records before a complete state, those that were replaced before the session count for

@@ -42,13 +42,13 @@ def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
     if found_image is None:
         return EMPTY
     image, begun = found_image
-    found: dict[tuple[str, int], envelope.Record] = {}
+    records: dict[tuple[str, int], envelope.Record] = {}
     for record in kept:
         if record.offset >= image.image_offset:
             for copy in _original(record):
                 # Each day has a new image: the first copy has the time of the change.
-                found.setdefault((copy.topic.name, copy.offset), copy)
-    ordered = sorted(found.values(), key=lambda each: (each.topic.name, each.offset))
+                records.setdefault((copy.topic.name, copy.offset), copy)
+    ordered = sorted(records.values(), key=lambda each: (each.topic.name, each.offset))
     unread: dict[str, set[int]] = {}
     for mark, record in marks:
         if record.offset >= image.image_offset:

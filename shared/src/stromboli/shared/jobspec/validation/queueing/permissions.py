@@ -69,17 +69,17 @@ def allows(metadata: meta.ObjectMeta, namespace: str, submitter: Submitter) -> b
 
 
 def usable(
-    found: Iterable[meta.ObjectMeta], namespace: str, submitter: Submitter | None
+    metadata: Iterable[meta.ObjectMeta], namespace: str, submitter: Submitter | None
 ) -> tuple[str, ...]:
     """The names of the queues or priority classes that a submitter may use, without Kubernetes' own
     (system-...); those that are open to all if the submitter is unknown. The names of the others
     are for users who may read them."""
-    who = submitter or Submitter()
+    effective_submitter = submitter or Submitter()
     return tuple(
         sorted(
             it.name
-            for it in found
-            if not it.name.startswith("system-") and allows(it, namespace, who)
+            for it in metadata
+            if not it.name.startswith("system-") and allows(it, namespace, effective_submitter)
         )
     )
 
@@ -105,8 +105,8 @@ def annotations(submitter: Submitter) -> dict[str, str]:
 
 def identity_of(metadata: meta.ObjectMeta) -> dict[str, str]:
     """The annotations of an object that record its submitter."""
-    found = {key: metadata.annotation(key) for key in (keys.USER, keys.USER_GROUPS)}
-    return {key: value for key, value in found.items() if value is not None}
+    submitter_annotations = {key: metadata.annotation(key) for key in (keys.USER, keys.USER_GROUPS)}
+    return {key: value for key, value in submitter_annotations.items() if value is not None}
 
 
 def submitter_patch(
@@ -118,30 +118,30 @@ def submitter_patch(
     if kind not in SUBMITTER_KINDS or not submitter.name or (before and kind not in WORKLOAD_KINDS):
         return ()
     metadata, earlier = document.get("metadata"), _annotations_of(before or {})
-    held = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(held, dict | None):
+    metadata_annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata_annotations, dict | None):
         return ()
     if before is None or document.get("spec") != before.get("spec"):
         wanted = annotations(submitter)
     else:
         wanted = {key: earlier[key] for key in (keys.USER, keys.USER_GROUPS) if key in earlier}
     if keys.USER_GROUPS in (
-        held or {}
+        metadata_annotations or {}
     ):  # an addition cannot remove the annotation, so set it to no groups
         wanted = {keys.USER_GROUPS: "", **wanted}
-    if held is None:
+    if metadata_annotations is None:
         return (Add(path="/metadata/annotations", value=wanted),)
     return tuple(
         Add(path=pointer("metadata", "annotations", key), value=value)
         for key, value in wanted.items()
-        if held.get(key) != value
+        if metadata_annotations.get(key) != value
     )
 
 
 def _annotations_of(document: Document) -> dict[str, Any]:
     metadata = document.get("metadata")
-    held = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return held if isinstance(held, dict) else {}
+    metadata_annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return metadata_annotations if isinstance(metadata_annotations, dict) else {}
 
 
 def forged_submitter(
@@ -174,10 +174,13 @@ def violations(
     list the permitted users, which only users who may read the object should see.
     """
     if not allows(metadata, namespace, submitter):
-        who = f"user {submitter.name!r}" if submitter.name else "a submitter that is not recorded"
+        submitter_text = (
+            f"user {submitter.name!r}" if submitter.name else "a submitter that is not recorded"
+        )
         yield Violation(
             path=path,
-            reason=f"{kind} {metadata.name} is not open to {who} in namespace {namespace!r}",
+            reason=f"{kind} {metadata.name} is not open to {submitter_text} in namespace "
+            f"{namespace!r}",
             expected=f"use another {kind}, or ask its administrator for permission",
         )
 
@@ -205,18 +208,20 @@ def restricted_references(read: meta.Object) -> RestrictedReferences:
     """The queues and priority classes that an object names."""
     match read:
         case batch.Job():
-            found = {"spec.priorityClassName": read.spec.priority_class_name}
+            priority_classes = {"spec.priorityClassName": read.spec.priority_class_name}
             for index, task in enumerate(read.spec.tasks):
                 template = pod_template.read(task.template.spec)
                 if template is not None:
                     path = f"spec.tasks[{index}].template.spec.priorityClassName"
-                    found[path] = template.priority_class_name or ""
-            return RestrictedReferences({"spec.queue": read.spec.queue}, _given(found))
+                    priority_classes[path] = template.priority_class_name or ""
+            return RestrictedReferences({"spec.queue": read.spec.queue}, _given(priority_classes))
         case scheduling.PodGroup():
-            found = {"spec.priorityClassName": read.spec.priority_class_name}
-            return RestrictedReferences(_given({"spec.queue": read.spec.queue}), _given(found))
+            priority_classes = {"spec.priorityClassName": read.spec.priority_class_name}
+            return RestrictedReferences(
+                _given({"spec.queue": read.spec.queue}), _given(priority_classes)
+            )
     return RestrictedReferences()
 
 
-def _given(found: dict[str, str]) -> dict[str, str]:
-    return {path: name for path, name in found.items() if name}
+def _given(names_by_path: dict[str, str]) -> dict[str, str]:
+    return {path: name for path, name in names_by_path.items() if name}

@@ -42,25 +42,25 @@ class QueueTree:
 
     def above(self, name: str) -> Collection[str]:
         """The names of a queue and its ancestors; in a cycle, each occurs once."""
-        found = {name: None}
+        queue_names = {name: None}
         queue = self._queues.get(name)
         while queue is not None:
             name = parent_of(queue)
-            if not name or name in found:
+            if not name or name in queue_names:
                 break
-            found[name] = None
+            queue_names[name] = None
             queue = self._queues.get(name)
-        return found
+        return queue_names
 
     def below(self, name: str) -> Collection[str]:
         """The names of a queue and its descendants; in a cycle, each occurs once."""
-        found = {name: None}
+        queue_names = {name: None}
         waiting = [name]
         while waiting:
-            new = [child for child in self.children(waiting.pop()) if child not in found]
-            found |= dict.fromkeys(new)
+            new = [child for child in self.children(waiting.pop()) if child not in queue_names]
+            queue_names |= dict.fromkeys(new)
             waiting += new
-        return found
+        return queue_names
 
     def broken_at(self, name: str) -> str | None:
         """The queue at which the path to the root ends, because its parent does not exist or is
@@ -142,27 +142,27 @@ def paths_above(path: str) -> Iterator[str]:
 def amounts(queue: Queue, field: Field) -> units.Amounts:
     """The amounts in a field of a queue. Invalid ones are left out; other rules report them."""
     spec = queue.spec
-    said = {
+    quantities = {
         "capability": spec.capability,
         "deserved": spec.deserved,
         "guarantee": spec.guarantee.resource,
     }
-    return readable(said[field])
+    return readable(quantities[field])
 
 
 def readable(quantities: dict[str, str | int | float] | None) -> units.Amounts:
     """The amounts of the valid quantities."""
-    found: units.Amounts = {}
+    valid_amounts: units.Amounts = {}
     for name, text in (quantities or {}).items():
         try:
-            found[name] = units.amount(name, text)
+            valid_amounts[name] = units.amount(name, text)
         except ValueError:
             continue
-    return found
+    return valid_amounts
 
 
 def _discard(index: dict[str, dict[str, None]], at: str, name: str) -> None:
-    found = index.get(at, {})
-    found.pop(name, None)
-    if not found:
+    names = index.get(at, {})
+    names.pop(name, None)
+    if not names:
         index.pop(at, None)

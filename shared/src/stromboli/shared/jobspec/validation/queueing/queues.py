@@ -147,11 +147,11 @@ def validate_open(
 
 def validated_fields(queue: Queue) -> tuple[object, ...]:
     """The fields of a queue that the validation rules read."""
-    said = (getattr(queue.spec, name) for name in _SHARES)
+    shares = (getattr(queue.spec, name) for name in _SHARES)
     annotations = (
         queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)
     )
-    return (queue_tree.parent_of(queue), queue.status.state, *said, *annotations)
+    return (queue_tree.parent_of(queue), queue.status.state, *shares, *annotations)
 
 
 def _of_itself(queue: Queue, tree: QueueTree, before: Queue | None = None) -> Iterator[Violation]:
@@ -292,9 +292,9 @@ def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> 
 
 def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[Violation]:
     """The violation if a queue that has pods would become a parent."""
-    found = tree.get(parent)
-    held = queue_tree.readable(found.status.allocated if found else None)
-    pods = held.get("pods", 0)
+    queue = tree.get(parent)
+    usage = queue_tree.readable(queue.status.allocated if queue else None)
+    pods = usage.get("pods", 0)
     if pods and set(tree.children(parent)) <= {without}:
         yield Violation(
             path="spec.parent",

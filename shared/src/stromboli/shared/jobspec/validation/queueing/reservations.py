@@ -15,17 +15,17 @@ NODES_IN_MESSAGE = 3
 
 
 def violations(
-    made: AdvanceReservation,
+    reservation: AdvanceReservation,
     others: Mapping[str, AdvanceReservation],
     nodes: Iterable[core.Node],
 ) -> Iterator[Violation]:
     """All violations beyond the schema. ``others``: all reservations by name, with or without this
     one. O(reservations x nodes)."""
-    spec = made.spec
-    found = [*_of_period(spec), *_of_principals(spec), *_of_nodes(spec)]
-    yield from found
-    if not found and not spec.maintenance:
-        rest = (each for name, each in sorted(others.items()) if name != made.metadata.name)
+    spec = reservation.spec
+    own_violations = [*_of_period(spec), *_of_principals(spec), *_of_nodes(spec)]
+    yield from own_violations
+    if not own_violations and not spec.maintenance:
+        rest = (each for name, each in sorted(others.items()) if name != reservation.metadata.name)
         yield from _overlaps(spec, rest, list(nodes))
 
 
@@ -92,13 +92,13 @@ def covered(spec: AdvanceReservationSpec, nodes: Iterable[core.Node]) -> set[str
     }
 
 
-def warnings(made: AdvanceReservation, nodes: Iterable[core.Node]) -> Iterator[str]:
+def warnings(reservation: AdvanceReservation, nodes: Iterable[core.Node]) -> Iterator[str]:
     """Warnings about nodes that do not exist, which are probably mistakes."""
     known = {each.metadata.name for each in nodes}
-    unknown = sorted({*made.spec.node_names} - known)
+    unknown = sorted({*reservation.spec.node_names} - known)
     if unknown:
         yield f"spec.nodeNames: there is no node {', '.join(unknown)}"
-    if made.spec.node_selector and not covered(made.spec, nodes):
+    if reservation.spec.node_selector and not covered(reservation.spec, nodes):
         yield "spec.nodeSelector: no node has these labels now"
 
 
@@ -110,11 +110,11 @@ def of_job(
 ) -> Iterator[Violation]:
     """The violation if a job names a reservation that its submitter may not use."""
     name = metadata.annotation(keys.RESERVATION)
-    found = known.get(name) if name else None
-    if found is None or submitter is None:
+    reservation = known.get(name) if name else None
+    if reservation is None or submitter is None:
         return
     if not reservations.may_use(
-        found.spec,
+        reservation.spec,
         user=submitter.name,
         groups=submitter.groups,
         namespace=metadata.namespace,

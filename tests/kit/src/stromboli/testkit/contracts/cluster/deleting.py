@@ -50,15 +50,15 @@ class Deleting(ClusterScope):
         await open_cluster.patch(CONFIG_MAPS, namespace, "c", release, patch_type="merge")
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(CONFIG_MAPS, namespace, "c")
-        seen = await objects.changes(
+        changes = await objects.changes(
             open_cluster,
             CONFIG_MAPS,
             version,
             namespace,
-            lambda seen: bool(seen) and seen[-1].type == "DELETED",
+            lambda changes: bool(changes) and changes[-1].type == "DELETED",
         )
-        assert seen[0].type == "ADDED"
-        assert {change.type for change in seen[1:-1]} == {"MODIFIED"}
+        assert changes[0].type == "ADDED"
+        assert {change.type for change in changes[1:-1]} == {"MODIFIED"}
 
     async def test_no_finalizer_is_added_to_an_object_being_deleted(
         self, open_cluster: port.Cluster, namespace: str

@@ -165,7 +165,7 @@ class Reading(ClusterScope):
         got = JOBS.decode(await open_cluster.get(JOBS, namespace, "j"))
         (item,) = (await open_cluster.list(JOBS, namespace)).items
         (change,) = await objects.changes(
-            open_cluster, JOBS, version, namespace, lambda seen: len(seen) == 1
+            open_cluster, JOBS, version, namespace, lambda changes: len(changes) == 1
         )
         watched = JOBS.decode(objects.merge(**change.document))
         assert got == JOBS.decode(item) == watched

@@ -34,12 +34,12 @@ class Watching(ClusterScope, abc.ABC):
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c", a="1"))
         await set_data(open_cluster, namespace, a="2")
         await open_cluster.delete(CONFIG_MAPS, namespace, "c")
-        seen = await objects.changes(
-            open_cluster, CONFIG_MAPS, version, namespace, lambda seen: len(seen) == 3
+        changes = await objects.changes(
+            open_cluster, CONFIG_MAPS, version, namespace, lambda changes: len(changes) == 3
         )
-        assert [change.type for change in seen] == ["ADDED", "MODIFIED", "DELETED"]
-        assert [change.document["data"]["a"] for change in seen] == ["1", "2", "2"]
-        versions = [int(version), *(int(change.version) for change in seen)]
+        assert [change.type for change in changes] == ["ADDED", "MODIFIED", "DELETED"]
+        assert [change.document["data"]["a"] for change in changes] == ["1", "2", "2"]
+        versions = [int(version), *(int(change.version) for change in changes)]
         assert versions == sorted(set(versions))
 
     async def test_a_watch_resumes_after_any_version_it_sent(
@@ -105,15 +105,15 @@ class Watching(ClusterScope, abc.ABC):
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
         await open_cluster.create(CONFIG_MAPS, another, objects.config_map("d"))
-        seen = await watching
-        assert [change.document["metadata"]["name"] for change in seen] == ["c", "d"]
+        changes = await watching
+        assert [change.document["metadata"]["name"] for change in changes] == ["c", "d"]
 
     async def test_a_cluster_scoped_kind_is_watched(self, open_cluster: port.Cluster) -> None:
         version = (await open_cluster.list(QUEUES)).resource_version
         name = objects.unique("q")
         await open_cluster.create(QUEUES, "", objects.make(QUEUES, name, spec={}))
-        (seen,) = await objects.changes(open_cluster, QUEUES, version, name, bool)
-        assert (seen.type, seen.document["metadata"]["name"]) == ("ADDED", name)
+        (change,) = await objects.changes(open_cluster, QUEUES, version, name, bool)
+        assert (change.type, change.document["metadata"]["name"]) == ("ADDED", name)
 
     async def test_an_old_version_is_expired(self, open_cluster: port.Cluster) -> None:
         """The client has to list again."""

@@ -195,8 +195,8 @@ def make_python(engine: Engine) -> None:
 def certificates() -> str:
     """The PEM certificates that an administrator of this machine added: CA_CERTIFICATES of our
     Dockerfiles, so that a build behind an intercepting proxy trusts it."""
-    found = sorted(LOCAL_CERTIFICATES.rglob("*.crt")) if LOCAL_CERTIFICATES.is_dir() else []
-    return "\n".join(path.read_text() for path in found)
+    paths = sorted(LOCAL_CERTIFICATES.rglob("*.crt")) if LOCAL_CERTIFICATES.is_dir() else []
+    return "\n".join(path.read_text() for path in paths)
 
 
 def _label(engine: Engine, name: str) -> str | None:

@@ -81,14 +81,17 @@ def _fill() -> None:
     attempts, jobs = _ATTEMPTS.c, _JOBS.c
     queue, user = (sa.func.coalesce(it, "") for it in (jobs.queue, jobs.user_name))
     joined = _ATTEMPTS.outerjoin(_JOBS, attempts.job_uid == jobs.uid)
-    found = connection.execute(
+    associations = connection.execute(
         sa.select(attempts.namespace, queue, user).select_from(joined).distinct()
     ).all()
     names = ("namespace", "queue", "user_name")
     _insert(
         connection,
         _ASSOCIATIONS,
-        (dict(zip(("id", *names), (at, *row), strict=True)) for at, row in enumerate(found, 1)),
+        (
+            dict(zip(("id", *names), (at, *row), strict=True))
+            for at, row in enumerate(associations, 1)
+        ),
     )
     is_of_job = sa.and_(
         _ASSOCIATIONS.c.namespace == attempts.namespace,

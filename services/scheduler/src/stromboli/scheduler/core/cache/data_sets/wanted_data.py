@@ -27,7 +27,7 @@ class WantedData:
         self.published: dict[str, data.DataWanted] = {}
         self._prefetches: Prefetches = {}
         self._changed: set[str] = set()
-        self._world: cluster_model.ClusterModel | None = None
+        self._model: cluster_model.ClusterModel | None = None
 
     def record(self, node: str, message: msgspec.Struct | None) -> None:
         """Record the newest message of a node on the topic. Any message but a DataWanted counts as
@@ -38,11 +38,11 @@ class WantedData:
         if known != message:
             self._changed.add(node)
 
-    def prefetch(self, found: Prefetches) -> None:
+    def prefetch(self, wanted_copies: Prefetches) -> None:
         """Replace the data sets that are prefetched for pending gangs."""
-        before, self._prefetches = self._prefetches, found
-        nodes = before.keys() | found.keys()
-        self._changed |= {node for node in nodes if before.get(node) != found.get(node)}
+        before, self._prefetches = self._prefetches, wanted_copies
+        nodes = before.keys() | wanted_copies.keys()
+        self._changed |= {node for node in nodes if before.get(node) != wanted_copies.get(node)}
 
     def take_changes(self, of: cluster_model.ClusterModel) -> dict[str, data.DataWanted | None]:
         """Node -> the message to publish; None for a node that is gone and has no pods. The
@@ -50,8 +50,8 @@ class WantedData:
         index = of.pod_index
         nodes, self._changed = self._changed | index.data_changed, set()
         index.data_changed.clear()
-        if self._world is not of:
-            self._world = of
+        if self._model is not of:
+            self._model = of
             nodes |= self.published.keys() | index.data_tasks.keys() | self._prefetches.keys()
         changes: dict[str, data.DataWanted | None] = {}
         for node in sorted(nodes):

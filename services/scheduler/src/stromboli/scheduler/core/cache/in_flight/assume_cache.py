@@ -163,13 +163,13 @@ class AssumeCache:
     def close_vanished(self) -> list[str]:
         """Close executed binds of planned pods up to the newest version that was read (rule 6 of
         ``assumption_states``). Returns their keys. O(log created pods) for each."""
-        found = []
+        closed_keys = []
         while self._created and self._created[0][0] <= self._newest_pod:
             _, _, assumption = heapq.heappop(self._created)
             if assumption.state is State.EXECUTED:  # else replaced by a republication
                 self._observe_all([assumption])
-                found.append(assumption.key)
-        return found
+                closed_keys.append(assumption.key)
+        return closed_keys
 
     def take_released(self) -> list[scheduling.Bind]:
         """Binds with claims that nothing is assumed of any more since the last call."""
@@ -181,14 +181,14 @@ class AssumeCache:
     def bind_of(self, key: str, uid: str = "") -> scheduling.Bind | None:
         """The open bind of this pod, or of any pod of this key. Of several, an executed one comes
         first, then the last of those without an outcome."""
-        found = None
+        bind = None
         for each in self._by_object.get((Effect.BIND, key), ()):
             # Another pod may have the name of a planned one, which is held until it is answered.
             if each.is_planned or uid in ("", each.uid):
-                found = each.bind
+                bind = each.bind
                 if each.state is State.EXECUTED:
                     break
-        return found
+        return bind
 
     def node_of(self, key: str, uid: str = "") -> str:
         """The node of ``bind_of``; empty if there is none."""

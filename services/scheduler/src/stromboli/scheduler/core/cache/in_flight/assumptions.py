@@ -170,18 +170,20 @@ def places_of(bind: scheduling.Bind) -> Iterator[Place]:
 
 def _claims_of(decision: Decision) -> Iterable[Assumption]:
     """One for each claim, of which several pods may need the same."""
-    found: dict[Place, Assumption] = {}
+    assumptions: dict[Place, Assumption] = {}
     for bind in decision.statement.binds:
         for volume in bind.volumes:
             key = claim_key(bind, volume)
-            made = Assumption(decision, Effect.VOLUME, key, volume.uid, bind, volume=volume)
-            found.setdefault((Effect.VOLUME, key), made)
+            assumption = Assumption(decision, Effect.VOLUME, key, volume.uid, bind, volume=volume)
+            assumptions.setdefault((Effect.VOLUME, key), assumption)
         for devices in bind.devices:
             if devices.allocation is not None:
                 key = claim_key(bind, devices)
-                made = Assumption(decision, Effect.DEVICES, key, devices.uid, bind, devices=devices)
-                found.setdefault((Effect.DEVICES, key), made)
-    return found.values()
+                assumption = Assumption(
+                    decision, Effect.DEVICES, key, devices.uid, bind, devices=devices
+                )
+                assumptions.setdefault((Effect.DEVICES, key), assumption)
+    return assumptions.values()
 
 
 def claim_key(

@@ -126,11 +126,11 @@ def _of_entry(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
     return _revocable(assumption, group, is_visible=has_entered(group))
 
 
-def _revocable(assumption: Assumption, found: meta.Object, *, is_visible: bool) -> Observation:
+def _revocable(assumption: Assumption, obj: meta.Object, *, is_visible: bool) -> Observation:
     """Whether the outcome's version of the object, or a later one, was read: an effect that can be
     revoked may have been, before a snapshot showed it. ``is_visible``: for an outcome without."""
     if assumption.state is not State.EXECUTED:
         return Observation.WAITING
     version = assumption.version
-    is_seen = found.metadata.version >= version if version else is_visible
+    is_seen = obj.metadata.version >= version if version else is_visible
     return Observation.SEEN if is_seen else Observation.WAITING

@@ -36,19 +36,19 @@ class DeviceUsage:
         self._limits = {
             name: _limits(queue, with_capacity=with_capacity) for name, queue in ssn.queues.items()
         }
-        self._held: dict[str, Counter[str]] = {}
+        self._allocated: dict[str, Counter[str]] = {}
         self._users: dict[tuple[str, str], set[str]] = {}
-        self._coming: dict[str, Counter[str]] = {}
+        self._inqueue: dict[str, Counter[str]] = {}
         for job in ssn.jobs.values():
             self.on_allocate(list(job.with_status(*entities.ALLOCATED)))
-            if job.phase == "Inqueue" and job.key not in ssn.world.books.lapsed:
+            if job.phase == "Inqueue" and job.key not in ssn.model.queue_usage.lapsed:
                 self.note_enqueued(job)
 
     def fits(self, task: entities.Task, queue: str) -> bool:
         """Return whether the quotas of the queue and its ancestors have room for the task's
         devices."""
         return all(
-            self._fits(name, self._held.get(name, {}), self._new(task, name))
+            self._fits(name, self._allocated.get(name, {}), self._new(task, name))
             for name in self._chains(queue)
         )
 
@@ -56,19 +56,21 @@ class DeviceUsage:
         """Return whether the job's minimum fits in addition to used and inqueue devices."""
         least = self.minimum(job)
         return all(
-            self._fits(name, units.add(self._held.get(name, {}), self._coming.get(name, {})), least)
+            self._fits(
+                name, units.add(self._allocated.get(name, {}), self._inqueue.get(name, {})), least
+            )
             for name in self._chains(job.queue)
         )
 
     def note_enqueued(self, job: entities.Job) -> None:
         """Count the devices that the job still lacks for its minimum as inqueue."""
-        held: units.Amounts = {}
+        allocated_devices: units.Amounts = {}
         for task in job.with_status(*entities.ALLOCATED):
-            held = units.add(held, self._of(task))
+            allocated_devices = units.add(allocated_devices, self._of(task))
         for name in self._chains(job.queue):
-            coming = self._coming.setdefault(name, Counter())
+            coming = self._inqueue.setdefault(name, Counter())
             for key, amount in self.minimum(job).items():
-                coming[key] += max(amount - held.get(key, 0), 0)
+                coming[key] += max(amount - allocated_devices.get(key, 0), 0)
 
     def minimum(self, job: entities.Job) -> units.Amounts:
         """Return the devices claimed by the tasks of the job's minimum: the first tasks of each
@@ -112,9 +114,9 @@ class DeviceUsage:
                 else:
                     users.discard(task.uid)
                 if was_used is not bool(users):
-                    held = self._held.setdefault(name, Counter())
+                    usage = self._allocated.setdefault(name, Counter())
                     for each, amount in self._demand(key).items():
-                        held[each] += times * amount
+                        usage[each] += times * amount
 
     def _new(self, task: entities.Task, queue: str) -> units.Amounts:
         """Return the devices of the task's claims that the queue is not charged for yet."""
@@ -131,25 +133,25 @@ class DeviceUsage:
         return total
 
     def _demand(self, key: str) -> units.Amounts:
-        found = self._demands.get(key)
-        if found is None:
+        amounts = self._demands.get(key)
+        if amounts is None:
             try:
-                found = device_claims.device_request(self._claims.by_key[key])
+                amounts = device_claims.device_request(self._claims.by_key[key])
             except ValueError as error:
                 self._session.complaints.append(f"resourceclaim {key}: {error}")
-                found = {}
+                amounts = {}
             if not self._with_capacity:
-                found = {name: each for name, each in found.items() if _is_count(name)}
-            self._demands[key] = found
-        return found
+                amounts = {name: each for name, each in amounts.items() if _is_count(name)}
+            self._demands[key] = amounts
+        return amounts
 
-    def _fits(self, queue: str, held: Mapping[str, int], more: Mapping[str, int]) -> bool:
+    def _fits(self, queue: str, usage: Mapping[str, int], more: Mapping[str, int]) -> bool:
         limits = self._limits[queue]
         for name, amount in more.items():
             limit = limits.get(name)
             if limit is not None:
                 # A count of zero sets no limit.
-                if held.get(name, 0) + amount > limit and not (limit <= 0 and _is_count(name)):
+                if usage.get(name, 0) + amount > limit and not (limit <= 0 and _is_count(name)):
                     return False
             elif not _is_count(name) and _class_of(name) in {_class_of(each) for each in limits}:
                 return False

@@ -49,7 +49,7 @@ class VictimChooser:
             return extension_points.Victims([], extension_points.REJECT)
         wanted = self._demands.of(reclaimer)
         columns = {column for column, _ in shares.quota_relevant(wanted)}
-        held: dict[str, shares.Row] = {}
+        remaining: dict[str, shares.Row] = {}
         victims = []
         for task in self._session.ordered_victims(candidates, reclaimer):
             job = self._session.job_of(task)
@@ -60,15 +60,15 @@ class VictimChooser:
                 continue
             if self._is_sibling_without_claim(own.queue, job.queue, wanted, demand):
                 continue
-            if self._would_be_served_first(job.queue, own.queue, demand, held):
+            if self._would_be_served_first(job.queue, own.queue, demand, remaining):
                 continue
             upper = self._upper(job.queue, own.queue)
-            row = _remaining(held, self._accounts[job.queue])
+            row = _remaining(remaining, self._accounts[job.queue])
             if quotas.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
-                _can_give(quota, demand, _remaining(held, quota))
+                _can_give(quota, demand, _remaining(remaining, quota))
                 for quota in (self._accounts[job.queue], *upper)
             ):
-                self._take(job.queue, demand, held)
+                self._take(job.queue, demand, remaining)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -81,7 +81,7 @@ class VictimChooser:
             return extension_points.Victims(candidates)
         if preemptor.queue not in self._accounts:
             return extension_points.Victims([], extension_points.REJECT)
-        held: dict[str, shares.Row] = {}
+        remaining: dict[str, shares.Row] = {}
         victims = []
         for task in candidates:
             job = self._session.job_of(task)
@@ -89,14 +89,14 @@ class VictimChooser:
                 continue
             demand = self._demands.of(task)
             quota = self._accounts[job.queue]
-            row = _remaining(held, quota)
+            row = _remaining(remaining, quota)
             is_spare = quotas.keeps_guarantee(quota, row, demand)
             if (
                 is_spare
                 and _can_give(quota, demand, row)
-                and not self._would_be_served_first(job.queue, preemptor.queue, demand, held)
+                and not self._would_be_served_first(job.queue, preemptor.queue, demand, remaining)
             ):
-                self._take(job.queue, demand, held)
+                self._take(job.queue, demand, remaining)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -109,17 +109,17 @@ class VictimChooser:
             if level >= len(other) or other[level] is not quota
         ]
 
-    def _take(self, queue: str, demand: shares.Demand, held: dict[str, shares.Row]) -> None:
+    def _take(self, queue: str, demand: shares.Demand, remaining: dict[str, shares.Row]) -> None:
         """Subtract a victim from its queue and the ancestors."""
         for quota in (self._accounts[queue], *self._chains[queue]):
-            shares.add(_remaining(held, quota), demand, -1)
+            shares.add(_remaining(remaining, quota), demand, -1)
 
     def _would_be_served_first(
         self,
         victim: str,
         reclaimer: str,
         demand: shares.Demand,
-        held: dict[str, shares.Row],
+        remaining: dict[str, shares.Row],
     ) -> bool:
         """Return whether the victim's queue, in another branch, would be served before the
         reclaimer's once the victim is gone.
@@ -139,7 +139,7 @@ class VictimChooser:
         theirs, ours = branch[-1], own[-1]
         if not (any(theirs.deserved) and any(ours.deserved)):
             return False
-        row = list(_remaining(held, theirs))
+        row = list(_remaining(remaining, theirs))
         shares.add(row, demand, -1)
         share = shares.dominant_share(row, theirs.deserved)
         is_older = (queue.created, queue.uid) < (own_queue.created, own_queue.uid)
@@ -157,9 +157,9 @@ class VictimChooser:
         )
 
 
-def _remaining(held: dict[str, shares.Row], quota: quotas.QueueQuota) -> shares.Row:
+def _remaining(remaining: dict[str, shares.Row], quota: quotas.QueueQuota) -> shares.Row:
     """Return what the queue holds without the victims chosen so far."""
-    return held.setdefault(quota.queue.name, list(quota.allocated))
+    return remaining.setdefault(quota.queue.name, list(quota.allocated))
 
 
 def _can_give(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:

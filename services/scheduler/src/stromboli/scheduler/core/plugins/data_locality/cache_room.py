@@ -25,8 +25,8 @@ class CacheRoom:
     """Held bytes by row. Building it costs O(nodes + pods with data sets + copies in use)."""
 
     def __init__(self, ssn: session.Session) -> None:
-        self._copies: data_copies.DataCopies = ssn.world.auxiliary.data_copies
-        self._placed: pod_index.PodIndex = ssn.world.pod_index
+        self._copies: data_copies.DataCopies = ssn.model.auxiliary.data_copies
+        self._placed: pod_index.PodIndex = ssn.model.pod_index
         self._rows = ssn.nodes.rows
         self._length = len(ssn.nodes)
         self._sizes: dict[str, int] = {}
@@ -65,12 +65,12 @@ class CacheRoom:
 
     def users(self, key: str) -> Bytes:
         """How many pods use a data set, by row."""
-        found = self._users.get(key)
-        if found is None:
+        pod_counts = self._users.get(key)
+        if pod_counts is None:
             counts = self._placed.data_sets.get(key)
             empty: Bytes = np.zeros(self._length, np.int64)
-            found = self._users[key] = empty if counts is None else counts.dense()
-        return found
+            pod_counts = self._users[key] = empty if counts is None else counts.dense()
+        return pod_counts
 
     def held(self, key: str) -> extension_points.Mask:
         """The nodes on which pods use a data set."""

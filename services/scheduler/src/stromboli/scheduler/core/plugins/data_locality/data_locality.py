@@ -67,8 +67,8 @@ class Plugin:
         """Choose what to prefetch for the gangs that wait."""
         jobs = prefetch.candidates(ssn, with_preferred=self._prefetches)
         if jobs:
-            found = prefetch.plan(ssn, jobs, self._cache_room(), self._fetch_estimates())
-            ssn.decisions.prefetches.update(found)
+            wanted_copies = prefetch.plan(ssn, jobs, self._cache_room(), self._fetch_estimates())
+            ssn.decisions.prefetches.update(wanted_copies)
 
     # Predicates
 
@@ -210,10 +210,10 @@ def _rate(arguments: configuration.Arguments, name: str, default: str) -> float:
     """A rate in bytes per second, as a quantity such as ``100M``."""
     value = arguments.values.get(name, default)
     try:
-        found = units.quantity(value) if isinstance(value, str | int | float) else None
+        bytes_per_s = units.quantity(value) if isinstance(value, str | int | float) else None
     except ValueError:
-        found = None
-    if found is None or found < 0:
+        bytes_per_s = None
+    if bytes_per_s is None or bytes_per_s < 0:
         wanted = "a quantity of bytes per second such as 100M"
-        found = units.quantity(arguments.record_invalid(name, value, wanted, default))
-    return float(found)
+        bytes_per_s = units.quantity(arguments.record_invalid(name, value, wanted, default))
+    return float(bytes_per_s)

@@ -50,7 +50,7 @@ class FetchEstimates:
 
     def __init__(self, ssn: session.Session, rates: Rates, room: cache_room.CacheRoom) -> None:
         self._session = ssn
-        self._copies = ssn.world.auxiliary.data_copies
+        self._copies = ssn.model.auxiliary.data_copies
         self._rates = rates
         self._room = room
         self._origin: dict[str, npt.NDArray[np.float64]] = {}
@@ -59,10 +59,10 @@ class FetchEstimates:
     def times(self, requests: Sequence[data_sets.DataSetRequest]) -> FetchTimes:
         """The estimates of a pod with these data sets. O(nodes) once."""
         key = tuple(requests)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = self._sum(requests)
-        return found
+        estimate = self._kept.get(key)
+        if estimate is None:
+            estimate = self._kept[key] = self._sum(requests)
+        return estimate
 
     def complete(self, request: data_sets.DataSetRequest) -> extension_points.Mask:
         """The nodes that have a complete copy, as far as known."""
@@ -126,24 +126,26 @@ class FetchEstimates:
         return rate
 
     def _origin_rate(self, scheme: str) -> npt.NDArray[np.float64]:
-        found = self._origin.get(scheme)
-        if found is None:
+        rates_by_row = self._origin.get(scheme)
+        if rates_by_row is None:
             rows = self._session.nodes.rows
-            found = np.full(len(self._session.nodes), self._rates.origin, np.float64)
+            rates_by_row = np.full(len(self._session.nodes), self._rates.origin, np.float64)
             for name, report in self._copies.reports.items():
                 measured = report.read_bytes_per_s.get(scheme, 0)
                 if measured > 0 and name in rows:
-                    found[rows[name]] = measured
-            self._origin[scheme] = found
-        return found
+                    rates_by_row[rows[name]] = measured
+            self._origin[scheme] = rates_by_row
+        return rates_by_row
 
     def _size(self, request: data_sets.DataSetRequest) -> int:
         return (self._room.size(request.key) if request.key else 0) or request.bytes
 
     def _rows_with(self, key: str, states: Sequence[str]) -> list[int]:
         rows = self._session.nodes.rows
-        found = self._copies.of(key).items()
-        return [rows[name] for name, copy in found if copy.state in states and name in rows]
+        copies_by_node = self._copies.of(key).items()
+        return [
+            rows[name] for name, copy in copies_by_node if copy.state in states and name in rows
+        ]
 
 
 def _distinct(

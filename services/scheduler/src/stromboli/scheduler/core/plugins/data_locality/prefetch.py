@@ -44,14 +44,14 @@ wait for their data."""
 def candidates(ssn: session.Session, *, with_preferred: bool) -> list[entities.Job]:
     """The gangs to prefetch for, in the order in which they are served. ``with_preferred``: also
     for gangs that start without their data. O(waiting jobs + their pending tasks)."""
-    found = [
+    jobs = [
         job
         for job in ssn.waiting_jobs()
         if job.phase == "Inqueue"
         and job.is_decidable
         and any(_is_wanted(task, with_preferred=with_preferred) for task in job.pending)
     ]
-    return ssn.ordered_jobs(found)[:MOST_TRIED] if found else []
+    return ssn.ordered_jobs(jobs)[:MOST_TRIED] if jobs else []
 
 
 def _is_wanted(task: entities.Task, *, with_preferred: bool) -> bool:
@@ -101,12 +101,12 @@ class _Choice:
 
     def put_startable(self, job: entities.Job, urgency: int) -> bool:
         """Choose nodes if the gang waits for required data only (turn 1); else change nothing."""
-        found = self._classes(job)
-        if not any(_is_required(tasks[0].task_class.data_sets) for tasks in found):
+        task_groups = self._classes(job)
+        if not any(_is_required(tasks[0].task_class.data_sets) for tasks in task_groups):
             return False
         before = self._reserved.copy(), {row: dict(each) for row, each in self._copies.items()}
         lacks_data = False
-        for tasks in found:
+        for tasks in task_groups:
             rows, left = self._put_class(job, tasks, urgency, idle_only=True)
             if left > 0:
                 lacks_data = False

@@ -80,10 +80,10 @@ class Plugin:
 
     def _rules(self) -> list[Mapping[str, str]]:
         name = f"{PREFIX}GPUExclusiveRules"
-        found: list[Mapping[str, str]] = self._read(
+        rules: list[Mapping[str, str]] = self._read(
             name, list[dict[str, str]], "a list of labels by name", []
         )
-        return found
+        return rules
 
     def _layouts(self) -> tuple[mig.ModelGeometries, ...]:
         for name in ("KnownGeometriesCMName", "KnownGeometriesCMNamespace"):
@@ -192,15 +192,15 @@ class _SessionState:
             enough[at] = gpu_inventory.answer(task, row, before) is not None
             if self._locks:
                 unlocked[at] = not before and not self._is_locked(row)
-        found = [
+        node_checks = [
             extension_points.Check(UNREADABLE, extension_points.Code.ERROR, readable),
             extension_points.Check(NOT_ENOUGH, extension_points.Code.UNSCHEDULABLE, enough),
         ]
         if self._locks:
-            found.append(
+            node_checks.append(
                 extension_points.Check(LOCKED, extension_points.Code.UNRESOLVABLE, unlocked)
             )
-        return found
+        return node_checks
 
     def scores(
         self, task: entities.Task, view: node_views.NodeView
@@ -211,9 +211,11 @@ class _SessionState:
         gpu_inventory = self._inventory()
         scores = np.zeros(view.size, np.int64)
         for at, row, before in self._asked(view):
-            found = gpu_inventory.answer(task, row, before)
-            if found is not None:
-                scores[at] = round(found.link_score * extension_points.SCORE_UNIT) * self._weight
+            allocation = gpu_inventory.answer(task, row, before)
+            if allocation is not None:
+                scores[at] = (
+                    round(allocation.link_score * extension_points.SCORE_UNIT) * self._weight
+                )
         return scores
 
     def annotations(self, task: entities.Task) -> dict[str, str]:
@@ -261,7 +263,7 @@ class _SessionState:
     def _inventory(self) -> inventory.GpuInventory:
         if self._known_stock is None:
             by_room = self._policy == FRAGMENTATION
-            made = inventory.GpuInventory(
+            gpu_inventory = inventory.GpuInventory(
                 self._session,
                 self._dialect,
                 self._choose,
@@ -269,12 +271,12 @@ class _SessionState:
                 by_identity=self._policy == LINKS,
                 version=self._version,
             )
-            self._session.complaints.extend(made.reported_problems)
+            self._session.complaints.extend(gpu_inventory.reported_problems)
             if by_room:
                 self._packing = fragmentation.FragmentationPolicy(
-                    self._session, made.gpus, self.class_key
+                    self._session, gpu_inventory.gpus, self.class_key
                 )
-            self._known_stock = made
+            self._known_stock = gpu_inventory
         return self._known_stock
 
     def _choose(
@@ -287,21 +289,23 @@ class _SessionState:
         task: entities.Task,
     ) -> inventory.NodeAllocation | None:
         if self._policy == LINKS:
-            found = interconnect.allocate(trial, gpu_request, owner, self._links_of(row, trial))
+            allocation = interconnect.allocate(
+                trial, gpu_request, owner, self._links_of(row, trial)
+            )
         elif self._packing is not None:
-            found = self._packing.fit(row, trial, gpu_request, owner, task, before)
+            allocation = self._packing.fit(row, trial, gpu_request, owner, task, before)
         elif isinstance(self._dialect, gpu_annotations.GpuShare):
-            found = gpu_devices.allocate(trial, gpu_request, owner, gpu_devices.LOWEST)
+            allocation = gpu_devices.allocate(trial, gpu_request, owner, gpu_devices.LOWEST)
         else:
-            found = gpu_devices.allocate(
+            allocation = gpu_devices.allocate(
                 trial, gpu_request, owner, gpu_devices.POLICIES[self._policy]
             )
-        return None if found is None else inventory.NodeAllocation(*found)
+        return None if allocation is None else inventory.NodeAllocation(*allocation)
 
     def _links_of(self, row: int, some: list[gpu_devices.Gpu]) -> interconnect.GpuLinks:
         if row not in self._links:
             node = self._session.nodes.objects[row]
-            around = self._session.world.auxiliary
+            around = self._session.model.auxiliary
             reported = around.hardware.get(node.metadata.name)
             known = None
             if reported is not None:

@@ -92,12 +92,12 @@ class FragmentationPolicy:
                 ),
             )
 
-        found = gpu_devices.allocate(
+        allocation = gpu_devices.allocate(
             trial, gpu_request, owner, gpu_devices.Policy(order, lambda gpu, share: 0.0)
         )
-        if found is None:
+        if allocation is None:
             return None
-        return found[0], self._worth(begun, self._measures(row, *room, trial))
+        return allocation[0], self._worth(begun, self._measures(row, *room, trial))
 
     def _update_priorities(
         self,
@@ -150,7 +150,7 @@ def _mix(
     examples: Sequence[gpu_devices.Gpu],
 ) -> policies.PodMix:
     """Return the typical pods by kind of GPU, one of each kind in ``examples``."""
-    found: list[dict[tuple[int, ...], int]] = []
+    mix: list[dict[tuple[int, ...], int]] = []
     for gpu in examples:
         kinds: dict[tuple[int, ...], int] = {}
         for (gpu_request, cpu, memory), pods in usual.items():
@@ -159,8 +159,8 @@ def _mix(
                 milli = max(_milli(gpu, demand) for demand in wants)
                 kind = (cpu, memory, sum(demand.number for demand in wants), milli)
                 kinds[kind] = kinds.get(kind, 0) + pods
-        found.append(kinds)
-    return policies.scale_mix(found, sum(usual.values()))
+        mix.append(kinds)
+    return policies.scale_mix(mix, sum(usual.values()))
 
 
 def _milli(gpu: gpu_devices.Gpu, demand: gpu_devices.ContainerRequest) -> int:

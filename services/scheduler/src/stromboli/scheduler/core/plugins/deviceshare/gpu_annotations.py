@@ -242,11 +242,11 @@ def _amount(amounts: Mapping[str, core.Quantity], name: str) -> int:
 
 
 def _listed(text: str | None) -> set[str]:
-    found = {part.strip() for part in (text or "").split(",") if part.strip()}
-    wrong = sorted(part for part in found if not part.isdecimal())
+    indices = {part.strip() for part in (text or "").split(",") if part.strip()}
+    wrong = sorted(part for part in indices if not part.isdecimal())
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not a GPU index")
-    return found
+    return indices
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -257,8 +257,8 @@ def _share(text: str) -> gpu_devices.GpuAllocation:
     fields = text.split(",")
     if len(fields) != 4 or not (fields[2].isdecimal() and fields[3].isdecimal()):
         raise ValueError(f"{IDS}: {text!r} is not id,type,memory,cores")
-    found = _INSTANCE.fullmatch(fields[0])
-    uuid, instance = (found["uuid"], found["instance"]) if found else (fields[0], "")
+    match = _INSTANCE.fullmatch(fields[0])
+    uuid, instance = (match["uuid"], match["instance"]) if match else (fields[0], "")
     return gpu_devices.GpuAllocation(uuid, int(fields[2]), int(fields[3]), instance)
 
 

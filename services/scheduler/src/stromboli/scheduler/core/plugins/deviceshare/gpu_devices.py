@@ -139,8 +139,8 @@ class Gpu(msgspec.Struct, eq=False):
         if self.mode != MIG:
             fits = self.used_mib + memory <= self.memory_mib
             return GpuAllocation(self.uuid, memory, demand.cores) if fits else None
-        taken = [share.instance for _, share in self.users]
-        instance = mig.smallest_free_instance(self.layouts, taken, memory)
+        instance_names = [share.instance for _, share in self.users]
+        instance = mig.smallest_free_instance(self.layouts, instance_names, memory)
         if instance is None:
             return None
         return GpuAllocation(self.uuid, instance.memory_mib, demand.cores, instance.name)

@@ -93,16 +93,16 @@ class GpuInventory:
         """Row -> number of changes of its GPUs."""
         self._own: set[int] = set()
         """Rows whose GPUs are copies of this session, not the cached ones."""
-        kept = ssn.world.auxiliary.cached(NAME, (version,), dict[str, _NodeGpus])
+        kept = ssn.model.auxiliary.cached(NAME, (version,), dict[str, _NodeGpus])
         for row, name in enumerate(ssn.nodes.names):
-            seen = self._node_gpus(row, kept.get(name))
-            kept[name] = seen
-            if seen.problem:
-                self.problems[row] = seen.problem
-            if seen.owned:
-                self.gpus[row] = seen.owned
-                self._states[row] = self._number(seen.state)
-                for uid, allocation in seen.held.items():
+            node_gpus = self._node_gpus(row, kept.get(name))
+            kept[name] = node_gpus
+            if node_gpus.problem:
+                self.problems[row] = node_gpus.problem
+            if node_gpus.owned:
+                self.gpus[row] = node_gpus.owned
+                self._states[row] = self._number(node_gpus.state)
+                for uid, allocation in node_gpus.held.items():
                     self._held[uid] = _TaskAllocation(row, allocation)
         for name in set(kept) - set(ssn.nodes.rows):
             del kept[name]
@@ -126,13 +126,13 @@ class GpuInventory:
         return before if before is not None and is_known else self._read(node, pods, tasks)
 
     def _read(self, node: core.Node, pods: list[core.Pod], tasks: list[entities.Task]) -> _NodeGpus:
-        problem, found = "", list[gpu_devices.Gpu]()
-        held: dict[str, gpu_devices.PodAllocation] = {}
+        problem, gpus = "", list[gpu_devices.Gpu]()
+        gpu_allocations: dict[str, gpu_devices.PodAllocation] = {}
         try:
-            found = self._dialect.gpus_of(node)
+            gpus = self._dialect.gpus_of(node)
         except ValueError as error:
             problem = str(error)
-        for task in tasks if found else ():
+        for task in tasks if gpus else ():
             try:
                 gpu_request = self._dialect.request_of(task.pod)
                 allocation = self._dialect.allocation_of(task.pod) if gpu_request else None
@@ -140,9 +140,11 @@ class GpuInventory:
                 problem = f"pod {task.key}: {error}"
                 continue
             if gpu_request is not None and allocation is not None:
-                _put(found, gpu_devices.Owner(task.uid, task.job, gpu_request.rules), allocation)
-                held[task.uid] = allocation
-        return _NodeGpus(node, pods, found, held, problem, tuple(gpu.state for gpu in found))
+                _put(gpus, gpu_devices.Owner(task.uid, task.job, gpu_request.rules), allocation)
+                gpu_allocations[task.uid] = allocation
+        return _NodeGpus(
+            node, pods, gpus, gpu_allocations, problem, tuple(gpu.state for gpu in gpus)
+        )
 
     def request_of(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
         """Return the task's GPU request; None if it has none. Raises ValueError."""
@@ -174,12 +176,14 @@ class GpuInventory:
         )
         if key not in self._answers:
             trial = gpu_devices.copied(self.gpus[row])
-            found = None
+            allocation = None
             for earlier in range(before + 1):
-                found = self._try_allocation(task, row, trial, earlier, f"{task.uid}+{earlier}")
-                if found is None:
+                allocation = self._try_allocation(
+                    task, row, trial, earlier, f"{task.uid}+{earlier}"
+                )
+                if allocation is None:
                     break
-            self._answers[key] = found
+            self._answers[key] = allocation
         return self._answers[key]
 
     def _state(self, row: int) -> int:
@@ -219,34 +223,38 @@ class GpuInventory:
             self._hold(task, had)
             return
         trial = gpu_devices.copied(self.gpus[row])
-        found = self._try_allocation(task, row, trial, -1 - following, task.uid)
-        if found is not None:
-            self._hold(task, _TaskAllocation(row, found.allocation))
+        allocation = self._try_allocation(task, row, trial, -1 - following, task.uid)
+        if allocation is not None:
+            self._hold(task, _TaskAllocation(row, allocation.allocation))
             self.given_here.setdefault(row, set()).add(task.uid)
 
     def remove(self, task: entities.Task) -> None:
         """Release the task's GPUs."""
-        held = self._held.pop(task.uid, None)
-        if held is None:
+        task_allocation = self._held.pop(task.uid, None)
+        if task_allocation is None:
             return
-        for gpu in self._own_gpus(held.row):
+        for gpu in self._own_gpus(task_allocation.row):
             gpu.drop(task.uid)
-        self.given_here.get(held.row, set()).discard(task.uid)
-        self._changed(held.row)
+        self.given_here.get(task_allocation.row, set()).discard(task.uid)
+        self._changed(task_allocation.row)
 
     def allocation_of(self, task: entities.Task) -> gpu_devices.PodAllocation | None:
         """Return the GPUs that this session allocated to the task."""
-        held = self._held.get(task.uid)
-        return None if held is None or task.uid in self._first else held.allocation
+        task_allocation = self._held.get(task.uid)
+        return (
+            None
+            if task_allocation is None or task.uid in self._first
+            else task_allocation.allocation
+        )
 
-    def _hold(self, task: entities.Task, held: _TaskAllocation) -> None:
+    def _hold(self, task: entities.Task, task_allocation: _TaskAllocation) -> None:
         gpu_request = self.request_of(task)
         owner = gpu_devices.Owner(
             task.uid, task.job, gpu_request.rules if gpu_request else frozenset()
         )
-        _put(self._own_gpus(held.row), owner, held.allocation)
-        self._held[task.uid] = held
-        self._changed(held.row)
+        _put(self._own_gpus(task_allocation.row), owner, task_allocation.allocation)
+        self._held[task.uid] = task_allocation
+        self._changed(task_allocation.row)
 
     def _changed(self, row: int) -> None:
         self._states.pop(row, None)

@@ -69,15 +69,15 @@ def layouts(known: Iterable[ModelGeometries], card_type: str) -> tuple[Geometry,
 
 
 def smallest_free_instance(
-    groups: Sequence[Geometry], taken: Sequence[str], memory_mib: int
+    groups: Sequence[Geometry], used_instances: Sequence[str], memory_mib: int
 ) -> Instance | None:
     """Return the smallest free instance with enough memory, of the geometry in use or the first one
     that has any."""
-    used = {name.rpartition("-")[0] for name in taken}
+    used = {name.rpartition("-")[0] for name in used_instances}
     for group in groups:
         if used and group.group not in used:
             continue
-        free = [each for each in group.instances() if each.name not in taken]
+        free = [each for each in group.instances() if each.name not in used_instances]
         enough = [each for each in free if each.memory_mib >= memory_mib]
         if enough:
             return min(enough, key=lambda each: each.memory_mib)

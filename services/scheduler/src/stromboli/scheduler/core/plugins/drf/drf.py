@@ -55,17 +55,17 @@ class Plugin:
             yield extension_points.Gauge("job_share", self._share(job), labels)
 
     def _share(self, job: entities.Job) -> float:
-        found = self._shares.get(job.key)
-        if found is None:
-            found = self._shares[job.key] = shares.dominant_share(self._held(job), self._total)
-        return found
+        share = self._shares.get(job.key)
+        if share is None:
+            share = self._shares[job.key] = shares.dominant_share(self._held(job), self._total)
+        return share
 
     def _held(self, job: entities.Job) -> shares.Row:
         """Return what the job holds, nominations of this session included."""
-        found = self._allocated.get(job.key)
-        if found is None:
-            found = self._allocated[job.key] = self._session.changes.held(job).tolist()
-        return found
+        usage = self._allocated.get(job.key)
+        if usage is None:
+            usage = self._allocated[job.key] = self._session.changes.held(job).tolist()
+        return usage
 
     def _choose_preemptable(
         self, preemptor: entities.Task, candidates: Sequence[entities.Task]

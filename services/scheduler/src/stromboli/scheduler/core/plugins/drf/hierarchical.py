@@ -109,7 +109,7 @@ class Tree:
 
     def _refresh(self) -> None:
         is_demanding = [
-            taken < total for taken, total in zip(self._taken, self._total, strict=True)
+            allocated < total for allocated, total in zip(self._taken, self._total, strict=True)
         ]
         if is_demanding != self._is_demanding:
             self._is_demanding = is_demanding
@@ -146,9 +146,9 @@ class Tree:
 
     def _is_leaf_saturated(self, leaf: Branch) -> bool:
         return any(
-            wanted > 0 and (held >= wanted or not self._is_demanding[column])
-            for column, (held, wanted) in enumerate(zip(leaf.allocated, leaf.request, strict=True))
-            if held > 0
+            wanted > 0 and (usage >= wanted or not self._is_demanding[column])
+            for column, (usage, wanted) in enumerate(zip(leaf.allocated, leaf.request, strict=True))
+            if usage > 0
         )
 
 

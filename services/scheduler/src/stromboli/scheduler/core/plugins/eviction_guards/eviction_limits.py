@@ -107,7 +107,7 @@ class Plugin:
         """Record what this session has decided so far."""
         decided = self._session.decisions.evictions
         for eviction in decided[self._seen :]:
-            task = self._session.world.tasks.get(eviction.task)
+            task = self._session.model.tasks.get(eviction.task)
             evictor = self._session.jobs.get(eviction.job)
             victim = None if task is None else self._session.job_of(task)
             if evictor is not None and victim is not None and evictor is not victim:
@@ -130,13 +130,13 @@ class Plugin:
             by_victim: dict[str, set[str]] = {}
             for evictor, evicted in self._edges:
                 by_victim.setdefault(evicted, set()).add(evictor)
-            found: set[str] = set()
+            evictors: set[str] = set()
             waiting = [victim]
             while waiting:
-                more = by_victim.get(waiting.pop(), set()) - found
-                found |= more
+                more = by_victim.get(waiting.pop(), set()) - evictors
+                evictors |= more
                 waiting.extend(more)
-            known = self._above[victim] = frozenset(found)
+            known = self._above[victim] = frozenset(evictors)
         return known
 
     def _duration(self, name: str, default: str) -> timedelta:
@@ -166,15 +166,15 @@ class _DurationLimit:
             return self._default
         if job.key not in self._known:
             queue = self._session.queue_of(job).object
-            said = self._read(queue, self._key, f"Queue {job.queue}")
-            base = self._default if said is None else said
+            duration = self._read(queue, self._key, f"Queue {job.queue}")
+            base = self._default if duration is None else duration
             most = self._read(queue, self._most_key, f"Queue {job.queue}")
             own = self._read(job.pod_group, self._key, f"PodGroup {job.key}")
             self._known[job.key] = base if own is None else min(own, base if most is None else most)
         return self._known[job.key]
 
-    def _read(self, found: meta.Object, key: str, where: str) -> timedelta | None:
-        text = found.metadata.annotation(key)
+    def _read(self, obj: meta.Object, key: str, where: str) -> timedelta | None:
+        text = obj.metadata.annotation(key)
         if text is None:
             return None
         try:
@@ -191,17 +191,17 @@ LONGEST = timedelta(days=36500)
 
 def _bounded(text: str) -> timedelta:
     """Return the duration, at least zero. Raises ValueError."""
-    found = durations.duration(text)
-    if not timedelta(0) <= found <= LONGEST:
+    duration = durations.duration(text)
+    if not timedelta(0) <= duration <= LONGEST:
         raise ValueError(f"{text!r} is below zero or above a hundred years")
-    return found
+    return duration
 
 
 def _decode_state(text: str, now: datetime) -> list[EvictionRecord]:
     """Return the stored records. A time in the future (the clock was set back since) counts as
     now."""
     try:
-        found = decoding.from_json(text, list[EvictionRecord]) if text else []
+        eviction_records = decoding.from_json(text, list[EvictionRecord]) if text else []
     except msgspec.DecodeError:
         return []
-    return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in found]
+    return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in eviction_records]

@@ -21,7 +21,7 @@ class Plugin:
     def open(self, ssn: session.Session) -> None:
         """Remove candidates whose budget is used up. In a namespace with a budget that cannot be
         read, remove all."""
-        unreadable = ssn.world.auxiliary.unreadable["disruption_budgets"]
+        unreadable = ssn.model.auxiliary.unreadable["disruption_budgets"]
         self._unread = {key.partition("/")[0] for key in unreadable}
         ssn.complaints.extend(
             f"PodDisruptionBudget {key} cannot be read: {why}; no pod of its namespace is evicted"
@@ -31,8 +31,8 @@ class Plugin:
             selector = pod_terms.selector(budget.spec.selector, {})
             # An empty selector matches no pod here, as in Volcano.
             if selector is not None and selector.requirements:
-                found = self._budgets.setdefault(budget.metadata.namespace, [])
-                found.append((budget, selector))
+                budgets = self._budgets.setdefault(budget.metadata.namespace, [])
+                budgets.append((budget, selector))
         ssn.add_preemptable(lambda preemptor, candidates: self._within_budgets(candidates))
         ssn.add_reclaimable(lambda reclaimer, candidates: self._within_budgets(candidates))
         ssn.add_victim_tasks(lambda tasks: self._within_budgets(tasks).tasks)

@@ -54,19 +54,19 @@ class Plugin:
     ``extender.ignorable``, ``extender.managedResources``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
-        given = options.typed()
-        self._prefix = given.text("extender.urlPrefix", "").rstrip("/")
-        self._verbs = {verb: given.text(f"extender.{verb}Verb", "") for verb in _VERBS}
-        self._is_ignorable = given.boolean("extender.ignorable", default=False)
-        self._timeout_s = _timeout(given).total_seconds()
-        self._managed = _managed(given)
+        arguments = options.typed()
+        self._prefix = arguments.text("extender.urlPrefix", "").rstrip("/")
+        self._verbs = {verb: arguments.text(f"extender.{verb}Verb", "") for verb in _VERBS}
+        self._is_ignorable = arguments.boolean("extender.ignorable", default=False)
+        self._timeout_s = _timeout(arguments).total_seconds()
+        self._managed = _managed(arguments)
         if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
-            given.record_invalid(
+            arguments.record_invalid(
                 "extender.urlPrefix", self._prefix, "a URL with http://", "nothing"
             )
             self._verbs = dict.fromkeys(_VERBS, "")
-        self._complaints = given.complaints
-        self._trouble = ""
+        self._complaints = arguments.complaints
+        self._problem = ""
         """Why no further request is sent."""
         self._is_over = False
         self._refused: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Plugin:
         self._within = ssn
         if self._has("onSessionOpen"):
             self._call("onSessionOpen", wire.opened(ssn), wire.EmptyReply)
-            if self._trouble and not self._is_ignorable:
+            if self._problem and not self._is_ignorable:
                 return
         self._register()
 
@@ -137,7 +137,7 @@ class Plugin:
     def _call_all(
         self, verb: str, bodies: Sequence[Any], form: type[_Given]
     ) -> list[_Given | None]:
-        if self._trouble or self._is_over or not bodies:
+        if self._problem or self._is_over or not bodies:
             return [None] * len(bodies)
         url = f"{self._prefix}/{self._verbs[verb]}"
         questions = [
@@ -159,12 +159,12 @@ class Plugin:
             except msgspec.DecodeError as error:
                 problem = f"its response cannot be read: {error}"
         self._request_retry()
-        if not self._trouble:
-            self._trouble = f"{url}: {problem}"
+        if not self._problem:
+            self._problem = f"{url}: {problem}"
             if self._within.outside.is_possible:
                 instead = "ignored" if self._is_ignorable else "treated as a refusal"
                 self._within.complaints.append(
-                    f"plugin extender: {self._trouble}; the extender is {instead} for this session"
+                    f"plugin extender: {self._problem}; the extender is {instead} for this session"
                 )
         return None
 
@@ -212,13 +212,13 @@ class Plugin:
         bodies = [{"task": requested, "node": wire.node(self._within, row)} for row in rows]
         answers = self._call_all("predicate", bodies, wire.Predicate)
         missing = None if self._is_ignorable else (self._failed(), extension_points.Code.ERROR)
-        found = [missing if answer is None else _filter_status(answer) for answer in answers]
-        if any(found):
+        statuses = [missing if answer is None else _filter_status(answer) for answer in answers]
+        if any(statuses):
             self._request_retry()
-        return found
+        return statuses
 
     def _failed(self) -> str:
-        return f"the extender does not respond: {self._trouble}"
+        return f"the extender does not respond: {self._problem}"
 
     def _scores(
         self, task: entities.Task, view: node_views.NodeView
@@ -372,21 +372,23 @@ def _vote(status: int) -> int:
     )
 
 
-def _timeout(given: configuration.Arguments) -> timedelta:
-    text = given.text("extender.httpTimeout", "1s")
+def _timeout(arguments: configuration.Arguments) -> timedelta:
+    text = arguments.text("extender.httpTimeout", "1s")
     try:
-        found = durations.duration(text)
+        duration = durations.duration(text)
     except ValueError:
-        found = timedelta()
-    if found > timedelta():
-        return found
-    given.record_invalid("extender.httpTimeout", text, "a positive duration such as 500ms", "1s")
+        duration = timedelta()
+    if duration > timedelta():
+        return duration
+    arguments.record_invalid(
+        "extender.httpTimeout", text, "a positive duration such as 500ms", "1s"
+    )
     return DEFAULT_TIMEOUT
 
 
-def _managed(given: configuration.Arguments) -> frozenset[str] | None:
+def _managed(arguments: configuration.Arguments) -> frozenset[str] | None:
     """Return the resources that the extender manages, None for all tasks."""
-    listed = given.values.get("extender.managedResources")
+    listed = arguments.values.get("extender.managedResources")
     if listed is None:
         return None
     if isinstance(listed, Sequence) and not isinstance(listed, str):
@@ -394,5 +396,5 @@ def _managed(given: configuration.Arguments) -> frozenset[str] | None:
         texts = frozenset(name for name in names if isinstance(name, str))
         if len(texts) == len(set(names)):
             return texts or None
-    given.record_invalid("extender.managedResources", listed, "a list of names", "all tasks")
+    arguments.record_invalid("extender.managedResources", listed, "a list of names", "all tasks")
     return None

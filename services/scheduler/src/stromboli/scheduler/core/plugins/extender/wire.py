@@ -50,7 +50,7 @@ def resource(
 def task(ssn: session.Session, entity: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
     """Encode a task as Volcano's ``TaskInfo``. ``with_pod``: with its pod."""
     request = resource(ssn, entity.request)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "UID": entity.uid,
         "Job": entity.job,
         "Name": entity.name,
@@ -66,7 +66,7 @@ def task(ssn: session.Session, entity: entities.Task, *, with_pod: bool = True) 
         "RevocableZone": entity.revocable_zone,
         "SchGated": entity.is_gated,
     }
-    return {**found, "Pod": entity.pod} if with_pod else found
+    return {**fields, "Pod": entity.pod} if with_pod else fields
 
 
 def node(ssn: session.Session, row: int) -> dict[str, Any]:

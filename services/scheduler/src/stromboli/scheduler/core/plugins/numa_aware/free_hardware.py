@@ -90,25 +90,25 @@ class FreeHardware:
             report.by_pod,
         )
 
-    def add(self, task: entities.Task, row: int, found: alignment.PodShares | None) -> None:
+    def add(self, task: entities.Task, row: int, shares: alignment.PodShares | None) -> None:
         """Allocate hardware to a task that was placed, nominated or restored."""
         freed = self._freed.pop(task.uid, None)
         if freed is not None:
             self._put(row, self.room(row).less(freed[1], self.reports[row].hardware))
-        elif found is not None and any(found.of_containers):
+        elif shares is not None and any(shares.of_containers):
             room = self.room(row)
-            for share in found.of_containers:
+            for share in shares.of_containers:
                 room = room.less(share, self.reports[row].hardware)
-            self._chosen[task.uid] = (row, found)
+            self._chosen[task.uid] = (row, shares)
             self._put(row, room)
 
     def remove(self, task: entities.Task) -> None:
         """Release the hardware that this session chose for the task, or that it held before."""
         kept = self._chosen.pop(task.uid, None)
         if kept is not None:
-            row, found = kept
+            row, shares = kept
             room = self.room(row)
-            for share in found.of_containers:
+            for share in shares.of_containers:
                 room = room.plus(share, self.reports[row].hardware)
             self._put(row, room)
             return
@@ -157,11 +157,13 @@ class FreeHardware:
     ) -> tuple[AvailableHardware, frozenset[str]]:
         room, unknown = report.free, set[str]()
         for task in tasks:
-            held = self._held(report, task)
-            share = _unreported(task.pod, report, held)
+            reported_share = self._held(report, task)
+            share = _unreported(task.pod, report, reported_share)
             if share:
                 room = room.less(share, report.hardware)
-            device_names = {name for name, _ in (*share.devices, *(held or Share()).devices)}
+            device_names = {
+                name for name, _ in (*share.devices, *(reported_share or Share()).devices)
+            }
             unknown |= {
                 name
                 for container in task.pod.spec.containers
@@ -172,23 +174,27 @@ class FreeHardware:
 
     def _share(self, row: int, task: entities.Task) -> Share:
         report = self.reports[row]
-        held = self._held(report, task)
-        share = _unreported(task.pod, report, held)
-        return share if held is None else held._replace(devices=(*held.devices, *share.devices))
+        reported_share = self._held(report, task)
+        share = _unreported(task.pod, report, reported_share)
+        return (
+            share
+            if reported_share is None
+            else reported_share._replace(devices=(*reported_share.devices, *share.devices))
+        )
 
     def _held(self, report: nodes.NodeHardware, task: entities.Task) -> Share | None:
-        found = report.held.get(task.pod.metadata.uid)
-        return report.held.get(task.key) if found is None else found
+        share = report.held.get(task.pod.metadata.uid)
+        return report.held.get(task.key) if share is None else share
 
 
-def _unreported(pod: core.Pod, report: nodes.NodeHardware, held: Share | None) -> Share:
+def _unreported(pod: core.Pod, report: nodes.NodeHardware, reported_share: Share | None) -> Share:
     """Return the part of a pod's share that its bind decided and its node does not report:
     everything, or devices if the report has no device of that resource (state files of kubelets
     contain none)."""
     decided = _decided_for(pod, report)
-    if held is None:
+    if reported_share is None:
         return decided
-    reported = {name for name, _ in held.devices}
+    reported = {name for name, _ in reported_share.devices}
     return Share(devices=tuple(each for each in decided.devices if each[0] not in reported))
 
 
@@ -202,11 +208,11 @@ def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
         own = cpus.NOTHING.union(
             *map(cpu_lists.parsed, decoding.decode(_CPUS, note(keys.CPUS) or "{}").values())
         )
-        for given in decoding.decode(_DEVICES, note(keys.DEVICES) or "{}").values():
-            for resource, ids in given.items():
+        for container_devices in decoding.decode(_DEVICES, note(keys.DEVICES) or "{}").values():
+            for resource, ids in container_devices.items():
                 places = {name: place for place, name in enumerate(report.ids.get(resource, ()))}
-                found = {places[name] for name in ids if name in places}
-                devices.setdefault(resource, set()).update(found)
+                indices = {places[name] for name in ids if name in places}
+                devices.setdefault(resource, set()).update(indices)
         decided = decoding.decode(_DECIDED, note(keys.TOPOLOGY_DECISION) or "{}")
         for numa_node, amounts in decided.numa.items() if report.hardware.memory else ():
             memory[int(numa_node)] = units.amounts(amounts).get("memory", 0)
@@ -220,11 +226,11 @@ def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
 
 
 def annotations(
-    names: Sequence[str], found: alignment.PodShares, report: nodes.NodeHardware
+    names: Sequence[str], shares: alignment.PodShares, report: nodes.NodeHardware
 ) -> dict[str, str]:
     """Return the annotations of a pod: the CPUs and devices of its containers, and the amounts per
     NUMA node."""
-    named = list(zip(names, found.of_containers, strict=True))
+    named = list(zip(names, shares.of_containers, strict=True))
     own = {name: cpu_lists.written(share.cpus) for name, share in named if share.cpus}
     devices = {
         name: {
@@ -234,7 +240,7 @@ def annotations(
         for name, share in named
         if share.devices
     }
-    by_cell = _by_cell(found, report)
+    by_cell = _by_cell(shares, report)
     return {
         **({keys.CPUS: _text(own)} if own else {}),
         **({keys.DEVICES: _text(devices)} if devices else {}),
@@ -242,7 +248,7 @@ def annotations(
     }
 
 
-def _by_cell(found: alignment.PodShares, report: nodes.NodeHardware) -> dict[str, dict[str, str]]:
+def _by_cell(shares: alignment.PodShares, report: nodes.NodeHardware) -> dict[str, dict[str, str]]:
     amounts: dict[int, dict[str, int]] = {}
 
     def add(numa_node: int, resource: str, amount: int) -> None:
@@ -250,7 +256,7 @@ def _by_cell(found: alignment.PodShares, report: nodes.NodeHardware) -> dict[str
             at = amounts.setdefault(numa_node, {})
             at[resource] = at.get(resource, 0) + amount
 
-    for share in found.of_containers:
+    for share in shares.of_containers:
         for numa_node, own in report.hardware.machine.numa_nodes.items():
             add(numa_node, "cpu", len(own & share.cpus))
         for resource, places in share.devices:
@@ -259,10 +265,10 @@ def _by_cell(found: alignment.PodShares, report: nodes.NodeHardware) -> dict[str
         for numa_node, size in share.memory:
             add(numa_node, "memory", size)
     return {
-        str(numa_node): {name: str(amount) for name, amount in sorted(given.items())}
-        for numa_node, given in sorted(amounts.items())
+        str(numa_node): {name: str(amount) for name, amount in sorted(amount_by_name.items())}
+        for numa_node, amount_by_name in sorted(amounts.items())
     }
 
 
-def _text(found: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(found, order="deterministic").decode()
+def _text(payload: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(payload, order="deterministic").decode()

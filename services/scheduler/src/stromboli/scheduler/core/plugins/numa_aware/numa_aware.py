@@ -56,7 +56,7 @@ class Plugin:
         """Read the reports of nodes, and register."""
         ssn.complaints.extend(self._arguments.complaints)
         self._session = ssn
-        around = ssn.world.auxiliary
+        around = ssn.model.auxiliary
         reports_ = self._read(ssn)
         kept: free_hardware.CachedHardware = around.cached(f"{NAME}: nodes", (), dict)
         self._books = free_hardware.FreeHardware(ssn, reports_, kept)
@@ -80,8 +80,8 @@ class Plugin:
     def _read(self, ssn: session.Session) -> dict[int, nodes.NodeHardware]:
         """Return the reports by row. A report of the node agent takes precedence over a
         Numatopology."""
-        found: dict[int, nodes.NodeHardware] = {}
-        around, table = ssn.world.auxiliary, ssn.nodes
+        node_hardwares: dict[int, nodes.NodeHardware] = {}
+        around, table = ssn.model.auxiliary, ssn.nodes
         readings: list[tuple[str, nodes.KnownHardware]] = [
             (each.metadata.name, around.machines.read(each))
             for each in ssn.cluster.numa_topologies
@@ -97,17 +97,19 @@ class Plugin:
             if isinstance(known, str):
                 ssn.complaints.append(known)
             elif row is not None:
-                found[row] = known
+                node_hardwares[row] = known
         around.machines.forget(but={*around.numa_topologies, *around.hardware})
-        return found
+        return node_hardwares
 
     # Evaluation -----------------------------------------------------------------------------
 
     def _of(self, task: entities.Task) -> requests.HardwareRequest | None:
         """Return the task's hardware request; None if it has none that matters on any node."""
         if task.uid not in self._wants:
-            found = requests.hardware_request(task.pod)
-            self._wants[task.uid] = found if found is not None and self._matters(found) else None
+            pod_request = requests.hardware_request(task.pod)
+            self._wants[task.uid] = (
+                pod_request if pod_request is not None and self._matters(pod_request) else None
+            )
         return self._wants[task.uid]
 
     def _matters(self, wanted: requests.HardwareRequest) -> bool:
@@ -198,12 +200,12 @@ class Plugin:
 
     def _compute_alignment(self, wanted: requests.HardwareRequest, row: int) -> "_AlignmentResult":
         report = self._books.reports[row]
-        found = self._placed(wanted, row)
-        if isinstance(found, str):
-            return _NUMBERS[found], 0, 0, 0
-        numa_nodes = report.hardware.machine.cells_of(found.all_cpus)
+        shares = self._placed(wanted, row)
+        if isinstance(shares, str):
+            return _NUMBERS[shares], 0, 0, 0
+        numa_nodes = report.hardware.machine.cells_of(shares.all_cpus)
         some = {
-            place for it in found.of_containers for place in dict(it.devices).get(reports.GPU, ())
+            place for it in shares.of_containers for place in dict(it.devices).get(reports.GPU, ())
         }
         if not some:
             return 0, numa_nodes, 0, 0
@@ -220,9 +222,9 @@ class Plugin:
         free = room._replace(cpus=room.cpus - report.reserved)
         if wanted.policy and not free.cpus:
             return MISFIT
-        found = alignment.place_pod(report.hardware, free, requested, report.policy)
-        if found is not None:
-            return found
+        pod_shares = alignment.place_pod(report.hardware, free, requested, report.policy)
+        if pod_shares is not None:
+            return pod_shares
         return TOO_FEW if alignment.lacks_devices(report.hardware, free, requested) else MISFIT
 
     # Events ---------------------------------------------------------------------------------
@@ -235,11 +237,11 @@ class Plugin:
             if row is None or report is None:
                 continue
             wanted = self._of(task)
-            found: alignment.PodShares | None = None
+            shares: alignment.PodShares | None = None
             if self._books.is_new(task) and wanted is not None and self._counts(wanted, report):
                 placed = self._placed(wanted, row)
-                found = None if isinstance(placed, str) else placed
-            self._books.add(task, row, found)
+                shares = None if isinstance(placed, str) else placed
+            self._books.add(task, row, shares)
 
     def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """Release the hardware of tasks."""
@@ -250,9 +252,9 @@ class Plugin:
         kept = self._books.chosen(task)
         if kept is None:
             return {}
-        row, found = kept
+        row, shares = kept
         return free_hardware.annotations(
-            requests.container_names(task.pod), found, self._books.reports[row]
+            requests.container_names(task.pod), shares, self._books.reports[row]
         )
 
 

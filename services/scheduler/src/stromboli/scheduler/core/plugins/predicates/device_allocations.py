@@ -7,7 +7,7 @@ from stromboli.shared.api import core, resource
 
 
 def allocation(
-    given: device_inventory.AllocatedDevices,
+    allocated_devices: device_inventory.AllocatedDevices,
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
     node: str,
@@ -23,11 +23,11 @@ def allocation(
                     device=device.facts.name,
                     admin_access=want.is_admin,
                 )
-                for want, device in given
+                for want, device in allocated_devices
             ),
-            config=tuple(_configurations(given, claim, classes)),
+            config=tuple(_configurations(allocated_devices, claim, classes)),
         ),
-        node_selector=_selector(given, node),
+        node_selector=_selector(allocated_devices, node),
     )
 
 
@@ -36,30 +36,34 @@ def _request(want: device_inventory.DeviceSpec) -> str:
 
 
 def _configurations(
-    given: device_inventory.AllocatedDevices,
+    allocated_devices: device_inventory.AllocatedDevices,
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
 ) -> Iterator[resource.AllocatedConfiguration]:
     """Return the configurations of the device classes, per request, followed by those of the
     claim."""
-    requested = dict.fromkeys(want for want, _ in given)
+    requested = dict.fromkeys(want for want, _ in allocated_devices)
     for want in requested:
-        for found in classes[want.class_name].spec.config:
+        for device_configuration in classes[want.class_name].spec.config:
             yield resource.AllocatedConfiguration(
-                source="FromClass", requests=(_request(want),), opaque=found.opaque
+                source="FromClass", requests=(_request(want),), opaque=device_configuration.opaque
             )
     names = {name for want in requested for name in (want.name, _request(want))}
-    for found in claim.spec.devices.config:
-        if not found.requests or names.intersection(found.requests):
+    for device_configuration in claim.spec.devices.config:
+        if not device_configuration.requests or names.intersection(device_configuration.requests):
             yield resource.AllocatedConfiguration(
-                source="FromClaim", requests=found.requests, opaque=found.opaque
+                source="FromClaim",
+                requests=device_configuration.requests,
+                opaque=device_configuration.opaque,
             )
 
 
-def _selector(given: device_inventory.AllocatedDevices, node: str) -> core.NodeSelector | None:
+def _selector(
+    allocated_devices: device_inventory.AllocatedDevices, node: str
+) -> core.NodeSelector | None:
     """Return the selector of nodes that reach all the devices: one node-local device ties the claim
     to its node."""
-    wide = [device.place for _, device in given]
+    wide = [device.place for _, device in allocated_devices]
     if any(place is None for place in wide):
         named = core.SelectorRequirement(key="metadata.name", operator="In", values=(node,))
         return core.NodeSelector(

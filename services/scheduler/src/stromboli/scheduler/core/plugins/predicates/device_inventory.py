@@ -83,12 +83,12 @@ class Inventory:
         other nodes."""
         return bool(self._wide)
 
-    def reached(self, given: Iterable[Device]) -> extension_points.Mask:
+    def reached(self, devices: Iterable[Device]) -> extension_points.Mask:
         """Return the nodes that reach all these devices."""
         mask = np.ones(len(self._table), np.bool_)
         wide = {device.number: reach for device, reach in self._wide}
-        rows = {device.number: row for row, found in self._on.items() for device in found}
-        for device in given:
+        rows = {device.number: row for row, devices in self._on.items() for device in devices}
+        for device in devices:
             if device.number in wide:
                 mask &= wide[device.number]
             else:
@@ -105,9 +105,9 @@ class Inventory:
         alternatives = [request for demand in demands for request in demand.requests]
         for wants in itertools.product(*alternatives):
             for accepted in self._restrictions(demands, wants, there):
-                given = self._assign(wants, accepted, there)
-                if given is not None:
-                    rest = iter(given)
+                assignment = self._assign(wants, accepted, there)
+                if assignment is not None:
+                    rest = iter(assignment)
                     return [
                         tuple(itertools.chain(*itertools.islice(rest, len(demand.requests))))
                         for demand in demands
@@ -165,26 +165,26 @@ class Inventory:
         self, wants: Sequence[DeviceSpec], accepted: Sequence[set[int]], there: Sequence[Device]
     ) -> list[list[tuple[DeviceSpec, Device]]] | None:
         """Return devices for each of the specs."""
-        given: list[list[tuple[DeviceSpec, Device]]] = [[] for _ in wants]
+        assignment: list[list[tuple[DeviceSpec, Device]]] = [[] for _ in wants]
         places: list[int] = []
         free: list[list[int]] = []
         for place, (want, numbers) in enumerate(zip(wants, accepted, strict=True)):
-            found = [device for device in there if device.number in numbers]
-            count = len(found) if want.count is None else want.count
-            if not found or len(found) < count:
+            devices = [device for device in there if device.number in numbers]
+            count = len(devices) if want.count is None else want.count
+            if not devices or len(devices) < count:
                 return None
             if want.is_admin:
-                given[place] = [(want, device) for device in found[:count]]
+                assignment[place] = [(want, device) for device in devices[:count]]
                 continue
             places += [place] * count
-            free += [[each.number for each in found if each.identity not in self.taken]] * count
-        held = _matching_of(free)
-        if held is None:
+            free += [[each.number for each in devices if each.identity not in self.taken]] * count
+        matching = _matching_of(free)
+        if matching is None:
             return None
         # Equal devices are interchangeable: the first ones are taken.
-        for place, number in sorted(zip(places, held, strict=True)):
-            given[place].append((wants[place], self.devices[number]))
-        return given
+        for place, number in sorted(zip(places, matching, strict=True)):
+            assignment[place].append((wants[place], self.devices[number]))
+        return assignment
 
     def _devices_on(self, row: int) -> list[Device]:
         return [
@@ -247,9 +247,9 @@ def _device_spec(
     )
 
 
-def cel_texts(found: Iterable[resource.DeviceSelector]) -> tuple[str, ...]:
+def cel_texts(cel_selectors: Iterable[resource.DeviceSelector]) -> tuple[str, ...]:
     """Return the expressions of selectors."""
-    return tuple(each.cel.expression for each in found if each.cel is not None)
+    return tuple(each.cel.expression for each in cel_selectors if each.cel is not None)
 
 
 def selected(table: nodes.Nodes, selector: core.NodeSelector) -> extension_points.Mask:
@@ -272,13 +272,13 @@ def _newest(slices: Iterable[resource.ResourceSlice]) -> list[resource.ResourceS
 
 def _by_value(attribute: str, there: Iterable[Device]) -> dict[object, set[int]]:
     """Return value -> devices that have it. A device without the attribute agrees with no other."""
-    found: dict[object, set[int]] = {}
+    devices_by_value: dict[object, set[int]] = {}
     for device in there:
         for name, each in (device.facts.attributes or {}).items():
             full = name if "/" in name else f"{device.driver}/{name}"
             if full == attribute:
-                found.setdefault(each.value, set()).add(device.number)
-    return found
+                devices_by_value.setdefault(each.value, set()).add(device.number)
+    return devices_by_value
 
 
 def _matching_of(slots: Sequence[Collection[int]]) -> list[int] | None:
@@ -296,5 +296,5 @@ def _matching_of(slots: Sequence[Collection[int]]) -> list[int] | None:
 
     if not all(place(slot, set()) for slot in range(len(slots))):
         return None
-    held = {slot: number for number, slot in holder.items()}
-    return [held[slot] for slot in range(len(slots))]
+    device_by_slot = {slot: number for number, slot in holder.items()}
+    return [device_by_slot[slot] for slot in range(len(slots))]

@@ -80,11 +80,11 @@ def _context(driver: str, device: resource.Device, expression: str) -> "cel.Cont
 
 
 def _by_domain(facts: Mapping[str, Any], domains: Sequence[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {domain: {} for domain in domains}
+    attributes: dict[str, dict[str, Any]] = {domain: {} for domain in domains}
     for full, value in facts.items():
         domain, _, name = full.rpartition("/")
-        found.setdefault(domain or domains[0], {})[name] = value
-    return found
+        attributes.setdefault(domain or domains[0], {})[name] = value
+    return attributes
 
 
 def _number(quantity: core.Quantity) -> int | float:

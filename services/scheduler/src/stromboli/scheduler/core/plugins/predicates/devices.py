@@ -44,32 +44,32 @@ class Devices:
 
     def __init__(self, ssn: session.Session) -> None:
         self._session = ssn
-        given = ssn.cluster
-        self._classes = {each.metadata.name: each for each in given.device_classes}
-        self._claims = device_claims.ClaimIndex(given)
-        self._unread = ssn.world.auxiliary.unreadable["resource_claims"]
+        cluster = ssn.cluster
+        self._classes = {each.metadata.name: each for each in cluster.device_classes}
+        self._claims = device_claims.ClaimIndex(cluster)
+        self._unread = ssn.model.auxiliary.unreadable["resource_claims"]
         table = ssn.nodes
-        self._stock = ssn.world.auxiliary.cached(
+        self._stock = ssn.model.auxiliary.cached(
             "devices",
             (
-                given.resource_slices,
-                given.device_classes,
+                cluster.resource_slices,
+                cluster.device_classes,
                 table.names,
                 table.labelled.placement_version,
             ),
-            lambda: device_inventory.Inventory(given.resource_slices, self._classes, table),
+            lambda: device_inventory.Inventory(cluster.resource_slices, self._classes, table),
         )
         self._stock.taken = set()
         self._held: dict[str, _ClaimState] = {}
         for key, claim in sorted(self._claims.by_key.items()):
             if claim.status.allocation is not None:
                 self._held[key] = self._allocated(claim.status.allocation)
-        for task in ssn.world.pod_index.claimants.values():
+        for task in ssn.model.pod_index.claimants.values():
             for claim in self._claims.of(task).claims:
                 if claim.metadata.key in self._held:
                     self._held[claim.metadata.key].users.add(task.uid)
-        for held in self._held.values():
-            held.first = frozenset(held.users)
+        for claim_state in self._held.values():
+            claim_state.first = frozenset(claim_state.users)
         self._demands: dict[str, device_inventory.DeviceRequest] = {}
 
     @property
@@ -105,9 +105,9 @@ class Devices:
         shared = {each.resource_claim_name for each in task.pod.spec.resource_claims} - {""}
         kinds: list[Hashable] = [needed.problem]
         for claim in needed.claims:
-            held = self._held.get(claim.metadata.key)
-            if held is not None:
-                kinds.append((claim.metadata.key, held.identities))
+            claim_state = self._held.get(claim.metadata.key)
+            if claim_state is not None:
+                kinds.append((claim.metadata.key, claim_state.identities))
             elif claim.metadata.name in shared:
                 # A later task that shares the claim must follow this one: they are never equal.
                 kinds.append((claim.metadata.key, task.uid))
@@ -120,17 +120,17 @@ class Devices:
     ) -> list[extension_points.Check]:
         """Return the nodes that reach the allocated devices of the task's claims and have devices
         for the others, after the equal tasks that the view adds."""
-        found = self._claims.of(task).claims
-        if not found:
+        claims = self._claims.of(task).claims
+        if not claims:
             return []
         size = len(self._session.nodes)
         reached = np.ones(size, np.bool_)
-        for claim in found:
-            held = self._held.get(claim.metadata.key)
-            if held is not None:
-                reached &= held.reached
+        for claim in claims:
+            claim_state = self._held.get(claim.metadata.key)
+            if claim_state is not None:
+                reached &= claim_state.reached
         reached = reached[view.rows]
-        demands = self._lacking(found)
+        demands = self._lacking(claims)
         enough = np.ones(view.size, np.bool_)
         unclear: dict[int, str] = {}
         for at, row in enumerate(np.arange(size)[view.rows].tolist() if demands else ()):
@@ -160,57 +160,61 @@ class Devices:
 
     def allocate(self, task: entities.Task) -> None:
         """Allocate devices of the task's node to its claims that have none."""
-        found = self._claims.of(task).claims
-        if not found:
+        claims = self._claims.of(task).claims
+        if not claims:
             return
-        self._give([claim for claim in found if claim.metadata.key not in self._held], task)
-        for claim in found:
-            held = self._held.get(claim.metadata.key)
-            if held is not None:
-                if not held.users:
-                    self._stock.taken.update(held.identities)
-                held.users.add(task.uid)
+        self._give([claim for claim in claims if claim.metadata.key not in self._held], task)
+        for claim in claims:
+            claim_state = self._held.get(claim.metadata.key)
+            if claim_state is not None:
+                if not claim_state.users:
+                    self._stock.taken.update(claim_state.identities)
+                claim_state.users.add(task.uid)
 
     def deallocate(self, task: entities.Task) -> None:
         """Release the devices of claims that are no longer in use."""
         for claim in self._claims.of(task).claims:
-            held = self._held.get(claim.metadata.key)
-            if held is None or task.uid not in held.users:
+            claim_state = self._held.get(claim.metadata.key)
+            if claim_state is None or task.uid not in claim_state.users:
                 continue
-            held.users.discard(task.uid)
-            if held.users:
+            claim_state.users.discard(task.uid)
+            if claim_state.users:
                 continue
-            if held.given is not None:
+            if claim_state.given is not None:
                 del self._held[claim.metadata.key]
-            elif task.uid not in held.first:
+            elif task.uid not in claim_state.first:
                 continue  # The task was not placed: the claim keeps its devices.
-            self._stock.taken.difference_update(held.identities)
+            self._stock.taken.difference_update(claim_state.identities)
 
     def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedDevices]:
         """Return the claims to be allocated and reserved for the pod before its bind."""
         for claim in self._claims.of(task).claims:
-            held = self._held.get(claim.metadata.key)
-            given = None if held is None else held.given
+            claim_state = self._held.get(claim.metadata.key)
+            allocated_devices = None if claim_state is None else claim_state.given
             is_reserved = any(each.uid == task.uid for each in claim.status.reserved_for)
-            if given is None and is_reserved:
+            if allocated_devices is None and is_reserved:
                 continue
             allocation = None
-            if given is not None:
-                allocation = device_allocations.allocation(given, claim, self._classes, task.node)
+            if allocated_devices is not None:
+                allocation = device_allocations.allocation(
+                    allocated_devices, claim, self._classes, task.node
+                )
             yield messages.ClaimedDevices(
                 claim=claim.metadata.name, uid=claim.metadata.uid, allocation=allocation
             )
 
     def _demand(self, claim: resource.ResourceClaim) -> device_inventory.DeviceRequest:
-        found = self._demands.get(claim.metadata.key)
-        if found is None:
-            found = self._demands[claim.metadata.key] = device_inventory.device_request(claim)
-        return found
+        device_request = self._demands.get(claim.metadata.key)
+        if device_request is None:
+            device_request = self._demands[claim.metadata.key] = device_inventory.device_request(
+                claim
+            )
+        return device_request
 
     def _lacking(
-        self, found: tuple[resource.ResourceClaim, ...]
+        self, claims: tuple[resource.ResourceClaim, ...]
     ) -> list[device_inventory.DeviceRequest]:
-        return [self._demand(claim) for claim in found if claim.metadata.key not in self._held]
+        return [self._demand(claim) for claim in claims if claim.metadata.key not in self._held]
 
     def _give(self, lacking: list[resource.ResourceClaim], task: entities.Task) -> None:
         """Allocate devices of the task's node to the claims; none if there are too few, because a
@@ -218,10 +222,10 @@ class Devices:
         row = self._session.nodes.rows.get(task.node)
         try:
             demands = [self._demand(claim) for claim in lacking]
-            given = None if row is None or not demands else self._stock.match(demands, row)
+            allocations = None if row is None or not demands else self._stock.match(demands, row)
         except ValueError:
-            given = None
-        for claim, each in zip(lacking, given or (), strict=False):
+            allocations = None
+        for claim, each in zip(lacking, allocations or (), strict=False):
             devices = [device for _, device in each]
             identities = tuple(device.identity for want, device in each if not want.is_admin)
             self._held[claim.metadata.key] = _ClaimState(

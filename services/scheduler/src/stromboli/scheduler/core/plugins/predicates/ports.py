@@ -38,29 +38,29 @@ class Ports:
             return []
         free, lasting = np.ones((2, self._size), np.bool_)
         for port in wanted:
-            for held in self._with_number(port):
-                if _collide(port, held):
-                    rows, counts = self._held[held].rows()
+            for used_port in self._with_number(port):
+                if _collide(port, used_port):
+                    rows, counts = self._held[used_port].rows()
                     free[rows[counts > 0]] = False
-                    lasting_users = self._without_gang.get(held)
+                    lasting_users = self._without_gang.get(used_port)
                     if lasting_users is not None:
                         lasting[lasting_users.rows()[0]] = False
         passed, stays = free[view.rows], lasting[view.rows]
         if view.added is not None:
             passed = passed & (view.added == 0)  # An equal pod uses the same ports.
         code = extension_points.Code.UNSCHEDULABLE
-        found = [extension_points.Check(TAKEN, code, passed | ~stays)]
+        node_checks = [extension_points.Check(TAKEN, code, passed | ~stays)]
         if not lasting.all():  # of all nodes, so that each view has the same checks
             # Each node is counted once: the other check passes where this one refuses.
-            found.append(extension_points.Check(TAKEN, code, stays, is_lasting=True))
-        return found
+            node_checks.append(extension_points.Check(TAKEN, code, stays, is_lasting=True))
+        return node_checks
 
     def _with_number(self, port: entities.Port) -> set[entities.Port]:
         if self._indexed != len(self._held):
             self._indexed = len(self._held)
             self._by_number = {}
-            for held in self._held:
-                self._by_number.setdefault(held[:2], set()).add(held)
+            for used_port in self._held:
+                self._by_number.setdefault(used_port[:2], set()).add(used_port)
         return self._by_number.get(port[:2], set())
 
 

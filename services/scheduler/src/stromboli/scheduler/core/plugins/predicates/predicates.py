@@ -49,7 +49,7 @@ class Plugin:
             limits = volume_limits.VolumeLimits(ssn)
             ssn.add_predicate(limits.checks, extension_points.Scope.GLOBAL)
             ssn.add_event_handler(limits.on_allocate, limits.on_deallocate)
-        if ssn.cluster.resource_claims or ssn.world.auxiliary.unreadable["resource_claims"]:
+        if ssn.cluster.resource_claims or ssn.model.auxiliary.unreadable["resource_claims"]:
             self._open_devices(ssn)
         else:
             known = device_claims.ClaimIndex(ssn.cluster)
@@ -118,7 +118,7 @@ class _Local:
     def __init__(self, ssn: session.Session, with_ports: bool) -> None:
         self._nodes = ssn.nodes
         self._pods = ssn.nodes.pods.copy()
-        self._ports = ports.Ports(ssn.world.pod_index, len(ssn.nodes)) if with_ports else None
+        self._ports = ports.Ports(ssn.model.pod_index, len(ssn.nodes)) if with_ports else None
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView

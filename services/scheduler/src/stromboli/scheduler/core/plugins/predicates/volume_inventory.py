@@ -52,8 +52,8 @@ class VolumeInventory:
 
     def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> ClaimNodes:
         """Return the nodes where all of the claims can be bound together. O(claims x volumes)."""
-        found = np.ones(len(self._table), np.bool_)
-        with_capacity = found.copy()
+        bindable = np.ones(len(self._table), np.bool_)
+        with_capacity = bindable.copy()
         used: dict[str, extension_points.Mask] = {}
         for claim in _by_size(claims):
             open_ = np.ones(len(self._table), np.bool_)
@@ -67,10 +67,10 @@ class VolumeInventory:
                 open_ &= ~chosen
                 if not open_.any():
                     break
-            made = self._provisionable(claim)
-            found &= ~open_ | made
+            provisionable = self._provisionable(claim)
+            bindable &= ~open_ | provisionable
             with_capacity &= ~open_ | self._has_room(claim)
-        return ClaimNodes(found, with_capacity)
+        return ClaimNodes(bindable, with_capacity)
 
     def choose(
         self, claims: Sequence[storage.PersistentVolumeClaim], row: int

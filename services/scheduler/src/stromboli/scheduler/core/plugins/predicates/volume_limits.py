@@ -26,7 +26,7 @@ class VolumeLimits:
     """Attached volumes by node, including changes of the session."""
 
     def __init__(self, ssn: session.Session) -> None:
-        around = ssn.world.auxiliary
+        around = ssn.model.auxiliary
         self._table = ssn.nodes
         self._claims = around.claims
         self._volumes = around.volumes
@@ -46,7 +46,7 @@ class VolumeLimits:
             limits[unreadable] = 0  # The limit is unknown: attach no volumes.
         self._users: dict[Attached, Counter[int]] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
-        self.on_allocate(tuple(ssn.world.pod_index.claimants.values()) if self._limits else ())
+        self.on_allocate(tuple(ssn.model.pod_index.claimants.values()) if self._limits else ())
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView
@@ -96,13 +96,13 @@ class VolumeLimits:
 
     def _wanted(self, task: entities.Task) -> set[Attached]:
         """Return the task's volumes of drivers with a limit on any node."""
-        found = set()
+        attachments = set()
         for key in device_claims.volume_keys(task.pod) if self._limits else ():
             claim = self._claims.get(key)
             attached = None if claim is None else self._attached(key, claim)
             if attached is not None and attached[0] in self._limits:
-                found.add(attached)
-        return found
+                attachments.add(attached)
+        return attachments
 
     def _attached(self, key: str, claim: storage.PersistentVolumeClaim) -> Attached | None:
         volume = self._volumes.get(claim.spec.volume_name)

@@ -44,14 +44,14 @@ class Claims:
 
     def __init__(self, ssn: session.Session, *, with_zones: bool = True) -> None:
         self._table = ssn.nodes
-        around = ssn.world.auxiliary
+        around = ssn.model.auxiliary
         self._claims = around.claims
         self._unread = around.unreadable["claims"]
         self._volumes = around.volumes
         self._stock = volume_inventory.VolumeInventory(around, ssn.nodes)
         self._zones = _ZONES if with_zones else ()
         self._chosen: dict[str, _ChosenVolume] = {}
-        self.on_allocate([task for _, task in sorted(ssn.world.pod_index.claimants.items())])
+        self.on_allocate([task for _, task in sorted(ssn.model.pod_index.claimants.items())])
 
     def missing(self, task: entities.Task) -> str | None:
         """Return why no node is feasible: a claim is absent, or must be bound before scheduling."""
@@ -77,11 +77,11 @@ class Claims:
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
         """Return the nodes that reach the volumes of bound claims."""
-        found = []
+        node_checks = []
         for claim in self._of(task):
             if claim.spec.volume_name:
                 reached = self._stock.reach(claim.spec.volume_name)
-                found.append(
+                node_checks.append(
                     extension_points.Check(
                         CONFLICT,
                         extension_points.Code.UNRESOLVABLE,
@@ -91,7 +91,7 @@ class Claims:
                 )
                 zoned = self._zoned(self._volumes.get(claim.spec.volume_name))
                 if zoned is not None:
-                    found.append(
+                    node_checks.append(
                         extension_points.Check(
                             ELSEWHERE,
                             extension_points.Code.UNRESOLVABLE,
@@ -99,7 +99,7 @@ class Claims:
                             is_lasting=True,
                         )
                     )
-        return found
+        return node_checks
 
     def obtainable(
         self, task: entities.Task, view: node_views.NodeView
@@ -118,10 +118,10 @@ class Claims:
             else:
                 reached = reached & chosen.reached
         places = self._stock.places(lacking)
-        found = reached & places.found
+        bindable = reached & places.found
         return [
             extension_points.Check(
-                NONE_FREE, extension_points.Code.UNRESOLVABLE, found[view.rows], is_lasting=True
+                NONE_FREE, extension_points.Code.UNRESOLVABLE, bindable[view.rows], is_lasting=True
             ),
             extension_points.Check(
                 NO_ROOM, extension_points.Code.UNRESOLVABLE, places.with_capacity[view.rows]
@@ -154,8 +154,8 @@ class Claims:
                 )
 
     def _of(self, task: entities.Task) -> list[storage.PersistentVolumeClaim]:
-        found = (self._claims.get(key) for key in device_claims.volume_keys(task.pod))
-        return [claim for claim in found if claim is not None]
+        claims = (self._claims.get(key) for key in device_claims.volume_keys(task.pod))
+        return [claim for claim in claims if claim is not None]
 
     def _refresh_claim(self, task: entities.Task) -> None:
         row = self._table.rows.get(task.node)

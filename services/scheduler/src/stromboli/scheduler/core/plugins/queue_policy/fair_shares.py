@@ -102,8 +102,8 @@ class OwnerShares:
         kept = 0.5 ** (self._passed / self.fair_share.half_life)
         for owner in sorted(self._page.owners.keys() | self._held.keys()):
             before = self._page.owners.get(owner, OwnerUsage())
-            held = min(before.held, self._share(owner))
-            self._averages[owner] = before.average * kept + held * (1 - kept)
+            usage = min(before.held, self._share(owner))
+            self._averages[owner] = before.average * kept + usage * (1 - kept)
         return self
 
     def level(self, job: entities.Job) -> float:

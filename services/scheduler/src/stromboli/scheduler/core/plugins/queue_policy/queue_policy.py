@@ -71,8 +71,8 @@ class Plugin:
         )
         self._rules = {}
         for name, queue in ssn.queues.items():
-            said = _queue_annotations(queue)
-            rules = _rules(said, default, f"Queue {name}", ssn) if said else default
+            annotations = _queue_annotations(queue)
+            rules = _rules(annotations, default, f"Queue {name}", ssn) if annotations else default
             strict = queue.object.spec.dequeue_strategy == FIFO
             if rules.policy or strict:
                 self._rules[name] = msgspec.structs.replace(rules, is_strict=strict)
@@ -213,15 +213,15 @@ def _default_annotations(arguments: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _rules(
-    said: Mapping[str, str], default: QueueRules, where: str, ssn: session.Session
+    annotations: Mapping[str, str], default: QueueRules, where: str, ssn: session.Session
 ) -> QueueRules:
     """Return the rules. Values that cannot be read are reported, and the default is used."""
 
     def read(key: str, reader: Callable[[str], T], otherwise: T) -> T:
-        if key not in said:
+        if key not in annotations:
             return otherwise
         try:
-            return reader(said[key])
+            return reader(annotations[key])
         except ValueError as error:
             ssn.complaints.append(f"{where}: {key}: {error}; the default is used")
             return otherwise
@@ -245,7 +245,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
 
 def weights(text: str) -> Mapping[str, float]:
     """Parse weights such as ``team-a=3, team-b=0.5``. Raises ValueError with an example."""
-    found = {}
+    weight_by_name = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, number = part.rpartition("=")
         try:
@@ -254,5 +254,5 @@ def weights(text: str) -> Mapping[str, float]:
             weight = 0.0
         if not name or not equals or not 0 < weight < float("inf"):
             raise ValueError(f"{part!r} is not a weight above zero: write team-a=3, team-b=1")
-        found[name] = weight
-    return found
+        weight_by_name[name] = weight
+    return weight_by_name

@@ -92,8 +92,8 @@ class Plugin:
                 ssn.request_session_at(plan.start)
             names, resources = ssn.nodes.names, ssn.resources
             rows = {
-                names[row]: resource_vectors.named(resources, held)
-                for row, held in plan.rows.items()
+                names[row]: resource_vectors.named(resources, amounts)
+                for row, amounts in plan.rows.items()
             }
             kept.append(ReservationRecord(plan.job, job.uid, plan.start, rows))
         if kept:
@@ -191,12 +191,12 @@ class Plugin:
         demands = self._demands(job)
         if not demands:
             return None
-        found = self._plan(job, demands)
+        reservation = self._plan(job, demands)
         if before is None or not self._is_still_valid(before, demands):
-            return found
-        if found is None or found.start is None or before.start is None:
-            return found
-        return found if found.start < before.start else before
+            return reservation
+        if reservation is None or reservation.start is None or before.start is None:
+            return reservation
+        return reservation if reservation.start < before.start else before
 
     def _plan(
         self, job: entities.Job, demands: Sequence[start_estimate.Demand]
@@ -244,7 +244,7 @@ class Plugin:
         if plan.start is None or not np.array_equal(plan.need, needed):
             return False
         room = self._available_from(self._session.jobs[plan.job], plan.start.timestamp())
-        return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
+        return all(bool(np.all(reserved <= room[:, row])) for row, reserved in plan.rows.items())
 
     def _available_from(self, job: entities.Job, time: float) -> resource_vectors.Table:
         """Return the resources that are available to the job from a time on, indefinitely. Its
@@ -269,8 +269,8 @@ class Plugin:
         for plan in self._plans.values():
             is_there = plan.start is None or plan.start.timestamp() <= by
             if plan.job != besides and is_there and not self._has_begun(plan.job):
-                for row, held in plan.rows.items():
-                    total[:, row] += held
+                for row, amounts in plan.rows.items():
+                    total[:, row] += amounts
         return total
 
     def _busiest_first(self) -> list[int]:
@@ -325,8 +325,8 @@ class Plugin:
         if known is None:
             binding = tuple(key for key in due if self._binds(self._plans[key], task))
             # Reasons name the owner only to its own namespace.
-            found = (self._changes, due, binding, task.namespace) if binding else ()
-            known = self._asked[requested] = found
+            version_key = (self._changes, due, binding, task.namespace) if binding else ()
+            known = self._asked[requested] = version_key
         return known
 
     def _has_begun(self, key: str) -> bool:
@@ -367,9 +367,9 @@ class Plugin:
     ) -> extension_points.Mask:
         """Return the nodes with room for the task besides the resources reserved at the start
         time."""
-        held = self._reserved_at(plan, task.job)[:, view.rows]
-        room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
-        is_free: extension_points.Mask = ~np.any(held > 0, axis=0)
+        reserved_amounts = self._reserved_at(plan, task.job)[:, view.rows]
+        room = view.future_idle + self._ended_at(plan)[:, view.rows] - reserved_amounts
+        is_free: extension_points.Mask = ~np.any(reserved_amounts > 0, axis=0)
         return resource_vectors.fits(task.request, room) | is_free
 
     def _reserved_at(
@@ -380,8 +380,8 @@ class Plugin:
         for other in self._plans.values():
             is_there = plan.start is None or (other.start is not None and other.start <= plan.start)
             if other.job != besides and is_there and not self._has_begun(other.job):
-                for row, held in other.rows.items():
-                    total[:, row] += held
+                for row, amounts in other.rows.items():
+                    total[:, row] += amounts
         return total
 
     def _ended_at(self, plan: start_estimate.Reservation) -> resource_vectors.Table:
@@ -413,12 +413,15 @@ class Plugin:
         rows, known = self._session.nodes.rows, self._session.resources
         if not kept.rows.keys() <= rows.keys():
             return None
-        if any(known.known(name) is None for held in kept.rows.values() for name in held):
+        if any(known.known(name) is None for amounts in kept.rows.values() for name in amounts):
             return None
         return start_estimate.Reservation(
             kept.job,
             kept.start,
-            {rows[name]: resource_vectors.vector(known, held) for name, held in kept.rows.items()},
+            {
+                rows[name]: resource_vectors.vector(known, amounts)
+                for name, amounts in kept.rows.items()
+            },
         )
 
 

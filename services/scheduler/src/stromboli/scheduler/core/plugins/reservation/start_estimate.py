@@ -35,8 +35,8 @@ class Reservation(msgspec.Struct, frozen=True, eq=False):
     @property
     def need(self) -> resource_vectors.Sum:
         """Return the sum of the reserved resources; there is at least one row."""
-        held = list(self.rows.values())
-        return resource_vectors.sum_of(held, len(held[0]))
+        vectors = list(self.rows.values())
+        return resource_vectors.sum_of(vectors, len(vectors[0]))
 
 
 class EndTimes:
@@ -82,12 +82,12 @@ class EndTimes:
 
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if self._sorted is None:
-            found = sorted(self._ends.values(), key=lambda each: each[0])
+            sorted_ends = sorted(self._ends.values(), key=lambda each: each[0])
             width = len(self._session.nodes.idle)
             self._sorted = (
-                np.array([end for end, _, _ in found], np.float64),
-                np.array([row for _, row, _ in found], np.intp),
-                np.array([request for _, _, request in found], np.int64).reshape(-1, width),
+                np.array([end for end, _, _ in sorted_ends], np.float64),
+                np.array([row for _, row, _ in sorted_ends], np.intp),
+                np.array([request for _, _, request in sorted_ends], np.int64).reshape(-1, width),
             )
         return self._sorted
 
@@ -113,8 +113,10 @@ def pack(
         until = np.cumsum(fits)
         if not len(until) or until[-1] < demand.count:
             return None
-        taken = np.minimum(fits, np.maximum(demand.count - (until - fits), 0))
-        for row, count in zip(ranked[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True):
+        task_counts = np.minimum(fits, np.maximum(demand.count - (until - fits), 0))
+        for row, count in zip(
+            ranked[task_counts > 0].tolist(), task_counts[task_counts > 0].tolist(), strict=True
+        ):
             amount = demand.request * count
             left[:, row] -= amount
             used[row] = used[row] + amount if row in used else amount

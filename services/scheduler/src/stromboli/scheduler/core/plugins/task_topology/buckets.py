@@ -87,12 +87,12 @@ def _names(text: str, key: str, known: frozenset[str]) -> list[str]:
 
 
 def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    neighbours: dict[str, set[str]] = {}
     for group in groups:
         for one, other in combinations(group, 2) if len(group) > 1 else ((group[0], group[0]),):
-            found.setdefault(one, set()).add(other)
-            found.setdefault(other, set()).add(one)
-    return {name: frozenset(others) for name, others in found.items()}
+            neighbours.setdefault(one, set()).add(other)
+            neighbours.setdefault(other, set()).add(one)
+    return {name: frozenset(others) for name, others in neighbours.items()}
 
 
 class Bucket(msgspec.Struct, eq=False):

@@ -137,18 +137,18 @@ def _together(
     """Return how many waiting tasks of the bucket, this one included, each node can hold. The last
     tasks are left out one by one until the rest fits."""
     left = bucket.request
-    found = np.full(room.shape[1], -1, np.int64)
+    capacities = np.full(room.shape[1], -1, np.int64)
     count = len(bucket.waiting)
     others = [each for each in reversed(bucket.waiting.values()) if each is not task]
     for each in (None, *others):
         if each is not None:
             left = left - each.request
             count -= 1
-        found = np.where(
-            (found < 0) & resource_vectors.fits(resource_vectors.bounded(left), room),
+        capacities = np.where(
+            (capacities < 0) & resource_vectors.fits(resource_vectors.bounded(left), room),
             count,
-            found,
+            capacities,
         )
-        if (found >= 0).all():
+        if (capacities >= 0).all():
             break
-    return np.maximum(found, 1)
+    return np.maximum(capacities, 1)

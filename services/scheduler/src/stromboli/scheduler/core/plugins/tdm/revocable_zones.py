@@ -37,26 +37,26 @@ class Zone(msgspec.Struct, frozen=True):
 
     def _hours(self, now: datetime) -> list[tuple[datetime, datetime]]:
         """Return the intervals that begin yesterday, today and tomorrow."""
-        found = []
+        hours = []
         for days in (-1, 0, 1):
             day = now.date() + timedelta(days=days)
             start = datetime.combine(day, self.start, now.tzinfo)
             end = datetime.combine(day, self.end, now.tzinfo)
-            found.append((start, end + timedelta(days=1) if start >= end else end))
-        return found
+            hours.append((start, end + timedelta(days=1) if start >= end else end))
+        return hours
 
 
 def zones(arguments: Mapping[str, Any], complaints: list[str]) -> dict[str, Zone]:
     """Return the zones in a plugin's arguments. A zone that cannot be read is reported."""
-    found = {}
+    zone_by_name = {}
     for key in sorted(arguments):
         if key.startswith(PREFIX):
             name = key.removeprefix(PREFIX)
             try:
-                found[name] = _zone(name, arguments[key])
+                zone_by_name[name] = _zone(name, arguments[key])
             except ValueError as error:
                 complaints.append(f"plugin tdm: arguments.{key}: {error}")
-    return found
+    return zone_by_name
 
 
 def _zone(name: str, text: object) -> Zone:
