@@ -225,9 +225,8 @@ class ControllerCache:
         groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
         groups |= set(self.group_members.groups())
         yield from (ReconcileKey("podgroup", key) for key in sorted(groups))
-        yield from (
-            ReconcileKey("unmanaged pods", it) for it in sorted(self.unmanaged_pods.groups())
-        )
+        unmanaged = sorted(self.unmanaged_pods.groups())
+        yield from (ReconcileKey("unmanaged pods", key) for key in unmanaged)
         yield from (ReconcileKey("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in job_relations.MAKERS.items():
             yield from (ReconcileKey(item, it.metadata.key) for it in self.objects(kind))
@@ -460,8 +459,7 @@ class ControllerCache:
         if owner is not None and pod.metadata.label(keys.TOOL) is None:
             self._pods_of.setdefault(owner, set()).add(key)
             self._note_changed(owner, key)
-        group = group_of(pod)
-        if group is not None:
+        if (group := group_of(pod)) is not None:
             is_terminating = self.is_terminating(pod)
             state = pod_group_members.member_state_of(pod, is_terminating=is_terminating)
             self.group_members.put(key, group, state)
