@@ -23,7 +23,7 @@ Read = Callable[[port.Bus, asyncio.Event], Coroutine[None, None, envelope.Record
 
 
 @pytest.fixture
-def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
+def settings(real_parts: real.RealParts) -> kafka.KafkaSettings:
     return kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
     )

@@ -32,7 +32,7 @@ class Forgetful(Kafka):
 
 
 @pytest.fixture
-async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.KafkaSettings]:
+async def settings(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.KafkaSettings]:
     broker = Forgetful(real_tools, tmp_path / "kafka")
     await broker.start()
     try:

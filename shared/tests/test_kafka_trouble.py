@@ -33,7 +33,7 @@ PATIENT_S = 60.0
 
 
 @pytest.fixture
-def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
+def settings(real_parts: real.RealParts) -> kafka.KafkaSettings:
     return kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,),
         cluster_name=uuid.uuid4().hex[:8],
@@ -429,7 +429,7 @@ async def test_topics_are_created_as_the_design_has_them(
 
 
 async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
-    given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+    settings: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
     """And what an operator set besides stays."""
     found = {
@@ -445,24 +445,24 @@ async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
     }
     await client.create_topics(
         [
-            admin.NewTopic(topic.full_name(given.cluster_name), 1, 1, topic_configs=settings)
-            for topic, settings in found.items()
+            admin.NewTopic(topic.full_name(settings.cluster_name), 1, 1, topic_configs=configs)
+            for topic, configs in found.items()
         ]
     )
-    await _until_seen(client, [topic.full_name(given.cluster_name) for topic in found])
+    await _until_seen(client, [topic.full_name(settings.cluster_name) for topic in found])
     expected = {topic: dict(topic.settings) for topic in found}
     expected[topics.NODES]["index.interval.bytes"] = "99"
     expected[EVENTS]["cleanup.policy"] = "compact"  # reported: age would remove records
     expected[topics.DECISIONS]["retention.ms"] = "-1"
     expected[topics.OUTCOMES]["retention.ms"] = str(99 * topics.DAY_MS)
-    async with kafka.KafkaBus(given):
+    async with kafka.KafkaBus(settings):
         pass
     async with asyncio.timeout(records.DEADLINE_S):
-        for topic, settings in expected.items():
+        for topic, configs in expected.items():
             # The broker shows an alteration some moments after it has acknowledged it.
             while (
-                settings.items()
-                - (await _settings(client, topic.full_name(given.cluster_name))).items()
+                configs.items()
+                - (await _settings(client, topic.full_name(settings.cluster_name))).items()
             ):
                 pass
 

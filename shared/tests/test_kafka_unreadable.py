@@ -29,7 +29,7 @@ SNAPPY_FRAME = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 
 
 @pytest.fixture
-def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
+def settings(real_parts: real.RealParts) -> kafka.KafkaSettings:
     return kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
     )

@@ -52,6 +52,19 @@ REPLACEMENTS = {
     "wishes": "requests, requirements",
 }
 """Word -> what is written instead."""
+VAGUE = {
+    "found": "what it is: pod, rows, problems",
+    "given": "what it is: inputs, settings, arguments",
+    "held": "usage, allocated, requested",
+    "made": "what it is: job, pod, result",
+    "said": "message, text, annotation",
+    "seen": "snapshot, earlier names",
+    "shown": "output format, text",
+    "taken": "allocated, used names",
+    "who": "principal, identity, user",
+}
+"""Names of parameters and local variables of product code that say what happens to a thing, not
+what it is."""
 PHRASES = {
     r"(?:is|are) away": "is unavailable",
     r"(?:is|are|was|were|be|been|being) told": "is notified, receives",
@@ -133,6 +146,32 @@ def offences(path: Path) -> Iterator[str]:
 def test_no_name_contains_a_replaced_word() -> None:
     found = [line for path in sources() for line in offences(path)]
     assert not found, "\n".join(found)
+
+
+def local_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of every parameter and variable."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.MatchAs(name=str(name))
+            ):
+                yield node.lineno, name
+
+
+def test_no_variable_of_the_product_says_only_what_happens_to_a_thing() -> None:
+    fields = re.compile(r"^    \w+: ")  # of structs, whose class says what they describe
+    lines: list[str] = []
+    for path in sources():
+        where = path.relative_to(ROOT).as_posix()
+        if "/src/" not in where or where.startswith("tests/"):
+            continue
+        text = path.read_text().splitlines()
+        lines += [
+            f"{where}:{line}: {name}: write {VAGUE[name]}"
+            for line, name in local_names(ast.parse("\n".join(text)))
+            if name in VAGUE and not fields.match(text[line - 1])
+        ]
+    assert not lines, "\n".join(lines)
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:

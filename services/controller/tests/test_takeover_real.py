@@ -22,7 +22,7 @@ JOBS = 2_000
 
 
 @pytest.fixture
-async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.KafkaSettings]:
+async def settings(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.KafkaSettings]:
     broker = Kafka(real_tools, tmp_path / "kafka")
     await broker.start()
     try:

@@ -146,9 +146,9 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
 def used(attempts: Sequence[accounting.Attempt], *, is_whole: bool = True) -> list[str]:
     """What attempts used of their requests, a line per resource; nothing if it was not measured.
     ``is_whole``: these are all attempts of the job."""
-    found = efficiency.texts(efficiency.of_attempts(attempts))
+    summary = efficiency.texts(efficiency.of_attempts(attempts))
     beside = "" if is_whole else f", of the last {len(attempts)} attempts"
-    words = "; ".join(f"{name} {text}" for name, text in found)
+    words = "; ".join(f"{name} {text}" for name, text in summary)
     return [f"{'used':<9} {words}{beside}"] if words else []
 
 

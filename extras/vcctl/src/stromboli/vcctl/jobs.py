@@ -55,17 +55,17 @@ def run(
 ) -> None:
     """Run a job from options, or from a file."""
     if filename:
-        made = _of_file(filename)
+        job = _of_file(filename)
     else:
         if not name:
             raise CommandError(
                 "job", "neither a name nor a file is set", "set --name or --filename"
             )
-        made = document(name, image, minimum, replicas, requests, limits, scheduler, ())
-    made["metadata"].setdefault("namespace", namespace)
+        job = document(name, image, minimum, replicas, requests, limits, scheduler, ())
+    job["metadata"].setdefault("namespace", namespace)
     with shell.client(master, kubeconfig) as client:
-        client.create_job(namespace, made)
-    output.show_lines([f"run job {made['metadata']['name']} successfully"])
+        client.create_job(namespace, job)
+    output.show_lines([f"run job {job['metadata']['name']} successfully"])
 
 
 @job.command("list", context_settings=shell.CONTEXT)
@@ -81,15 +81,15 @@ def list_jobs(
     """List jobs."""
     with shell.client(master, kubeconfig) as client:
         jobs = _read(client, "" if all_namespaces else namespace)
-    shown = [
+    rows = [
         each
         for each in jobs
         if queue in ("", each.spec.queue) and _is_wanted(each, scheduler, selector)
     ]
-    if not shown:
+    if not rows:
         output.show_lines([shell.NOTHING])
         return
-    output.show_lines(tables.jobs(shown, shown, all_namespaces=all_namespaces))
+    output.show_lines(tables.jobs(rows, rows, all_namespaces=all_namespaces))
 
 
 @job.command("view", context_settings=shell.CONTEXT)
@@ -173,10 +173,10 @@ def vsub(
         words = tuple(shlex.split(command))
     except ValueError as error:
         raise CommandError("command", str(error), "close the quotation") from None
-    made = document(name, image, minimum, replicas, requests, limits, scheduler, words)
-    made["metadata"]["namespace"] = namespace
+    job = document(name, image, minimum, replicas, requests, limits, scheduler, words)
+    job["metadata"]["namespace"] = namespace
     with shell.client(master, kubeconfig) as client:
-        client.create_job(namespace, made)
+        client.create_job(namespace, job)
     output.show_lines([f"run job {name} successfully"])
 
 
@@ -198,8 +198,8 @@ def vjobs(
     if not jobs:
         output.show_lines([shell.NOTHING])
         return
-    shown = [each for each in jobs if _is_wanted(each, scheduler, selector)]
-    output.show_lines(tables.jobs(jobs, shown, all_namespaces=all_namespaces))
+    selected = [each for each in jobs if _is_wanted(each, scheduler, selector)]
+    output.show_lines(tables.jobs(jobs, selected, all_namespaces=all_namespaces))
 
 
 def vcancel(
@@ -275,10 +275,10 @@ def document(
 def _of_file(filename: str) -> dict[str, Any]:
     if ".yaml" not in filename and ".yml" not in filename:
         raise CommandError(filename, "only yaml files are supported", "specify one")
-    found = [manifest.document for manifest in apply.manifests_of([filename])]
-    if len(found) != 1 or found[0].get("kind") != kinds.JOBS.kind:
+    documents = [manifest.document for manifest in apply.manifests_of([filename])]
+    if len(documents) != 1 or documents[0].get("kind") != kinds.JOBS.kind:
         raise CommandError(filename, "not exactly one Job", "put one into each file")
-    return {**found[0], "metadata": dict(found[0].get("metadata") or {})}
+    return {**documents[0], "metadata": dict(documents[0].get("metadata") or {})}
 
 
 def _read(client: "Client", namespace: str) -> list[batch.Job]:
@@ -286,8 +286,8 @@ def _read(client: "Client", namespace: str) -> list[batch.Job]:
     return sorted(jobs, key=lambda each: each.metadata.key)
 
 
-def _is_wanted(found: batch.Job, scheduler: str, text: str) -> bool:
-    return scheduler in ("", found.spec.scheduler_name) and text in found.metadata.name
+def _is_wanted(job: batch.Job, scheduler: str, text: str) -> bool:
+    return scheduler in ("", job.spec.scheduler_name) and text in job.metadata.name
 
 
 def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool) -> None:

@@ -36,22 +36,22 @@ def list_pods(
     """List pods of jobs."""
     with shell.client(master, kubeconfig) as client:
         read = pods.read(client, None if all_namespaces else namespace)
-    found = [
+    rows = [
         one
         for one in read
         if pods.matches_job_and_queue(one, job or None, None if job else queue or None)
     ]
-    for one in found:
+    for one in rows:
         if job and queue and one.metadata.label(keys.QUEUE_NAME) != queue:
             raise CommandError(
                 f"pod {one.metadata.name}",
                 f"it is not in queue {queue}",
                 "specify the queue of the job, or leave it out",
             )
-    if not found:
+    if not rows:
         output.show_lines([shell.NOTHING])
         return
-    output.show_lines(tables.pods(found, datetime.now(UTC), all_namespaces=all_namespaces))
+    output.show_lines(tables.pods(rows, datetime.now(UTC), all_namespaces=all_namespaces))
 
 
 app = shell.program("vcctl")
@@ -92,12 +92,12 @@ def help_of(
     context: Any = ctx.parent
     for word in words or ():
         command = context.command
-        found = command.get_command(context, word) if isinstance(command, TyperGroup) else None
-        if found is None:
+        subcommand = command.get_command(context, word) if isinstance(command, TyperGroup) else None
+        if subcommand is None:
             raise CommandError(
                 "help", f"unknown command {' '.join(words or ())!r}", "see: vcctl help"
             )
-        context = typer.Context(found, info_name=word, parent=context)
+        context = typer.Context(subcommand, info_name=word, parent=context)
     output.show_lines([context.command.get_help(context)])
 
 
@@ -138,9 +138,9 @@ def vresume() -> None:
 
 def single(function: Callable[..., None]) -> typer.Typer:
     """A Typer app for a program that has a single command."""
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
-    made.command(function.__name__, context_settings=shell.CONTEXT)(function)
-    return made
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(function.__name__, context_settings=shell.CONTEXT)(function)
+    return app
 
 
 def _single(function: Callable[..., None]) -> None:

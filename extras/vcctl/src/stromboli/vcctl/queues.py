@@ -92,18 +92,18 @@ def get(
 ) -> None:
     """Show a queue."""
     with shell.client(master, kubeconfig) as client:
-        found = client.decode(kinds.QUEUES, client.queue(shell.required(name)))
-        output.show_lines(tables.queues([found], own.count_pod_groups(client)))
+        queue = client.decode(kinds.QUEUES, client.queue(shell.required(name)))
+        output.show_lines(tables.queues([queue], own.count_pod_groups(client)))
 
 
 @queue.command("list", context_settings=shell.CONTEXT)
 def list_queues(master: shell.Master = None, kubeconfig: shell.Kubeconfig = None) -> None:
     """List queues."""
     with shell.client(master, kubeconfig) as client:
-        found = [client.decode(kinds.QUEUES, raw) for raw in client.queues()]
+        queues = [client.decode(kinds.QUEUES, raw) for raw in client.queues()]
         counts = own.count_pod_groups(client)
-    found.sort(key=lambda each: each.metadata.name)
-    output.show_lines(tables.queues(found, counts) if found else [shell.NOTHING])
+    queues.sort(key=lambda each: each.metadata.name)
+    output.show_lines(tables.queues(queues, counts) if queues else [shell.NOTHING])
 
 
 def vqueues(
@@ -114,9 +114,9 @@ def vqueues(
     """List queues, or show one."""
     with shell.client(master, kubeconfig) as client:
         raws = [client.queue(name)] if name else client.queues()
-        found = [
+        rows = [
             (client.decode(kinds.QUEUES, raw), decoding.from_json(raw, _Counted).status)
             for raw in raws
         ]
-    found.sort(key=lambda pair: pair[0].metadata.name)
-    output.show_lines(tables.own_queues(found) if found else [shell.NOTHING])
+    rows.sort(key=lambda pair: pair[0].metadata.name)
+    output.show_lines(tables.own_queues(rows) if rows else [shell.NOTHING])

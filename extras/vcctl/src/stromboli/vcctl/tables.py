@@ -33,18 +33,20 @@ POD_HEADERS = ("Name", "Ready", "Status", "Restart", "Age")
 
 
 def jobs(
-    found: Sequence[batch.Job], shown: Sequence[batch.Job], *, all_namespaces: bool
+    all_jobs: Sequence[batch.Job], selected: Sequence[batch.Job], *, all_namespaces: bool
 ) -> list[str]:
-    """The table of jobs: a row for each of ``shown``; the columns fit the names of all
-    ``found``."""
+    """The table of jobs: a row for each of ``selected``; the columns fit the names of all
+    ``all_jobs``."""
     widths = {
-        "Namespace": max(len(it) for it in ("Namespace", *(j.metadata.namespace for j in found))),
-        "Name": max(len(it) for it in ("Name", *(j.metadata.name for j in found))),
+        "Namespace": max(
+            len(it) for it in ("Namespace", *(j.metadata.namespace for j in all_jobs))
+        ),
+        "Name": max(len(it) for it in ("Name", *(j.metadata.name for j in all_jobs))),
     }
     names = [(name, width + _NAME_GAP) for name, width in widths.items()]
     columns = [*(names if all_namespaces else names[1:]), *_JOB_COLUMNS]
     rows = [tuple(header for header, _ in columns)]
-    for job in shown:
+    for job in selected:
         namespace = (job.metadata.namespace,) if all_namespaces else ()
         rows.append((*namespace, job.metadata.name, *_job_cells(job)))
     return [
@@ -53,7 +55,7 @@ def jobs(
     ]
 
 
-def queues(found: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
+def queues(listed: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
     """The table of ``vcctl queue list``: counts of PodGroups by phase, and the parent."""
     headers = ("Weight", "State", "Parent", *QUEUE_PHASES)
     rows = [
@@ -64,12 +66,12 @@ def queues(found: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
             queue.spec.parent,
             *(str(counts.get((queue.metadata.name, phase), 0)) for phase in QUEUE_PHASES),
         )
-        for queue in found
+        for queue in listed
     ]
     return _queue_lines([("Name", *headers), *rows])
 
 
-def own_queues(found: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -> list[str]:
+def own_queues(listed: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -> list[str]:
     """The table of the program for queues: counts from the queue's status."""
     phases = QUEUE_PHASES[:-1]
     rows = [
@@ -79,12 +81,12 @@ def own_queues(found: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -
             queue.status.state,
             *(str(status.get(phase.lower(), 0)) for phase in phases),
         )
-        for queue, status in found
+        for queue, status in listed
     ]
     return _queue_lines([("Name", "Weight", "State", *phases), *rows])
 
 
-def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool) -> list[str]:
+def pods(listed: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool) -> list[str]:
     """The table of pods. Columns are two characters wider than their header, or eight wider than
     their longest cell."""
     headers = (("Namespace",) if all_namespaces else ()) + POD_HEADERS
@@ -97,7 +99,7 @@ def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool
             pod_status.restarts(pod, now),
             age(pod.metadata.creation_timestamp, now),
         )
-        for pod in found
+        for pod in listed
     ]
     widths = [
         max(len(header) + 2, *(len(row[place]) + 8 for row in rows))

@@ -94,12 +94,12 @@ def job(document: dict[str, Any], *, with_conditions: bool) -> list[str]:
     return [*lines, "Status:", *_status(status, with_conditions=with_conditions)]
 
 
-def events(found: Sequence[Event], now: datetime) -> list[str]:
+def events(recorded: Sequence[Event], now: datetime) -> list[str]:
     """The table of events, or one line if there are none."""
-    if not found:
+    if not recorded:
         return ["Events: \t<none>"]
     rows = [("Type", "Reason", "Age", "Form", "Message"), ("-------",) * 5]
-    for one in found:
+    for one in recorded:
         first = tables.age(one.first_timestamp, now)
         last = tables.age(one.last_timestamp, now)
         when = f"{last} (x{one.count} over {first})" if one.count > 1 else first
@@ -203,8 +203,8 @@ def _line(level: int, text: str) -> str:
     return "  " * level + text
 
 
-def _json(found: dict[str, str] | None) -> str:
-    return msgspec.json.encode(found, order="sorted").decode() if found else "<none>"
+def _json(fields: dict[str, str] | None) -> str:
+    return msgspec.json.encode(fields, order="sorted").decode() if fields else "<none>"
 
 
 def _plugin(spec: dict[str, Any], name: str) -> str:

@@ -72,15 +72,17 @@ def _commands(kind: Kind) -> typer.Typer:
     ) -> None:
         with shell.client(master, kubeconfig) as client:
             raw = client.send(workload_calls.workload(kind, namespace, shell.required(name)))
-            found = [client.decode(kind, raw)]
-        output.show_lines(tables.workloads(kind, found, datetime.now(UTC)))
+            objects = [client.decode(kind, raw)]
+        output.show_lines(tables.workloads(kind, objects, datetime.now(UTC)))
 
     def show_all(namespace: str, master: str | None, kubeconfig: str | None) -> None:
         with shell.client(master, kubeconfig) as client:
-            found = [client.decode(kind, raw) for raw in client.workloads(kind, namespace or None)]
-        found.sort(key=lambda each: each.metadata.key)
-        shown = tables.workloads(kind, found, datetime.now(UTC)) if found else [shell.NOTHING]
-        output.show_lines(shown)
+            objects = [
+                client.decode(kind, raw) for raw in client.workloads(kind, namespace or None)
+            ]
+        objects.sort(key=lambda each: each.metadata.key)
+        lines = tables.workloads(kind, objects, datetime.now(UTC)) if objects else [shell.NOTHING]
+        output.show_lines(lines)
 
     if kind is kinds.JOB_FLOWS:
 
@@ -160,15 +162,15 @@ def _of_file(kind: Kind, filename: str) -> list[dict[str, Any]]:
     """The documents of a file, each with its kind, a namespace and a name."""
     if not filename:
         raise CommandError("filename", "it is mandatory, and it is empty", "set -f")
-    found = []
+    documents = []
     for manifest in apply.manifests_of([filename]):
         metadata = {"namespace": NAMESPACE, **(manifest.document.get("metadata") or {})}
         if manifest.document.get("kind") != kind.kind or not metadata.get("name"):
             raise CommandError(
                 filename, f"a document is not a {kind.kind} with a name", "remove or correct it"
             )
-        found.append({**manifest.document, "metadata": metadata})
-    return found
+        documents.append({**manifest.document, "metadata": metadata})
+    return documents
 
 
 jobflow = _commands(kinds.JOB_FLOWS)

@@ -177,8 +177,8 @@ class AgentReceiver:
             except TimeoutError:
                 raise errors.UnavailableError("log", "it did not take the report in time") from None
         uids = {name: known.pod_uid(name) for name in report.unknown_pods}
-        found = {name: uid for name, uid in uids.items() if uid}
-        return base.encode(node_usage.PodUids(uids=found))
+        present = {name: uid for name, uid in uids.items() if uid}
+        return base.encode(node_usage.PodUids(uids=present))
 
     async def exchange_data(self, node: str, token: str, body: bytes) -> bytes:
         """Accept the report of a data cache; returns the encoded ``DataWanted`` of its node.

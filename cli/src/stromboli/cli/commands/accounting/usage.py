@@ -171,8 +171,8 @@ def row(used: accounting.Usage) -> tuple[str, ...]:
     """A group as a row of the table: its keys, hours, and used shares."""
     hours = (getattr(used, name) / HOUR_S for name in SUMS[1:])
     keys = (value or "-" for value in used.group.values())
-    found = efficiency.of_usage(used)
-    parts = (found.cpu, found.memory, found.gpu)
+    summary = efficiency.of_usage(used)
+    parts = (summary.cpu, summary.memory, summary.gpu)
     shares = ("" if it is None or it.share is None else f"{it.share:.0%}" for it in parts)
     return (*keys, str(used.attempts), *(f"{each:.2f}" for each in hours), *shares)
 

@@ -486,9 +486,9 @@ class Simulation:
         del self._tasks_on[task.node][task]
         self._put_all(run.released_on(self._hardware, task))
 
-    def _put(self, found: T) -> T:
+    def _put(self, obj: T) -> T:
         """The object that the scheduler keeps: a second one of each pod would double the memory."""
-        return self.scheduler.put(found, workload.datetime_at(self.now_us))
+        return self.scheduler.put(obj, workload.datetime_at(self.now_us))
 
     def _put_all(self, objs: Iterable[meta.Object]) -> None:
         for each in objs:

@@ -112,12 +112,12 @@ def confirmed(attempt: accounting.Attempt) -> str:
 def used(attempt: accounting.Attempt) -> str:
     """What an attempt used of its requests: ``CPU 30 %, memory 1.2 GiB (60 %), GPU 85 %``; empty if
     it was not measured."""
-    found = efficiency.of_attempts((attempt,))
-    parts = [("CPU", found.cpu), ("GPU", found.gpu)]
+    summary = efficiency.of_attempts((attempt,))
+    parts = [("CPU", summary.cpu), ("GPU", summary.gpu)]
     words = [f"{name} {part.percent}" for name, part in parts if part is not None and part.percent]
-    if found.memory is not None:
-        share = f" ({found.memory.percent})" if found.memory.percent else ""
-        words.insert(1, f"memory {efficiency.format_bytes(found.memory.used)}{share}")
+    if summary.memory is not None:
+        share = f" ({summary.memory.percent})" if summary.memory.percent else ""
+        words.insert(1, f"memory {efficiency.format_bytes(summary.memory.used)}{share}")
     return ", ".join(words)
 
 

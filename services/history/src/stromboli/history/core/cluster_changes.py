@@ -160,7 +160,7 @@ def _hardware(node: str, value: bytes) -> ObjectSeen:
 def facts_of(kind: str, document: Mapping[str, Any]) -> dict[str, str]:
     """The facts of an object by field, such as ``spec.weight``."""
     metadata, spec, status = (
-        found if isinstance(found := document.get(part), dict) else {}
+        section if isinstance(section := document.get(part), dict) else {}
         for part in ("metadata", "spec", "status")
     )
     chosen: dict[str, Any]

@@ -57,13 +57,17 @@ async def put_devices(
         ):
             continue
         for device in sorted(_device_ids(row.devices)):
-            made = {"pod_uid": row.pod_uid, "device": device, "submitted_at": row.submitted_at}
-            values.append(made)
+            row_values = {
+                "pod_uid": row.pod_uid,
+                "device": device,
+                "submitted_at": row.submitted_at,
+            }
+            values.append(row_values)
     if values:
-        made = opened.insert(tables.ATTEMPT_DEVICES)
+        insert = opened.insert(tables.ATTEMPT_DEVICES)
         key = [column.name for column in tables.ATTEMPT_DEVICES.primary_key]
-        replaced = {"submitted_at": made.excluded["submitted_at"]}
-        statement = made.on_conflict_do_update(index_elements=key, set_=replaced)
+        replaced = {"submitted_at": insert.excluded["submitted_at"]}
+        statement = insert.on_conflict_do_update(index_elements=key, set_=replaced)
         await connection.execute(statement, values)
 
 

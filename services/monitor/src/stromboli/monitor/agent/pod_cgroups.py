@@ -47,16 +47,16 @@ class PodCgroups:
 
     def find(self) -> list[str]:
         """The uids of all pods with a cgroup. Costs a listing of each class of service."""
-        found: dict[str, str] = {}
+        folders: dict[str, str] = {}
         names: dict[str, str] = {}
         for pods in self._pods_folders():
             for name in _names(self._cpu / pods):
                 uid = self._uids.get(name)
                 names[name] = uid = _uid(name) if uid is None else uid
                 if uid:
-                    found[uid] = f"{pods}/{name}"
-        self._folders, self._uids = found, names
-        return list(found)
+                    folders[uid] = f"{pods}/{name}"
+        self._folders, self._uids = folders, names
+        return list(folders)
 
     def read(self, uid: str) -> pod_meter.Reading | None:
         """What a pod uses; None if its cgroup is gone or cannot be read."""
@@ -120,8 +120,8 @@ def _uid(name: str) -> str:
 def _names(folder: Path) -> list[str]:
     """The folders in a folder; none if it cannot be read."""
     try:
-        with os.scandir(folder) as found:
-            return [it.name for it in found if it.is_dir(follow_symlinks=False)]
+        with os.scandir(folder) as entries:
+            return [it.name for it in entries if it.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
@@ -137,8 +137,8 @@ def _content(file: str) -> bytes:
 
 def _field(file: str, name: bytes) -> int:
     """The value of a line ``name value``. Raises OSError, ValueError."""
-    _, found, rest = (b"\n" + _content(file)).partition(b"\n" + name + b" ")
-    if not found:
+    _, separator, rest = (b"\n" + _content(file)).partition(b"\n" + name + b" ")
+    if not separator:
         raise ValueError(f"{file} has no {name.decode()}")
     return int(rest.partition(b"\n")[0])
 

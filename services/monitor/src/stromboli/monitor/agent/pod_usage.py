@@ -47,7 +47,7 @@ class PodUsageReporter:
         with the next one."""
         present = self._cgroups.find()
         due = self._meter.observe(present, now_s)
-        readings = {uid: found for uid in due if (found := self._cgroups.read(uid)) is not None}
+        readings = {uid: reading for uid in due if (reading := self._cgroups.read(uid)) is not None}
         self._meter.read(readings, now_s)
         unknown = self._read_gpus(frozenset(present), now_s)
         pods = self._meter.due(now_s)
@@ -71,16 +71,18 @@ class PodUsageReporter:
         if now_s - self._gpus_at_s < GPUS_EVERY_S:
             return frozenset()
         self._gpus_at_s = now_s
-        held = gpu_holders.whole_gpus(self._allocations())
+        gpus_by_pod = gpu_holders.whole_gpus(self._allocations())
         self._uids = {
-            name: uid for name, uid in self._uids.items() if name in held and uid in present
+            name: uid for name, uid in self._uids.items() if name in gpus_by_pod and uid in present
         }
-        found = {self._uids[name]: gpus for name, gpus in held.items() if name in self._uids}
-        wanted = frozenset(gpu for gpus in found.values() for gpu in gpus)
+        gpus_by_uid = {
+            self._uids[name]: gpus for name, gpus in gpus_by_pod.items() if name in self._uids
+        }
+        wanted = frozenset(gpu for gpus in gpus_by_uid.values() for gpu in gpus)
         if wanted:
             read = self._gpus(wanted)
-            self._meter.read_gpus(gpu_holders.readings(found, read), now_s)
-        unknown = sorted(held.keys() - self._uids.keys())
+            self._meter.read_gpus(gpu_holders.readings(gpus_by_uid, read), now_s)
+        unknown = sorted(gpus_by_pod.keys() - self._uids.keys())
         return frozenset(unknown[: pod_meter.MOST_UNKNOWN])
 
     def _send(

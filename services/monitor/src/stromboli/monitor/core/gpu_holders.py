@@ -21,21 +21,21 @@ def whole_gpus(
     allocations: Iterable[node_topology.ExclusiveAllocation],
 ) -> dict[str, frozenset[str]]:
     """Name (namespace/name) of a pod -> its GPUs, of the pods that hold only GPUs of their own."""
-    held: dict[str, set[str]] = {}
+    gpus_by_pod: dict[str, set[str]] = {}
     for each in allocations:
         ids = {it for device in each.devices for it in device.ids if it.startswith(PREFIX)}
         if ids and each.pod:
-            held.setdefault(f"{each.namespace}/{each.pod}", set()).update(ids)
-    holders = Counter(gpu for gpus in held.values() for gpu in gpus)
+            gpus_by_pod.setdefault(f"{each.namespace}/{each.pod}", set()).update(ids)
+    holders = Counter(gpu for gpus in gpus_by_pod.values() for gpu in gpus)
     return {
         name: frozenset(gpus)
-        for name, gpus in held.items()
+        for name, gpus in gpus_by_pod.items()
         if all(holders[gpu] == 1 and REPLICA not in gpu for gpu in gpus)
     }
 
 
 def readings(
-    held: Mapping[str, frozenset[str]], read: Mapping[str, pod_meter.GpuReading]
+    gpus_by_pod: Mapping[str, frozenset[str]], read: Mapping[str, pod_meter.GpuReading]
 ) -> dict[str, pod_meter.GpuReading]:
     """Pod -> the sum of its GPUs, of the pods all of whose GPUs could be read."""
     return {
@@ -43,7 +43,7 @@ def readings(
             busy=_sum([read[gpu].busy for gpu in gpus]),
             memory_bytes=sum(read[gpu].memory_bytes for gpu in gpus),
         )
-        for uid, gpus in held.items()
+        for uid, gpus in gpus_by_pod.items()
         if gpus <= read.keys()
     }
 

@@ -142,7 +142,7 @@ def _load(
         if name in first and (used := _difference(first[name], after)) is not None
     }
     shares = {
-        name: found for name, of in spent.items() if (found := share(of, seconds)) is not None
+        name: percent for name, of in spent.items() if (percent := share(of, seconds)) is not None
     }
     if not shares:
         return None

@@ -152,14 +152,14 @@ class EventualRoom:
 
     def _room_for(self, kind: Hashable, task: entities.Task, domain: int) -> int:
         """How many tasks like this one the domain could hold."""
-        found = self._sums.get((kind, domain))
-        if found is None:
+        total = self._sums.get((kind, domain))
+        if total is None:
             room = self._room.get(kind)
             if room is None:
                 room = self._room[kind] = self._count(task)
             inside = self._session.topology.tree.mask(domain)
-            found = self._sums[kind, domain] = int(room[inside].sum())
-        return found
+            total = self._sums[kind, domain] = int(room[inside].sum())
+        return total
 
     def _count(self, task: entities.Task) -> node_views.Counts:
         nodes = self._session.nodes

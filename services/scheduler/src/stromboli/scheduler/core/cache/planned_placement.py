@@ -91,7 +91,7 @@ def bound(
     cache: cluster_cache.ClusterCache, placed: session.Session, of: Plans
 ) -> dict[str, tuple[messages.Bind, ...]]:
     """PodGroup -> the binds of its planned pods, before the session is rolled back."""
-    return {key: found for key, plan in of.items() if (found := tuple(_binds(cache, placed, plan)))}
+    return {key: binds for key, plan in of.items() if (binds := tuple(_binds(cache, placed, plan)))}
 
 
 def _binds(

@@ -71,16 +71,16 @@ class Scheduler:
         """Request a session without a change, because a requested time is reached."""
         self.cache.request_session("time")
 
-    def put(self, found: T, at: datetime) -> T:
+    def put(self, obj: T, at: datetime) -> T:
         """Apply an object as if the monitor had observed it. Sets its version. Returns the object
         that the cache keeps."""
         self._versions += 1
-        stamped = _without_plan(_with_version(found, str(self._versions)))
-        kind: kinds.Kind[T] = _KINDS[type(found)]
-        key, topic = found.metadata.key, topics.SNAPSHOTS[kind]
+        stamped = _without_plan(_with_version(obj, str(self._versions)))
+        kind: kinds.Kind[T] = _KINDS[type(obj)]
+        key, topic = obj.metadata.key, topics.SNAPSHOTS[kind]
         self._fold(envelope.Draft(topic=topic, key=key, message=stamped, time=at))
         kept = self.cache.snapshot.get(kind, key)
-        return found if kept is None else kept
+        return obj if kept is None else kept
 
     def remove(self, obj: meta.Object, at: datetime) -> None:
         """Apply the deletion of an object as if the monitor had observed it."""
@@ -217,9 +217,9 @@ def _executed(
     )
 
 
-def _with_version(found: T, version: str) -> T:
-    stamped = msgspec.structs.replace(found.metadata, resource_version=version)
-    result: T = msgspec.structs.replace(found, metadata=stamped)
+def _with_version(obj: T, version: str) -> T:
+    stamped = msgspec.structs.replace(obj.metadata, resource_version=version)
+    result: T = msgspec.structs.replace(obj, metadata=stamped)
     return result
 
 

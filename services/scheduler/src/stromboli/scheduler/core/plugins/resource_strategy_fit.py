@@ -116,7 +116,7 @@ class Plugin:
         ]
         total = np.zeros(view.size)
         fits = np.ones(len(total), np.bool_)
-        weight = sum(found.weight for _, found in requested)
+        weight = sum(strategy.weight for _, strategy in requested)
         for column, strategy in requested:
             has = view.allocatable[column]
             used = view.used[column] + task.request[column]
