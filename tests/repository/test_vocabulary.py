@@ -6,6 +6,7 @@ string literals of product code to plain English. Neither has a word with a tech
 """
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -113,6 +114,12 @@ def sources() -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The module's syntax tree, for all tests that need it."""
+    return ast.parse(path.read_text())
+
+
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of every definition, parameter, variable and field in a module."""
     for node in ast.walk(tree):
@@ -137,7 +144,7 @@ def words(name: str) -> set[str]:
 def offences(path: Path) -> Iterator[str]:
     """A line for every name of a file that contains a replaced word."""
     where = path.relative_to(ROOT).as_posix()
-    for line, name in ((1, path.stem), *names(ast.parse(path.read_text()))):
+    for line, name in ((1, path.stem), *names(parsed(path))):
         if name not in EXCEPTIONS:
             for word in sorted(words(name) & set(REPLACEMENTS)):
                 yield f"{where}:{line}: {name}: instead of {word!r} write {REPLACEMENTS[word]}"
@@ -168,7 +175,7 @@ def test_no_variable_of_the_product_says_only_what_happens_to_a_thing() -> None:
         text = path.read_text().splitlines()
         lines += [
             f"{where}:{line}: {name}: write {VAGUE[name]}"
-            for line, name in local_names(ast.parse("\n".join(text)))
+            for line, name in local_names(parsed(path))
             if name in VAGUE and not fields.match(text[line - 1])
         ]
     assert not lines, "\n".join(lines)
