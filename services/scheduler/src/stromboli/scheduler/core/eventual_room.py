@@ -84,7 +84,7 @@ class EventualRoom:
 
     def is_obstructed(self, job: entities.Job) -> bool:
         """Whether a job that is not ready cannot start even if all other gangs end."""
-        if job.is_ready or job.count(*PLACED) or not self._is_known:
+        if job.is_ready or job.count_in(PLACED) or not self._is_known:
             return False
         if self._session.topology.problem(job):
             return True
@@ -92,7 +92,7 @@ class EventualRoom:
 
     def _failed_alone(self, job: entities.Job) -> bool:
         was_tried = bool(job.fit_errors or job.topology_error)
-        own = job.count(*entities.ON_NODE)
+        own = job.count_in(entities.ON_NODE)
         return was_tried and not self._session.cooldowns and self._gang_pods == own
 
     def _has_room(self, job: entities.Job) -> bool:

@@ -143,12 +143,12 @@ def _queue_order_changes(
         jobs = lines.get(queue, [])
         there = [job for job in jobs if job.key in closed.jobs]
         others = [job.key for job in jobs if job.key not in closed.jobs]
-        ordered = closed.ordered_jobs(there) if len(there) > 1 else there
-        keys = [job.key for job in ordered]
+        for job in there:
+            closed.job_order_changed(job)
+        tried = sorted([(key_of(job), job.key) for job in there])
         skipped = [pair for pair in unadmitted.ordered(queue) if pair[1] not in closed.resumed]
-        if skipped:
-            tried = [(key_of(job), job.key) for job in ordered]
-            keys = [key for _, key in sorted([*skipped, *tried])]  # both are sorted: a merge
+        # Both are sorted: a merge.
+        keys = [key for _, key in (sorted([*skipped, *tried]) if skipped else tried)]
         yield from cache.ordered.changed_chunks(queue, [*keys, *others])
 
 
@@ -183,7 +183,7 @@ def _blocking_reason(
             return BlockingReason("unknown", f": its queue cannot be read: {problem}")
         blocking = f"queue {job.queue} does not exist: create it, or submit to another queue"
         return BlockingReason("queue-closed", blocking)
-    pending = job.count(*_UNBOUND)
+    pending = job.count_in(_UNBOUND)
     if not (pending or job.problems or job.is_pending) and job.is_ready and job.roles_ready:
         return None
     if not queue.is_open:
@@ -289,7 +289,7 @@ def _explanation(
     tier = blocking.tier
     if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
         tier = "fragmentation"
-    waits = job.count(*_UNBOUND)
+    waits = job.count_in(_UNBOUND)
     is_outside = tier in ("enqueue", "queue-closed", "refused")
     message = blocking.reason if is_outside else _message(job, blocking.reason, tried)
     if partial is not None:
@@ -327,7 +327,7 @@ def _failed_plugins(closed: session.Session, message: str) -> str:
 
 
 def _message(job: entities.Job, origin: str, tried: int) -> str:
-    waits = job.count(*_UNBOUND)
+    waits = job.count_in(_UNBOUND)
     lacking = waits if job.is_ready else job.min_available - job.ready - tried
     counts = {status.value: len(tasks) for status, tasks in job.by_status.items()}
     counts[entities.Status.PENDING.value] = counts.get("Pending", 0) + len(job.problems)

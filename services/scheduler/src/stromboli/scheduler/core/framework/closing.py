@@ -13,8 +13,8 @@ def phase(job: entities.Job) -> str:
         if job.phase == "Inqueue":
             return "Inqueue"
     releasing = sum(bool(task.node) for task in job.with_status(entities.Status.RELEASING))
-    scheduled = job.count(*entities.SCHEDULED) + releasing
-    completed = job.count(*entities.COMPLETED)
+    scheduled = job.count_in(entities.SCHEDULED) + releasing
+    completed = job.count_in(entities.COMPLETED)
     # A job without a minimum is not complete while its pods wait. Volcano makes it Completed
     # immediately, because zero of zero tasks are done.
     if scheduled >= max(job.min_available, 1):

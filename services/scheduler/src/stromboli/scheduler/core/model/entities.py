@@ -227,8 +227,17 @@ class Job(msgspec.Struct, eq=False):
 
     def count(self, *statuses: Status) -> int:
         """Number of tasks in any of the statuses."""
-        # A job has tasks in one to three statuses, and callers ask for five to seven.
-        return sum([len(tasks) for status, tasks in self.by_status.items() if status in statuses])
+        return self.count_in(statuses)
+
+    def count_in(self, statuses: Collection[Status]) -> int:
+        """Number of tasks in any status of a set."""
+        # A job has tasks in one to three statuses, and callers ask for five to seven. A session
+        # counts 50 times for each waiting job; a loop takes a third of the time of a sum.
+        number = 0
+        for status, tasks in self.by_status.items():
+            if status in statuses:
+                number += len(tasks)
+        return number
 
     def with_status(self, *statuses: Status) -> Iterator[Task]:
         """Tasks in any of the statuses, ordered by namespace and name."""
@@ -248,7 +257,7 @@ class Job(msgspec.Struct, eq=False):
     @property
     def ready(self) -> int:
         """Number of tasks that are placed or have succeeded."""
-        return self.count(*READY)
+        return self.count_in(READY)
 
     @property
     def waiting(self) -> int:
@@ -263,7 +272,7 @@ class Job(msgspec.Struct, eq=False):
     @property
     def valid(self) -> int:
         """Number of tasks that are pending, placed, nominated or succeeded."""
-        return self.count(*VALID)
+        return self.count_in(VALID)
 
     @property
     def is_ready(self) -> bool:
@@ -351,7 +360,11 @@ class Job(msgspec.Struct, eq=False):
         counts = self.role_counts.get(role)
         if counts is None:
             return 0
-        return sum([count for status, count in counts.items() if status in statuses])
+        number = 0
+        for status, count in counts.items():
+            if status in statuses:
+                number += count
+        return number
 
     @property
     def elastic(self) -> resource_vectors.Sum:

@@ -229,5 +229,5 @@ def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
 def _lacks_room(job: entities.Job) -> bool:
     """Whether the job may lack a part of its minimum resources."""
     return job.phase == "Inqueue" or (
-        job.phase == "Running" and job.count(*entities.ALLOCATED) >= job.min_available
+        job.phase == "Running" and job.count_in(entities.ALLOCATED) >= job.min_available
     )

@@ -80,13 +80,12 @@ def _gauges(ssn: session.Session) -> Iterator[extension_points.Gauge]:
 
 
 def _job_key(job: entities.Job) -> tuple[bool, bool]:
-    return (not _is_broken(job), job.is_ready)
-
-
-def _is_broken(job: entities.Job) -> bool:
-    """Return whether the job holds nodes but is below its minimum. Finished tasks hold none."""
-    is_whole = job.is_ready and job.roles_ready
-    return not is_whole and job.count(*entities.ALLOCATED) > 0
+    """Jobs that hold nodes but are below their minimum come first, then those that are not ready.
+    Finished tasks hold no nodes."""
+    is_ready = job.is_ready
+    is_whole = is_ready and job.roles_ready
+    is_broken = not is_whole and job.count_in(entities.ALLOCATED) > 0
+    return (not is_broken, is_ready)
 
 
 def _validity(job: entities.Job) -> extension_points.JobInvalid | None:
@@ -152,7 +151,7 @@ def _condition(job: entities.Job) -> scheduling.PodGroupCondition | None:
         return scheduling.PodGroupCondition(type=SCHEDULED, status="True", reason=READY)
     releasing = sum(bool(task.node) for task in job.with_status(entities.Status.RELEASING))
     waits = job.count(entities.Status.PENDING, entities.Status.PIPELINED)
-    scheduled = job.count(*entities.SCHEDULED)
+    scheduled = job.count_in(entities.SCHEDULED)
     if releasing and not waits and scheduled + releasing >= job.min_available:
         return None
     tried = sum(task.last_status in entities.ALLOCATED for task in job.pending)

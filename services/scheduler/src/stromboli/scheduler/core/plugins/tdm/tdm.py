@@ -169,7 +169,7 @@ def _budget(job: entities.Job) -> int:
         return running - least if running >= least else 1
     most = _number(job.budget_max_unavailable, total)
     if most is not None:
-        return max(0, most - (total - job.count(*entities.COMPLETED) - running))
+        return max(0, most - (total - job.count_in(entities.COMPLETED) - running))
     return 1
 
 
